@@ -23,12 +23,15 @@ from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
 from tests.faults.external_gateway import external_providers
 
+CONNECTIONS = 4_000
+"""Maximum number of calls to gateways in progress. It is above the engine's own limits, so it never delays a call."""
+
 
 async def work(url: str, gateway_url: str) -> float:
     stop = asyncio.Event()
     async with (
         bootstrap.opened(settings.read(os.environ), url) as deps,
-        external_providers(gateway_url)(deps.db) as providers,
+        external_providers(gateway_url, connections=CONNECTIONS)(deps.db) as providers,
     ):
         loop = Loop(replace(deps, providers={**deps.providers, **providers}), LANES)
         listening = asyncio.create_task(notify.listen(url, loop.notify))
@@ -47,12 +50,12 @@ async def work(url: str, gateway_url: str) -> float:
 def started(
     url: str, gateway_url: str, *, within: Sequence[str] = ()
 ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Start this program and wait until it is ready. `within` is a command that runs it, such as `ip netns exec`."""
+    """Start this program and wait until it is ready. `within` is a command prefix, such as `ip netns exec NAME`."""
     return ready("bench.all_lanes", url, gateway_url, within=within)
 
 
 def begin(process: asyncio.subprocess.Process) -> None:
-    """Start the work of a process that is ready."""
+    """Let a process that has printed `ready` begin its work."""
     assert process.stdin is not None, "it is a pipe"
     process.stdin.write(b"begin\n")
 

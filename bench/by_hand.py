@@ -10,7 +10,7 @@ WITH held AS MATERIALIZED (
     SELECT s.*, c.external_ref AS customer_ref, c.name AS customer_name, c.email AS customer_email,
         s.cycle_count + 1 AS cycle
     FROM subscription s JOIN customer c ON c.account_id = $1 AND c.customer_id = s.customer_id
-    WHERE s.account_id = $1 AND s.status = 'active' AND s.generate_at <= $2
+    WHERE s.account_id = $1 AND s.status = 'active' AND s.put_off_until IS NULL AND s.generate_at <= $2
     FOR UPDATE OF s
 ), due AS MATERIALIZED (
     SELECT h.*, uuidv7() AS invoice_id, uuidv7() AS event_id, row_number() OVER () AS place,
@@ -31,7 +31,8 @@ WITH held AS MATERIALIZED (
         '{"id":"' || b.item_id || '","productId":"' || b.product_id || '","productName":' || to_json(b.name)
         || ',"pricingSource":"table","pricingStatus":"priced","months":1,"monthlyPriceCents":'
         || b.monthly_price_cents || ',"discountPercent":' || coalesce(b.percent::text, 'null') || ',"amountCents":'
-        || b.amount_cents || ',"description":null,"productExternalRef":' || to_json(b.external_ref) || '}', ','
+        || b.amount_cents || ',"currency":"BRL","description":null,"productExternalRef":' || to_json(b.external_ref)
+        || '}', ','
         ORDER BY b.position) AS items
     FROM billed b GROUP BY b.invoice_id
 ), advanced AS (
@@ -39,16 +40,16 @@ WITH held AS MATERIALIZED (
         generate_at = u.following - interval '3 days'
     FROM due u WHERE s.account_id = $1 AND s.subscription_id = u.subscription_id
 ), invoices AS (
-    INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
-        period_end, due_date, payment_method, total_cents, created_at, next_attempt_at)
-    SELECT $1, u.invoice_id, u.subscription_id, u.connection_id, u.cycle, 'ready', u.next_period_start,
-        u.following - 1, u.next_due_date, u.payment_method, t.total_cents, $2, $2
+    INSERT INTO invoice (account_id, invoice_id, subscription_id, plan_version_id, connection_id, cycle, status,
+        period_start, period_end, due_date, payment_method, total_cents, currency, created_at, next_attempt_at)
+    SELECT $1, u.invoice_id, u.subscription_id, u.plan_version_id, u.connection_id, u.cycle, 'ready',
+        u.next_period_start, u.following - 1, u.next_due_date, u.payment_method, t.total_cents, 'BRL', $2, $2
     FROM due u JOIN totals t ON t.invoice_id = u.invoice_id
 ), items AS (
     INSERT INTO invoice_item (account_id, invoice_id, position, item_id, product_id, product_name, pricing_source,
-        pricing_status, months, monthly_price_cents, discount_percent, amount_cents)
+        pricing_status, months, monthly_price_cents, discount_percent, amount_cents, currency)
     SELECT $1, b.invoice_id, b.position, b.item_id, b.product_id, b.name, 'table', 'priced', 1,
-        b.monthly_price_cents, b.percent, b.amount_cents
+        b.monthly_price_cents, b.percent, b.amount_cents, 'BRL'
     FROM billed b
 ), counted AS (
     UPDATE account_counter c SET last_sequence = c.last_sequence + n.n, invoices_ready = c.invoices_ready + n.n
@@ -62,9 +63,10 @@ SELECT $1, k.before + u.place, u.event_id, 'invoice.created', $2, u.subscription
     || ',"name":' || to_json(u.customer_name) || ',"email":' || to_json(u.customer_email) || '},"cycle":' || u.cycle
     || ',"status":"ready","dueDate":"' || u.next_due_date || '","paymentMethod":"' || u.payment_method
     || '","installments":null,"totalCents":' || t.total_cents
+    || ',"currency":"BRL","paidCents":0,"refundedCents":0'
     || ',"gatewayInvoiceId":null,"issuedAt":null,"paidAt":null,"refundedAt":null,"disputedAt":null,'
     || '"canceledAt":null,"issueError":null,"createdAt":"'
     || to_char($2 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-    || '","subscriptionExternalRef":null,"items":[' || t.items || ']}}'
+    || '","subscriptionExternalRef":null,"items":[' || t.items || '],"payments":[]}}'
 FROM due u JOIN totals t ON t.invoice_id = u.invoice_id CROSS JOIN counted k
 """

@@ -3,15 +3,16 @@
 The engine runs as two worker processes with all lanes. The gateway, the price endpoint and the webhook receiver share
 another process. The day ends when every invoice is paid and every event is delivered.
 
-The comparison is a run in which the engine only generates the invoices. A bare loop then repeats the recorded HTTP
-calls, over as many connections as the engine had open.
+The rival does the same in two steps, and their times are added. First, the engine only generates the invoices. Then a
+bare loop repeats the recorded HTTP calls, over as many connections as the engine had open.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from uuid import UUID
 
 from bench import all_lanes
@@ -22,7 +23,7 @@ from bench.outside import GatewayProcess, started
 from bench.prepared import prepare
 from bench.servers import cloned, open_accounts, opened, prepared, seen, server
 from bench.sides import ROUNDS
-from fatura.usecases.charging import gateway_connections
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from fatura.usecases.webhooks import webhooks
@@ -153,17 +154,19 @@ async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: GatewayPr
 
 @asynccontextmanager
 async def opened_with_gateway(url: str, outside: GatewayProcess) -> AsyncGenerator[Deps]:
-    """Yield the engine's dependencies for a database. Their only provider is the gateway of `bench.outside`."""
+    """Yield the engine's dependencies for a database. The only payment provider is the gateway of `bench.outside`."""
     async with opened(url) as deps, external_providers(outside.url)(deps.db) as providers:
         yield replace(deps, providers=providers)
 
 
-async def connect_gateway(deps: Deps, account_id: UUID) -> UUID:
+async def connect_gateway(
+    deps: Deps, account_id: UUID, *, settings: Mapping[str, str] = MappingProxyType({})
+) -> UUID:
     """Connect an account to the gateway of `bench.outside`. Return the connection's id."""
 
     async def connect(work: Work) -> str:
         made = await gateway_connections.connect(
-            work, provider="outside", label=None, credentials={}, settings={}
+            work, provider="outside", label=None, credentials={}, settings=settings, provider_account=None
         )
         return made.connection_id
 

@@ -36,7 +36,7 @@ _EVENTS = """
             || n || '","items":[' || repeat('{"productName":"Gym membership","amountCents":3996},', 9) || '{}]}}'
         FROM made m CROSS JOIN generate_series(1, 3) k
     )
-    UPDATE account_counter SET last_sequence = $2 * 3 WHERE account_id = $1
+    UPDATE account_counter SET last_sequence = $2 * 3, untaken_events = true WHERE account_id = $1
 """
 
 

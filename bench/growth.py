@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from bench.frame import Amount, Figure, Measured, Options, Plot
+from bench.idle import idle_accounts
 from bench.lists import lists
 from bench.one_lane import worked
 from bench.prepared import connected
@@ -36,6 +37,7 @@ def run(options: Options) -> Measured:
 
 async def _run(options: Options, measured: Measured, server_url: str, *, many: int) -> None:
     few, ten_thousand = await side(server_url, FEW), await side(server_url, TEN_THOUSAND)
+    await idle_accounts(options, measured, server_url)
     options.log(f"filling in {many:,} subscriptions")
     big = await side(server_url, many + SPARE)
     await _sweeps(options, measured, few, big)
@@ -79,9 +81,9 @@ def _sweeping(deps: Deps) -> Callable[[], Awaitable[None]]:
 async def _bill(
     options: Options, measured: Measured, server_url: str, *, ten_thousand: Side, big: Side
 ) -> int:
-    """Bill the large database in rounds. After each round, bill ten thousand subscriptions in a clone of the small one.
+    """Bill the large database in rounds. After each round, bill a clone of the database with 10,000 subscriptions.
 
-    Returns the bytes of WAL that billing the large database wrote.
+    Return the number of bytes of WAL that were written while the large database was billed.
     """
     share, wal = (big.subscriptions - SPARE) // ROUNDS, 0
     costs, small_costs, megabytes = list[float](), list[float](), list[float]()

@@ -1,8 +1,8 @@
-"""Measure the gain from more workers: two processes that bill, and four hosts that issue at a slow gateway.
+"""Measure the gain from more workers, compared with one worker.
 
-Two workers bill on a machine that they share with PostgreSQL. The cores that one worker and PostgreSQL keep busy are
-reported too, because they limit the gain. Four worker hosts, each in its own network namespace, issue invoices of many
-accounts at a gateway that answers in 50 ms.
+First, two workers generate invoices on a machine that they share with PostgreSQL. The table also reports how many cores
+one worker and PostgreSQL keep busy, because a second worker can use only the free cores. Then four worker hosts, each
+in its own network namespace, issue invoices of many accounts at a gateway that answers in 50 ms.
 """
 
 import asyncio
@@ -31,7 +31,10 @@ GATEWAY_SECONDS = 0.05
 LEAST_OF_TWO = 1.6
 LEAST_OF_FOUR = 3.5
 WARM_CHARGES = 50
-"""Charges of each host before the measurement. They are slow, because a new connection plans a statement five times."""
+"""Number of charges that each host makes before the measurement.
+
+These charges are slow, because PostgreSQL plans a statement at each of its first five executions on a connection.
+"""
 LOOK_EVERY_SECONDS = 0.02
 LONGEST_SECONDS = 120
 
@@ -126,7 +129,7 @@ async def _until(url: str, counted: str, wanted: int) -> int:
 
 
 async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
-    """Compare four hosts with one. This is skipped if the process may not create network namespaces."""
+    """Compare four hosts with one. Skip the comparison if the process may not create network namespaces."""
     try:
         with hosts(HOSTS) as there:
             await _issue_on(options, measured, server_url, there)
@@ -135,7 +138,7 @@ async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
 
 
 async def _issue_on(options: Options, measured: Measured, server_url: str, there: Sequence[Host]) -> None:
-    accounts, seconds = options.pick(short=1_200, full=4_000), options.pick(short=3, full=12)
+    accounts, seconds = options.pick(short=4_000, full=16_000), options.pick(short=2, full=6)
     async with outside.started(delay=GATEWAY_SECONDS, host="0.0.0.0", state="open") as gateway:  # noqa: S104 - reachable only from this machine's namespaces
 
         async def fill(url: str) -> None:

@@ -11,7 +11,7 @@ from bench.frame import Measured, Options
 class Measure:
     """A measurement of one or more rows: the function `run(options)` of the module `bench.<name>`.
 
-    If it `installs` other programs, it runs only when it is named, as in `make bench-peers`.
+    A measurement that `installs` other programs runs only if the command names it, as `make bench-peers` does.
     """
 
     name: str
@@ -26,12 +26,16 @@ class Measure:
 MEASURES: tuple[Measure, ...] = (
     Measure("generation", (1,), "the billing run against one hand-written statement"),
     Measure("growth", (1, 3, 6, 10), "how costs grow from a thousand to a million subscriptions"),
-    Measure("replay", (7,), "the event stream read deep inside, against its start"),
+    Measure("replay", (7,), "a late page of the event stream, against the first page"),
     Measure("day", (2,), "a whole billing day over real HTTP, against generation and the same calls alone"),
     Measure("hosts", (9,), "two workers against one, four hosts against one"),
     Measure("deliveries", (8,), "pushing events, against a bare loop that posts the same bytes"),
     Measure("api", (4,), "the API against a bare application with the same SQL"),
-    Measure("api_beside_run", (5,), "latency of the API during billing, against an idle machine"),
+    Measure("api_beside_run", (5,), "latency of the API during a billing run, against no billing run"),
+    Measure(
+        "hanging", (12,), "an account beside a thousand others whose gateways hang, against none that hangs"
+    ),
+    Measure("check", (13,), "`fatura check` on many invoices, against 25,000"),
     Measure("peers", (11,), "other billing programs", installs=True),
 )
 """All measurements, in the order in which they run."""

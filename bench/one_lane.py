@@ -1,13 +1,14 @@
-"""A worker process that runs one lane until it has done COUNT units of work, and measures its time and memory.
+"""A worker process that runs one lane and measures the time and the process's memory.
 
     FATURA_SECRET_KEYS=… python -m bench.one_lane URL LANE COUNT
 
-Prints `ready`, waits for a line on stdin, works, and prints the result as JSON. With COUNT 0 it works until stdin
-closes.
+Prints `ready`, waits for a line on stdin, works, and prints the result as JSON. It stops after COUNT units of work:
+for example, generation counts invoices. With COUNT 0, it works until stdin closes.
 """
 
 import asyncio
 import json
+import os
 import sys
 import time
 from contextlib import AbstractAsyncContextManager
@@ -59,7 +60,9 @@ async def work(url: str, lane_name: str, count: int) -> Worked:
             stop.set()
         return did
 
-    async with opened(url, connections=10) as deps:
+    niceness = int(os.environ.get("BENCH_NICENESS", "0"))
+    os.nice(niceness)
+    async with opened(url, connections=10, niceness=niceness) as deps:
         loop = Loop(deps, [replace(lane, run=counted)])
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
@@ -77,8 +80,11 @@ def _resident() -> float:
     return pages * PAGE_BYTES / MEGABYTE
 
 
-def started(url: str, lane: str, count: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    return ready("bench.one_lane", url, lane, str(count))
+def started(
+    url: str, lane: str, count: int, *, niceness: int = 0
+) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    """Start the worker. A positive `niceness` lowers its priority, as `fatura up` does with its worker."""
+    return ready("bench.one_lane", url, lane, str(count), niceness=niceness)
 
 
 async def worked(url: str, lane: str, count: int) -> Worked:

@@ -2,8 +2,8 @@
 
     python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
 
-Prints its port. New charges have the state of `--state`; every price is 100 cents. It records all requests, so that
-`bench.bare_client` can repeat them.
+Prints its port. New charges have the state of `--state`, and every price is 100 cents. The process records the requests
+that it answers, so that `bench.bare_client` can repeat them.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import aiohttp
 import uvloop
 from httptools import HttpRequestParser
 
-PAID_AT = "2026-01-01T00:00:00+00:00"
+CREATED_AT = PAID_AT = "2026-01-01T00:00:00+00:00"
 LOOPBACK = "127.0.0.1"
 
 
@@ -31,17 +31,20 @@ class Journal:
     events: int = 0
     open: int = 0
     most_open: int = 0
+    hangs: bool = False
+    unanswered: int = 0
 
 
 class Connection(asyncio.Protocol):
     def __init__(self, journal: Journal, *, delay: float, state: str) -> None:
-        """`delay` is the seconds before a gateway call is answered, and `state` the state of new charges."""
+        """A gateway call is answered after `delay` seconds. New charges have the state `state`."""
         self._journal = journal
         self._delay = delay
         self._state = state
         self._parser = HttpRequestParser(self)
         self._path = ""
         self._body = b""
+        self._hung = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
@@ -50,6 +53,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - required by the protocol
         self._journal.open -= 1
+        self._journal.unanswered -= self._hung
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -63,9 +67,17 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         method = self._parser.get_method().decode()
         if self._path == "/seen":
-            self._answer(json.dumps({"events": self._journal.events}).encode())
+            self._answer(
+                json.dumps({"events": self._journal.events, "unanswered": self._journal.unanswered}).encode()
+            )
         elif self._path == "/take":
             self._answer(self._take_calls())
+        elif self._path in {"/hang", "/answer"}:
+            self._journal.hangs = self._path == "/hang"
+            self._answer(b"{}")
+        elif self._journal.hangs:
+            self._hung = True
+            self._journal.unanswered += 1
         else:
             self._journal.calls.append((method, self._path, self._body))
             self._serve(method)
@@ -95,6 +107,7 @@ class Connection(asyncio.Protocol):
             "state": self._state,
             "amount_cents": request["amountCents"],
             "paid_at": PAID_AT if self._state == "paid" else None,
+            "created_at": CREATED_AT,
         }
         self._journal.charges[f"/charges/{charge_id}"] = encoded = json.dumps(charge).encode()
         return encoded
@@ -136,6 +149,19 @@ class GatewayProcess:
 
     async def events(self) -> int:
         return (await self._get("/seen"))["events"]
+
+    async def unanswered(self) -> int:
+        """Return the number of calls that the gateway holds open without an answer."""
+        return (await self._get("/seen"))["unanswered"]
+
+    @asynccontextmanager
+    async def hanging(self) -> AsyncGenerator[None]:
+        """Leave all calls unanswered until the end of the block."""
+        await self._get("/hang")
+        try:
+            yield
+        finally:
+            await self._get("/answer")
 
     async def take_calls(self) -> RecordedCalls:
         """Return and clear the recorded requests. Charges are kept."""

@@ -44,16 +44,22 @@ _SUBSCRIBERS = (
     """,
     """
     INSERT INTO subscription (account_id, subscription_id, plan_id, plan_version_id, plan_version, customized,
-        customer_id, status, charge_day, payment_method, payment_method_source, connection_id, cycle_count,
+        customer_id, status, charge_day, payment_method, payment_method_source, connection_id, start_cycle, cycle_count,
         next_period_start, next_due_date, generate_at, started_at)
     SELECT $1, gen_random_uuid(), v.plan_id, v.plan_version_id, 1, false, c.customer_id, 'active', d.day, 'pix',
-        'plan_default', g.connection_id, 0, d.due, d.due, d.due - interval '3 days', now()
+        'plan_default', g.connection_id, 1, 0, d.due, d.due, d.due - interval '3 days', now()
     FROM (SELECT customer_id, row_number() OVER () AS n FROM customer WHERE account_id = $1) c
     JOIN (SELECT plan_id, plan_version_id, row_number() OVER () AS n FROM plan_version WHERE account_id = $1) v
         ON v.n = c.n % 4 + 1
     CROSS JOIN LATERAL (SELECT (c.n % 28 + 1)::int2 AS day, make_date(2026, 1, (c.n % 28 + 1)::int) AS due) d
     CROSS JOIN (SELECT connection_id FROM gateway_connection WHERE account_id = $1 LIMIT 1) g
     WHERE $2::int4 > 0
+    """,
+    """
+    INSERT INTO subscription_terms (account_id, subscription_id, number, from_cycle, plan_version_id, reason,
+        changed_at)
+    SELECT s.account_id, s.subscription_id, 1, s.start_cycle, s.plan_version_id, 'enrolled', s.started_at
+    FROM subscription s WHERE s.account_id = $1 AND $2::int4 > 0
     """,
     """
     UPDATE account_counter SET customers = $2, subscriptions_active = $2, products = 2, plans = 4

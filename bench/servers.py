@@ -54,23 +54,31 @@ async def prepared(server_url: str, name: str, fill: Callable[[str], Awaitable[N
 
 @asynccontextmanager
 async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGenerator[str]:
-    """Clone a prepared database, yield the clone's URL, and drop it. Concurrent clones need different `apart` names."""
+    """Clone a prepared database, yield the clone's URL, and drop the clone.
+
+    Clones of one database that exist at the same time need different values of `apart`.
+    """
     admin = await connected(server_url)
     clone = f"{name}_{apart}"
     await admin.execute(f"CREATE DATABASE {clone} TEMPLATE {name} STRATEGY file_copy")
     try:
         yield url_of(server_url, clone)
     finally:
-        # An autovacuum worker can make DROP DATABASE with FORCE fail. Without FORCE, PostgreSQL ends this worker.
+        # While autovacuum works in the clone, DROP DATABASE with FORCE can fail. Without FORCE, PostgreSQL ends the
+        # autovacuum worker.
         await admin.execute(f"DROP DATABASE {clone}")
         await admin.close()
 
 
 @asynccontextmanager
 async def opened(
-    url: str, *, connections: int = 4, connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection
+    url: str,
+    *,
+    connections: int = 4,
+    connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection,
+    niceness: int = 0,
 ) -> AsyncGenerator[Deps]:
-    db = await connect(url, max_connections=connections, connection_class=connection_class)
+    db = await connect(url, max_connections=connections, connection_class=connection_class, niceness=niceness)
     try:
         read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
         yield wire(read, db, vault=Vault([RING]), notify=lambda _lane: None)

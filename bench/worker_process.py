@@ -11,13 +11,14 @@ from bench.servers import RING
 
 @asynccontextmanager
 async def ready(
-    module: str, *words: str, within: Sequence[str] = ()
+    module: str, *words: str, within: Sequence[str] = (), niceness: int = 0
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Start a module and wait until it is ready. `within` is a command that runs it, such as `ip netns exec`."""
+    """Start a module and wait until it is ready. `within` is a command prefix, such as `ip netns exec NAME`."""
     process = await asyncio.create_subprocess_exec(
         *within, sys.executable, "-m", module, *words,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={"FATURA_SECRET_KEYS": RING, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", "PATH": os.environ["PATH"]},
+        env={"FATURA_SECRET_KEYS": RING, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", "PATH": os.environ["PATH"],
+            "BENCH_NICENESS": str(niceness)},
     )  # fmt: skip
     assert process.stdout is not None, "it is a pipe"
     try:

@@ -46,7 +46,7 @@ def clauses(root: Path = ROOT) -> dict[str, Clause]:
     found: dict[str, Clause] = {}
     for clause in [*_index(root / INDEX), *_own_decisions(root / DECISIONS)]:
         if clause.id in found:
-            raise ValueError(f"{clause.id} stands twice")
+            raise ValueError(f"{clause.id} is listed twice")
         found[clause.id] = clause
     return found
 
@@ -93,12 +93,12 @@ def mentioned(path: Path) -> Iterator[Citation]:
 
 
 def resolves(mention: str, ids: Iterable[str]) -> bool:
-    """Return whether any id is a clause of the section or decision, or of a subsection."""
+    """Return whether any id belongs to the mentioned section or decision, or to a subsection."""
     return any(id_ == mention or id_.startswith((f"{mention} ", f"{mention}.")) for id_ in ids)
 
 
 def nearest(id_: str, ids: Iterable[str]) -> str:
-    """Return the ids that are most similar to an unknown one, formatted for a message."""
+    """Return the known ids that are most similar to an unknown id, formatted for a message."""
     near = difflib.get_close_matches(id_, list(ids), n=3, cutoff=0.4)
     return ", ".join(f"[{match}]" for match in near) or "none"
 

@@ -1,4 +1,4 @@
-# Creates .venv, unless it exists, with the newest Python from 3.11 to 3.14 that has the venv module.
+# Creates .venv, unless a working .venv exists, with the newest Python from 3.11 to 3.14 that has the venv module.
 # If there is none, prints what to install. PYTHON=/path/to/python chooses another Python.
 set -eu
 
@@ -20,10 +20,10 @@ for python in ${PYTHON:-python3.14 python3.13 python3.12 python3.11 python3 pyth
 done
 
 if [ -n "$bare" ]; then
-    echo "Python $bare is here, but its venv module is not. On Debian and Ubuntu: apt install python$bare-venv" >&2
+    echo "Python $bare is installed, but its venv module is not. On Debian and Ubuntu: apt install python$bare-venv" >&2
 else
-    echo "Fatura needs Python 3.11, 3.12, 3.13 or 3.14 (the versions its PostgreSQL wheel exists for); none was found." >&2
+    echo "Fatura needs Python 3.11, 3.12, 3.13 or 3.14 (its PostgreSQL wheel exists for these versions); none was found." >&2
     echo "Debian and Ubuntu: apt install python3 python3-venv. macOS: brew install python@3.13." >&2
-    echo "If it is in a place of its own: make PYTHON=/path/to/python3 ..." >&2
+    echo "If Python is installed in another place: make PYTHON=/path/to/python3 ..." >&2
 fi
 exit 1

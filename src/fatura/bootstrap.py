@@ -1,4 +1,4 @@
-"""The composition root: builds a process's dependencies from its settings. It alone names the gateway providers."""
+"""The composition root: builds a process's dependencies from its settings. Only this module names gateway providers."""
 
 import asyncio
 import os
@@ -22,19 +22,22 @@ from fatura.postgres import EmbeddedPostgresError
 from fatura.settings import Settings, SettingsError
 from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
-from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - for `cli.migrate`
+from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - `cli.migrate` uses it
 from fatura.store.migrations.distribute import distribute as distribute  # noqa: PLC0414 - as above
 from fatura.store.migrations.runner import MigrationError, migrate, pending
 from fatura.store.notify import Notifier, listen
 from fatura.store.vault import KeyRingError, Vault, new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.accounts.accounts import OpenedAccount
+from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
 
 KEY_RING_FILE = "secret_keys"
 MAX_OPEN_FILES = 65_536
+WORKER_NICENESS = 5
+"""Niceness of a worker beside an API: while both compete for a processor, the API gets about three quarters of it."""
 
 
 class PortTakenError(Exception):
@@ -48,6 +51,7 @@ STARTUP_FAILURES = (
     MigrationError,
     PortTakenError,
     SettingsError,
+    WrongClockError,
 )
 """Failures that the operator can fix; each message says how."""
 
@@ -57,11 +61,10 @@ def real_clock() -> datetime:
 
 
 async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
-    """Return the key ring of the environment, else that of the data folder.
+    """Return the key ring from FATURA_SECRET_KEYS, or else from the file in the data folder.
 
-    If neither exists, create one, but only while the database has no accounts: existing secrets can be decrypted only
-    with the ring that encrypted them.
-    Raises KeyRingError.
+    If neither exists and the database has no accounts yet, create the file.
+    Raises KeyRingError if neither exists and the database has accounts: a new key ring cannot decrypt their secrets.
     """
     if settings.secret_keys:
         return settings.secret_keys
@@ -82,7 +85,7 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
 
 
 def _create_key_ring(path: Path) -> None:
-    """Write a new key ring atomically; if another process has written one meanwhile, keep that one."""
+    """Write a new key ring atomically. If another process has written the file meanwhile, keep that file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as file:
         file.write(new_key() + "\n")
@@ -118,9 +121,9 @@ def wire(
 
 @contextmanager
 def database(settings: Settings) -> Generator[str]:
-    """Yield the URL of the configured database, or start the embedded one and yield its URL (D-47).
+    """Yield the database's URL: FATURA_DATABASE_URL, or else the URL of the embedded PostgreSQL (D-47).
 
-    Several processes share one embedded server.
+    The embedded server is started if it does not run; all processes with the same data folder share it.
 
     Raises EmbeddedPostgresError.
     """
@@ -132,7 +135,9 @@ def database(settings: Settings) -> Generator[str]:
 
 
 def revive_database(settings: Settings) -> None:
-    """Restart the embedded PostgreSQL if it died; do nothing for a configured database.
+    """Restart the embedded PostgreSQL if it died. If FATURA_DATABASE_URL is set, do nothing.
+
+    Call this only inside `database`, which also uses the server. The server stops only when its last use ends.
 
     Raises EmbeddedPostgresError.
     """
@@ -142,7 +147,7 @@ def revive_database(settings: Settings) -> None:
 
 @contextmanager
 def migrated_database(settings: Settings) -> Generator[str]:
-    """Yield the URL of a migrated database: an embedded one is migrated, a configured one is only checked.
+    """Migrate the embedded database, or check that the database in FATURA_DATABASE_URL is migrated; yield the URL.
 
     Raises EmbeddedPostgresError, MigrationError.
     """
@@ -156,12 +161,19 @@ def migrated_database(settings: Settings) -> Generator[str]:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, url: str) -> AsyncGenerator[Deps]:
+async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGenerator[Deps]:
     """Connect to the database and yield one process's dependencies.
+
+    A `niceness` lowers the priority of the connections' backends in an embedded PostgreSQL.
 
     Raises DatabaseUnavailableError, and KeyRingError when the stored secrets were encrypted with another key ring.
     """
-    db = await connect(url, max_connections=settings.max_connections, pooler_url=settings.pooler_url)
+    db = await connect(
+        url,
+        max_connections=settings.max_connections,
+        pooler_url=settings.pooler_url,
+        niceness=niceness if settings.database_url is None else 0,
+    )
     try:
         vault = Vault(await key_ring(settings, db))
         deps = wire(settings, db, vault=vault, notify=Notifier(db))
@@ -175,13 +187,13 @@ async def opened(settings: Settings, url: str) -> AsyncGenerator[Deps]:
 
 
 async def open_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount:
-    """Open an account (D-44, D-47). Raises DatabaseUnavailableError, KeyRingError."""
+    """Open an account (D-44, D-47). Raises DatabaseUnavailableError, KeyRingError, WrongClockError."""
     async with opened(settings, url) as deps:
         return await accounts.open_account(deps, name=name, mode=mode)
 
 
 async def open_first_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount | None:
-    """Open an account if there is none yet (D-47). Raises DatabaseUnavailableError, KeyRingError."""
+    """Open an account if there is none yet (D-47). Raises DatabaseUnavailableError, KeyRingError, WrongClockError."""
     async with opened(settings, url) as deps:
         if await accounts.newest_account(deps) is not None:
             return None
@@ -189,7 +201,7 @@ async def open_first_account(settings: Settings, url: str, *, name: str, mode: M
 
 
 def check_port(host: str, port: int) -> None:
-    """Check that a server can listen on the address. Call it before anything starts. Raises PortTakenError."""
+    """Check that a server can listen on the address. Call this before starting anything. Raises PortTakenError."""
     try:
         with socket.create_server((host, port)):
             return
@@ -199,7 +211,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def allow_many_open_files() -> None:
-    """Raise this process's limit to MAX_OPEN_FILES if the system allows: thousands of calls may be open (D-31)."""
+    """Raise this process's limit of open files, up to MAX_OPEN_FILES, because thousands of calls may be open (D-31)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -207,20 +219,29 @@ def allow_many_open_files() -> None:
 
 
 async def work(
-    settings: Settings, url: str, *, stop: asyncio.Event, host: str, metrics_port: int | None = None
+    settings: Settings,
+    url: str,
+    *,
+    stop: asyncio.Event,
+    host: str,
+    metrics_port: int | None = None,
+    beside_api: bool = False,
 ) -> None:
     """Run all lanes until `stop` is set; with `metrics_port`, also serve health and metrics (D-128).
 
-    Raises DatabaseUnavailableError, KeyRingError, OSError.
+    With `beside_api`, this process and its backends have a lower priority than the API of the same host.
+    Raises DatabaseUnavailableError, KeyRingError.
     """
     allow_many_open_files()
-    async with opened(settings, url) as deps:
+    niceness = WORKER_NICENESS if beside_api else 0
+    os.nice(niceness)
+    async with opened(settings, url, niceness=niceness) as deps:
         loop = Loop(deps, LANES)
         listening = asyncio.create_task(listen(url, loop.notify))
         running = [loop.run(stop)]
         if metrics_port is not None:
-            from fatura.api.app import create_watch_app  # noqa: PLC0415 - as in `serve`
-            from fatura.api.http.server import run_server  # noqa: PLC0415 - as in `serve`
+            from fatura.api.app import create_watch_app  # noqa: PLC0415 - slow to import, see `serve`
+            from fatura.api.http.server import run_server  # noqa: PLC0415 - slow to import, see `serve`
 
             running.append(run_server(create_watch_app(deps), stop, host=host, port=metrics_port))
         try:
@@ -230,7 +251,7 @@ async def work(
 
 
 async def serve(settings: Settings, url: str, *, stop: asyncio.Event, host: str, port: int) -> None:
-    """Serve the HTTP API until `stop` is set. Raises DatabaseUnavailableError, KeyRingError, OSError."""
+    """Serve the HTTP API until `stop` is set. Raises DatabaseUnavailableError, KeyRingError."""
     from fatura.api.app import create_app  # noqa: PLC0415 - the framework takes longer to import than all else
     from fatura.api.http.server import run_server  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""UUIDv7 ids. They sort by creation time to the millisecond, so lists by creation time need only the primary key."""
+"""UUIDv7 ids. They sort by creation time to the millisecond, so a list by creation time needs no further index."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MILLISECOND = timedelta(milliseconds=1)
 _MARKED_BYTES = 10
 _MARKED = 0x0FFF_3FFF_FFFF_FFFF_FFFF
-"""The random bits of a UUIDv7: all but timestamp, version and variant."""
+"""Mask of a UUIDv7's random bits, which are all bits except the timestamp, the version and the variant."""
 _FIXED = 0x7000_8000_0000_0000_0000
 """The version and variant bits."""
 
@@ -20,8 +20,8 @@ _FIXED = 0x7000_8000_0000_0000_0000
 def new_ids(at: datetime, count: int) -> list[UUID]:
     """Return `count` ids with the timestamp `at`.
 
-    They are objects of the database driver's subclass of UUID, which are created ten times as fast as those of
-    `uuid.UUID`. A billing run creates millions of ids.
+    The ids are objects of the database driver's subclass of UUID, because Python creates these objects ten times as
+    fast as objects of `uuid.UUID`. A billing run creates millions of ids.
     """
     nanoseconds = (at - _EPOCH) // timedelta(microseconds=1) * 1000
     return [pgproto.UUID(uuid_utils.uuid7(nanoseconds=nanoseconds).bytes) for _ in range(count)]
@@ -31,18 +31,24 @@ def new_id(at: datetime) -> UUID:
     return new_ids(at, 1)[0]
 
 
-def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
-    """Return the ids of invoices created at `at`, for pairs of subscription and cycle.
+def least_id(at: datetime) -> UUID:
+    """Return an id that is not greater than any id with the timestamp `at`."""
+    return UUID(int=(at - _EPOCH) // _MILLISECOND << 80)
 
-    Instead of random bits, an id contains a hash of the pair. After a restore, the hash shows which cycle a charge of
-    a lost invoice billed (ADR 0012).
+
+def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
+    """Return the id of each invoice created at `at`. `billed` has the invoices' subscription ids and cycles.
+
+    Instead of random bits, an id contains a hash of subscription id and cycle. A restore from a backup may lose an
+    invoice whose charge exists at the gateway. The hash in the charge's invoice id then shows which cycle the invoice
+    billed (ADR 0012).
     """
     head = (at - _EPOCH) // _MILLISECOND << 80 | _FIXED
     return [pgproto.UUID((head | billed_mark(*each)).to_bytes(16)) for each in billed]
 
 
 def billed_mark(subscription_id: UUID, cycle: int) -> int:
-    """Return the 74 hash bits of a cycle's invoice id, shifted to their position."""
+    """Return the 74 hash bits in the id of a cycle's invoice, shifted to their position in the id."""
     digest = sha256(subscription_id.bytes + cycle.to_bytes(4)).digest()
     return int.from_bytes(digest[:_MARKED_BYTES]) & _MARKED
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TextIO, cast
@@ -20,7 +21,7 @@ log: FilteringBoundLogger = structlog.get_logger()
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace the values of secret names by BLANK, in nested values too. This is a structlog processor."""
+    """A structlog processor. Put BLANK in place of each value whose name marks it as secret, also in nested values."""
     for name, value in event.items():
         if _is_secret(name):
             event[name] = BLANK
@@ -57,7 +58,7 @@ _JSON: list[Processor] = [
 
 
 def _console(*, colors: bool) -> list[Processor]:
-    """Return the renderers of text logs. Tracebacks are plain: rich ones show local variables, even secret ones."""
+    """Return the renderers of text logs. Tracebacks do not show local variables, which may contain secrets."""
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
 
@@ -118,7 +119,9 @@ def gauge(name: str, meaning: str, *labels: str, registry: CollectorRegistry = M
     return Gauge(name, meaning, labels, registry=registry)
 
 
-def histogram(name: str, meaning: str, *labels: str) -> Histogram:
+def histogram(
+    name: str, meaning: str, *labels: str, buckets: Sequence[float] = Histogram.DEFAULT_BUCKETS
+) -> Histogram:
     """Register a histogram of seconds; its name must end in `_seconds`."""
     DESCRIBED.append(Described(name, "histogram", labels, meaning))
-    return Histogram(name, meaning, labels, registry=METRICS)
+    return Histogram(name, meaning, labels, registry=METRICS, buckets=buckets)

@@ -1,11 +1,12 @@
-"""The generated pages of docs/reference, made from the tables in the code."""
+"""The generated pages of the docs, made from the tables in the code."""
 
 import json
 from operator import attrgetter
 from typing import Any
 
 from fatura.api.app import create_app
-from fatura.domain import errors, events, invoice_states
+from fatura.domain import charge, errors, events, invoice_states, refunds
+from fatura.domain.charge import INITIAL_STAGES, STAGES, ChargeStatus
 from fatura.domain.invoice_states import INITIAL_STATES, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
 from fatura.observability import DESCRIBED
 from fatura.settings import VARIABLES
@@ -13,6 +14,55 @@ from fatura.usecases.operations.checks import MAX_OFFENDERS
 from fatura.views.samples.events import sample_json
 
 _GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
+_CELLS = (
+    "Each cell shows the invoice's state after the fact. `stays` means that the state does not change; the first such "
+    "fact emits an event. A number is the HTTP status with which the client's request is refused. An empty cell means "
+    "that the fact changes nothing and emits nothing."
+)
+
+
+_CHARGES_INTRODUCTION = """\
+Read this when an invoice has several charges, or when a charge is not in the status that you expect. The rules here are
+the decisions [D-33](../decisions.md#d-33-one-charge-per-invoice) and
+[D-49](../decisions.md#d-49-charges-of-an-invoice).
+
+A charge is a request for payment at the gateway. An invoice may have several charges, numbered from 1. The engine
+stores a charge before it sends the request, so that a crash at any moment leaves a record of what may exist.
+
+The engine keeps the *stage* of each charge. Clients see a `status` instead, in `charges[]` of an invoice:
+
+"""
+
+_CHARGE_STEPS = """\
+The steps below name stages:
+
+1. The engine stores the charge as `sending`, with the request in encrypted form, and sends the request.
+2. If the gateway confirms the charge, it becomes `open` and the invoice `issued`.
+3. If the gateway refuses the request, the charge becomes `failed`. The invoice stays `ready` until a person acts. The
+   same happens, without a request, if the amount is below the gateway's minimum
+   ([D-155](../decisions.md#d-155-amounts-below-a-gateways-minimum)).
+4. If the answer is lost, the charge becomes `unknown`. The engine repeats the same request, or looks the charge up.
+   If two look-ups find nothing, the charge becomes `absent` and its request is sent again.
+5. The engine polls an `open` charge until it is paid, canceled or long past due. A declined payment makes it
+   `refused`; the payer may try again.
+6. A reissue ([D-51](../decisions.md#d-51-reissuing-an-invoice)) cancels the charge at the gateway. Then it stores the
+   next charge as `planned`: its amount, payment method and due date are stored, but no request was sent yet. Issuance
+   sends the request.
+7. If the gateway does not know an `open` charge any more, in two polls an hour apart, the charge becomes `missing` and
+   `invoice.charge_missing` is emitted ([D-56](../decisions.md#d-56-a-charge-that-the-gateway-does-not-know)).
+8. A paid charge stays `paid` when its payments are refunded or disputed. The ledger of the invoice has the refunds, and
+   the engine stores each refund that a merchant asks for as a record of its own
+   ([D-53](../decisions.md#d-53-refunds)).
+9. Every night, a sweep compares the engine's charges with the provider's list
+   ([D-161](../decisions.md#d-161-the-nightly-sweep)). A charge that differs is polled. A charge that no invoice has is
+   looked at, and handled as a second charge ([D-162](../decisions.md#d-162-charges-that-only-a-webhook-names)).
+
+"""
+
+_LIVE_CHARGES = (
+    "PostgreSQL refuses every other move. A charge is live if it can be paid, or if it may exist at the gateway. An "
+    "invoice has at most one live charge."
+)
 
 
 def openapi_document() -> dict[str, Any]:
@@ -47,7 +97,7 @@ def states_page() -> str:
             ),
             "\n## The facts\n\n",
             _table(("fact", "meaning"), [(fact, meaning) for fact, meaning in MEANINGS.items()]),
-            "\n## Every state and every fact\n\nAn empty cell changes nothing and emits nothing.\n\n",
+            f"\n## Every state and every fact\n\n{_CELLS}\n\n",
             _table(
                 ("fact", *InvoiceStatus),
                 [(fact, *(_cell(state, fact) for state in InvoiceStatus)) for fact in Fact],
@@ -62,6 +112,54 @@ def _cell(state: InvoiceStatus, fact: Fact) -> str:
         return f"{refusal.status}"
     rows = {decide(state, fact, total_cents=total_cents) for total_cents in (0, 1)} - {None}
     return " or ".join(sorted("stays" if row.to is state else row.to for row in rows if row is not None))
+
+
+_REFUNDS_INTRODUCTION = (
+    "A refund that a merchant asks for has stages too. An invoice has at most one refund in a stage whose status is "
+    "`pending`. PostgreSQL refuses every move that the table does not list."
+)
+
+
+def charges_page() -> str:
+    """Return docs/explanation/life-of-a-charge.md: an introduction, and the stages of charges and of refunds."""
+    return "".join(
+        (
+            "# The life of a charge\n\n",
+            _GENERATED,
+            _CHARGES_INTRODUCTION,
+            _table(
+                ("`charges[].status`", "stages"),
+                [
+                    (
+                        f"`{status}`",
+                        ", ".join(f"`{stage}`" for stage, rule in STAGES.items() if rule.status is status),
+                    )
+                    for status in ChargeStatus
+                ],
+            ),
+            "\n",
+            _CHARGE_STEPS,
+            "## The stages\n\n```mermaid\nstateDiagram-v2\n",
+            *(f"    [*] --> {stage}\n" for stage in STAGES if stage in INITIAL_STAGES),
+            *(f"    {from_} --> {to}\n" for from_, to in sorted(charge.moves())),
+            f"```\n\n{_LIVE_CHARGES}\n\n",
+            _table(
+                ("stage", "`status` for clients", "live", "meaning"),
+                [
+                    (stage, f"`{rule.status}`", "yes" if rule.is_live else "", rule.meaning)
+                    for stage, rule in STAGES.items()
+                ],
+            ),
+            f"\n## The stages of a refund\n\n{_REFUNDS_INTRODUCTION}\n\n",
+            _table(
+                ("stage", "`status` for clients", "next stages", "meaning"),
+                [
+                    (stage, f"`{rule.status}`", ", ".join(rule.to), rule.meaning)
+                    for stage, rule in refunds.STAGES.items()
+                ],
+            ),
+        )
+    )
 
 
 def errors_page() -> str:
@@ -109,11 +207,12 @@ def metrics_page() -> str:
     return (
         "# Metrics\n\n"
         + _GENERATED
-        + "Prometheus reads `/metrics` of the API, and of a worker that runs with `--metrics-port`. It needs no key. "
-        "Counters belong to the process that shows them: workers call gateways and merchants, and the API does so for "
-        "some requests. Gauges are read from the database at each scrape, so one process is enough for them. `fatura "
-        "check --textfile PATH` writes `fatura_invariant_offenders` and `fatura_check_timestamp_seconds` for "
-        f"node_exporter; run it from cron. It counts at most {MAX_OFFENDERS} offenders of an account.\n\n"
+        + "Prometheus reads `/metrics` of the API, and of a worker that runs with `--metrics-port`. The route needs no "
+        "key. Each process counts only its own calls and requests. Workers make most calls to gateways and merchants, "
+        "and the API makes some, so let Prometheus read the API and every worker. Gauges are read from the database "
+        "at each scrape, so one process is enough for them. `fatura check --textfile PATH` writes "
+        "`fatura_invariant_offenders` and `fatura_check_timestamp_seconds` for node_exporter; run the command from "
+        f"cron. It counts at most {MAX_OFFENDERS} rows per account that violate the same invariant.\n\n"
         + _table(("metric", "kind", "labels", "meaning"), rows)
     )
 
@@ -124,6 +223,7 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 PAGES = {
+    "docs/explanation/life-of-a-charge.md": charges_page,
     "docs/reference/states.md": states_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/events.md": events_page,

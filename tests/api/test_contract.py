@@ -1,4 +1,4 @@
-"""Each route is called, and each request and response is checked against `/docs-json` (spec 4.6)."""
+"""The tests call every route and check responses and accepted requests against `/docs-json` (spec 4.6)."""
 
 import time
 
@@ -8,12 +8,13 @@ from fatura.domain.credentials import Mode
 from fatura.signature import sign
 from tests.support.contract import Contract
 from tests.support.expect import UNKNOWN_ID
+from tests.support.sandbox_steps import connection_id
 from tests.support.world import World, item, plan_body, subscription_body
 
 
 @pytest.fixture
 async def judged(world: World) -> Contract:
-    """Check every response that the world's clients get against `/docs-json`."""
+    """Return a contract that checks every response of the API and records its operation and status."""
     contract = Contract((await world.get("/docs-json")).json)
     world._client.event_hooks = {"response": [contract.judge]}
     return contract
@@ -41,6 +42,7 @@ async def catalog(world: World) -> None:
     await world.set_up_gateway(methods=["pix"])
     for body in ({"dryRun": True}, {"fromVersion": 2}):
         await world.post(f"/v1/plans/{plan['id']}/propagate", body)
+    await world.get(f"/v1/plans/{plan['id']}/propagation")
     await world.set_up_gateway(methods=["card", "pix"])
     await world.get("/v1/products?externalRef=p&archived=false")
     await world.get("/v1/plans")
@@ -48,13 +50,15 @@ async def catalog(world: World) -> None:
 
 
 async def billing(world: World) -> None:
-    """Call every route of subscriptions, invoices, events and the sandbox."""
+    """Call the routes of subscriptions, customers, events and the test clock. Also read invoices."""
     product = await world.product()
     plan = await world.plan(product, defaultPaymentMethod="card", maxInstallments=3)
     subscription = await world.enroll(plan, chargeDay=5)
     usual, free = await world.enroll(plan), await world.enroll(await world.plan(await world.product(0)))
     path = f"/v1/subscriptions/{subscription['id']}"
-    for read in (path, f"{path}/terms", f"{path}/preview", "/v1/subscriptions", "/v1/test-clock"):
+    for read in (path, f"{path}/terms", f"{path}/terms/history", f"{path}/preview"):
+        await world.get(read)
+    for read in ("/v1/subscriptions", "/v1/test-clock"):
         await world.get(read)
     terms = {name: value for name, value in plan_body(product).items() if name != "name"}
     await world.post(f"{path}/customize", terms)
@@ -74,26 +78,38 @@ async def billing(world: World) -> None:
 
 
 async def charges(world: World) -> None:
-    """Call every route that changes sandbox charges, and the routes of invoices, gateway webhooks and prices."""
+    """Call every route that changes an invoice or a sandbox charge.
+
+    Also call the routes of gateway webhooks and of prices.
+    """
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     plan = await world.plan()
-    for moves in (("pay", "refund"), ("refuse", "cancel")):
+    for moves in (("pay", "dispute", "dispute-close", "double", "refund"), ("refuse", "cancel", "forget")):
         subscription = await world.enroll(plan)
         await world.advance(days=1)
         invoice = (await world.invoices(subscription))[0]
         charge = (await world.get(f"/v1/sandbox/charges?invoiceId={invoice['id']}")).json["data"][0]
         for move in moves:
-            assert (await world.post(f"/v1/sandbox/charges/{charge['chargeId']}/{move}")).status == 200
+            body = {"won": True} if move == "dispute-close" else None
+            assert (await world.post(f"/v1/sandbox/charges/{charge['chargeId']}/{move}", body)).status == 200
     await world.enroll(plan)
     await world.run("generation")
     path = f"/v1/invoices/{(await world.invoices())[-1]['id']}"
     for action, status in (
         ("retry-issuance", 200),
+        ("reissue", 200),
+        ("payments", 200),
+        ("refunds", 200),
         ("cancel", 200),
         ("retry-issuance", 409),
+        ("reissue", 409),
+        ("payments", 409),
+        ("refunds", 422),
         ("cancel", 409),
     ):
-        assert (await world.post(f"{path}/{action}")).status == status
+        bodies = {"reissue": {}, "payments": {"method": "cash", "amountCents": 1}, "refunds": {}}
+        body = bodies.get(action)
+        assert (await world.post(f"{path}/{action}", body)).status == status
     await webhook(world)
     await prices(world)
     await world.get("/v1/sandbox/charges")
@@ -101,7 +117,10 @@ async def charges(world: World) -> None:
 
 
 async def prices(world: World) -> None:
-    """Call a price endpoint that refuses connections, and enter the item's value."""
+    """Make price calls to an endpoint that refuses connections. The item stays pending.
+
+    Then enter a manual value for the item.
+    """
     product = await world.variable_product(pricing=VARIABLE)
     await world.sql("UPDATE product SET endpoint_url = 'http://127.0.0.1:1/' WHERE cap_cents IS NOT NULL")
     assert (await world.post(f"/v1/products/{product['id']}/pricing-test")).status == 200
@@ -135,7 +154,7 @@ async def push(world: World) -> None:
     for url in ("https://merchant.example/", "https://merchant.example/again"):
         await world.put("/v1/integration/webhook", {"url": url})
     await world.get("/v1/integration/webhook")
-    # The delivery must fail without DNS, so the URL is replaced by an address that refuses connections.
+    # The delivery must fail without a DNS look-up, so the test stores an address that refuses connections.
     await world.sql("UPDATE webhook SET url = 'http://127.0.0.1:1/'")
     await world.post(f"{path}/redeliver")
     await world.run("push")
@@ -147,12 +166,19 @@ async def push(world: World) -> None:
 
 
 async def integration(world: World) -> None:
-    """Call `push`, and every route of API keys, gateways, sandbox faults and health."""
+    """Call every route of API keys, gateways, sandbox faults and health.
+
+    `push` calls the routes of the webhook and of single events.
+    """
     key = await world.made("/v1/integration/api-keys", {"name": "x"})
     await world.get("/v1/integration/api-keys")
     await world.delete(f"/v1/integration/api-keys/{key['id']}")
     connection = await world.connect(methods=["pix"], behaviour="refuse")
     path = f"/v1/integration/gateways/{connection['connectionId']}"
+    own = f"/v1/integration/gateways/{await connection_id(world)}/move"
+    for dry_run in (True, False):
+        await world.post(own, {"toConnectionId": connection["connectionId"], "dryRun": dry_run})
+    await world.get(own)
     await world.patch(
         path, {"label": "Two", "settings": {"maxInstallments": 2}, "credentials": {}, "active": False}
     )
@@ -160,7 +186,9 @@ async def integration(world: World) -> None:
     await world.get("/v1/integration/gateways")
     await world.get("/v1/integration")
     fault = {"connectionId": connection["connectionId"], "operation": "get_charge", "fault": "rate_limited"}
-    await world.post("/v1/sandbox/faults", fault | {"times": 2})
+    for length in ({"times": 2}, {"seconds": 2}):
+        await world.post("/v1/sandbox/faults", fault | length)
+    await world.delete(f"/v1/sandbox/faults?connectionId={connection['connectionId']}")
     await world.get("/health")
     await world.get("/health/ready")
 

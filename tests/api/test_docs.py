@@ -30,11 +30,13 @@ ROUTES = rows("""
     GET    | /v1/plans/{planId}                            | 200     | 404
     PUT    | /v1/plans/{planId}                            | 200     | 400 404 409 422
     POST   | /v1/plans/{planId}/archive                    | 200     | 404
-    POST   | /v1/plans/{planId}/propagate                  | 200     | 400 404 409
+    POST   | /v1/plans/{planId}/propagate                  | 200     | 202 400 404 409
+    GET    | /v1/plans/{planId}/propagation                | 200     | 404
     POST   | /v1/subscriptions                             | 201     | 400 404 409 422
     GET    | /v1/subscriptions                             | 200     | 400
     GET    | /v1/subscriptions/{subscriptionId}            | 200     | 404
     GET    | /v1/subscriptions/{subscriptionId}/terms      | 200     | 404
+    GET    | /v1/subscriptions/{subscriptionId}/terms/history | 200  | 404
     GET    | /v1/subscriptions/{subscriptionId}/preview    | 200     | 404 409
     POST   | /v1/subscriptions/{subscriptionId}/customize  | 200     | 400 404 409 422
     POST   | /v1/subscriptions/{subscriptionId}/cancel     | 200     | 404 409
@@ -44,6 +46,9 @@ ROUTES = rows("""
     GET    | /v1/invoices                                  | 200     | 400
     GET    | /v1/invoices/{invoiceId}                      | 200     | 404
     POST   | /v1/invoices/{invoiceId}/cancel               | 200     | 404 409
+    POST   | /v1/invoices/{invoiceId}/reissue              | 200     | 400 404 409 422 503
+    POST   | /v1/invoices/{invoiceId}/payments             | 200     | 400 404 409 422 503
+    POST   | /v1/invoices/{invoiceId}/refunds              | 200     | 202 400 404 409 422 503
     POST   | /v1/invoices/{invoiceId}/retry-issuance       | 200     | 404 409
     POST   | /v1/invoices/{invoiceId}/retry-pricing        | 200     | 404
     POST   | /v1/invoices/{invoiceId}/items/{itemId}/value | 200     | 400 404 409
@@ -62,15 +67,22 @@ ROUTES = rows("""
     GET    | /v1/integration/gateways                      | 200     |
     POST   | /v1/integration/gateways                      | 201     | 400
     PATCH  | /v1/integration/gateways/{connectionId}       | 200     | 400 404
+    POST   | /v1/integration/gateways/{connectionId}/move  | 200     | 202 400 404 409 422
+    GET    | /v1/integration/gateways/{connectionId}/move  | 200     | 404
     GET    | /v1/test-clock                                | 200     | 409
     POST   | /v1/test-clock/advance                        | 200     | 400 409
     GET    | /v1/sandbox/charges                           | 200     | 400
     GET    | /v1/sandbox/products                          | 200     |
-    POST   | /v1/sandbox/charges/{chargeId}/pay            | 200     | 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/pay            | 200     | 400 404 409
     POST   | /v1/sandbox/charges/{chargeId}/refuse         | 200     | 404 409
     POST   | /v1/sandbox/charges/{chargeId}/cancel         | 200     | 404 409
-    POST   | /v1/sandbox/charges/{chargeId}/refund         | 200     | 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/refund         | 200     | 400 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/dispute        | 200     | 400 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/dispute-close  | 200     | 400 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/double         | 200     | 404 409
+    POST   | /v1/sandbox/charges/{chargeId}/forget         | 200     | 404 409
     POST   | /v1/sandbox/faults                            | 201     | 400 404
+    DELETE | /v1/sandbox/faults                            | 204     | 400 404
     POST   | /gateways/{accountId}/{connectionId}/webhook  | 200     | 400 404 413 429 500 503
 """)
 
@@ -117,6 +129,7 @@ FIELDS = rows("""
     POST   | /v1/subscriptions   | paymentMethod                  | no       | string
     POST   | /v1/subscriptions   | chargeDay                      | no       | integer minimum=1 maximum=28
     POST   | /v1/subscriptions   | firstChargeDate                | no       | string format=date
+    POST   | /v1/subscriptions   | startCycle                     | no       | integer minimum=1 maximum=1200 default=1
     POST   | /v1/subscriptions   | gatewayConnectionId            | no       | string format=uuid
     POST   | /v1/subscriptions/{subscriptionId}/customize | periodMonths | yes | integer enum=[1, 3, 6, 12]
     POST   | /v1/subscriptions/{subscriptionId}/customize | items.productId | yes | string format=uuid
@@ -127,6 +140,8 @@ FIELDS = rows("""
     POST   | /v1/integration/gateways | credentials               | yes      | object
     POST   | /v1/integration/gateways | settings                  | no       | object
     PATCH  | /v1/integration/gateways/{connectionId} | active     | no       | boolean
+    POST   | /v1/integration/gateways/{connectionId}/move | toConnectionId | yes | string format=uuid
+    POST   | /v1/integration/gateways/{connectionId}/move | dryRun         | no  | boolean default=False
     GET    | /v1/products        | ?page                          | no       | integer minimum=1 maximum=1000000000
     GET    | /v1/products        | ?page                          | no       | integer default=1
     GET    | /v1/plans           | ?pageSize                      | no       | integer minimum=1 maximum=100 default=25
@@ -151,7 +166,7 @@ FIELDS = rows("""
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def contract(shared_world: World) -> Contract:
-    """The document that `/docs-json` serves without a key."""
+    """The document that `/docs-json` serves without an API key."""
     response = await shared_world._client.get("/docs-json")
     assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
     return Contract(response.json())
@@ -203,7 +218,7 @@ async def test_a_field_documents_its_limits(contract: Contract, row):
 
 
 def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, bool]:
-    """Return a field's flattened schema, and whether the field is required."""
+    """Return a field's schema, as `flat` returns it, and whether the field is required."""
     if field.startswith("?"):
         found = next(each for each in operation["parameters"] if each.get("name") == field[1:])
         return flat(contract, found["schema"]), found["required"]
@@ -222,7 +237,7 @@ def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, boo
 
 
 def flat(contract: Contract, node: Json) -> Json:
-    """Return a schema into which the types and bounds of its alternatives are merged."""
+    """Return the schema `node`, extended by the types, bounds and other keywords of its `anyOf`."""
     node = contract.resolve(node)
     found: Json = {"type": [node["type"]] if "type" in node else []} | {
         name: value for name, value in node.items() if name != "type"
@@ -242,13 +257,20 @@ async def test_the_idempotency_key_is_documented(contract: Contract):
                 assert method == "POST"
                 assert (parameter["schema"]["minLength"], parameter["schema"]["maxLength"]) == (1, 255)
                 (required if parameter["required"] else optional).add(path)
-    assert required == {"/v1/products", "/v1/plans", "/v1/subscriptions"}
+    assert required == {
+        "/v1/invoices/{invoiceId}/reissue",
+        "/v1/invoices/{invoiceId}/payments",
+        "/v1/invoices/{invoiceId}/refunds",
+        "/v1/products",
+        "/v1/plans",
+        "/v1/subscriptions",
+    }
     assert optional == {
         path
         for method, path, _, _ in ROUTES
         if method == "POST"
         and path not in required
-        and not re.search("sandbox|test-clock|retry-pricing|pricing-test|gateways/{", path)
+        and not re.search("sandbox|test-clock|retry-pricing|pricing-test|^/gateways/", path)
     }
 
 
@@ -307,7 +329,7 @@ async def test_a_product_s_creation_documents_the_price_call(contract: Contract)
 
 
 def examples(node: Json, pointer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Json]]:
-    """Yield the examples of all schemas, bodies and responses, each with the path of its schema in the document."""
+    """Yield every example in the document, with the path of the schema that the example must match."""
     if isinstance(node, dict):
         for example in node.get("examples", ()) if isinstance(node.get("examples"), list) else ():
             yield pointer, example

@@ -15,20 +15,33 @@ CODES = rows("""
     engine.product_archived               | 409
     engine.plan_archived                  | 409
     engine.subscription_canceled          | 409
+    engine.propagation_running            | 409
     engine.item_not_pending               | 409
     engine.invoice_not_cancelable         | 409
+    engine.invoice_not_reissuable         | 409
     engine.invoice_not_ready              | 409
+    engine.invoice_not_payable            | 409
+    engine.invoice_not_refundable         | 409
     engine.clock_conflict                 | 409
     engine.webhook_disabled               | 409
     engine.idempotency_in_progress        | 409
     engine.sandbox_charge_conflict        | 409
+    engine.gateway_account_changed        | 409
+    engine.gateway_move_running           | 409
+    engine.gateway_connection_failing     | 409
     engine.payload_too_large              | 413
     engine.discount_on_variable_product   | 422
     engine.payment_method_unsupported     | 422
     engine.installments_unsupported       | 422
+    engine.amount_unsupported             | 422
     engine.gateway_choice_required        | 422
     engine.gateway_connection_not_found   | 422
+    engine.too_many_connections           | 422
     engine.idempotency_key_reused         | 422
+    engine.amount_exceeds_open            | 422
+    engine.amount_exceeds_paid            | 422
+    engine.refund_unsupported             | 422
+    engine.refund_refused                 | 422
     engine.rate_limited                   | 429
     engine.internal                       | 500
     engine.unavailable                    | 503

@@ -4,7 +4,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
+from fatura.store import idempotency
 from tests.support.expect import problem
 from tests.support.populated import connected
 from tests.support.sandbox_steps import row_held, until_waiting
@@ -15,7 +17,7 @@ BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
 
 @asynccontextmanager
 async def held(world: World, key: str) -> AsyncGenerator[None]:
-    """Reserve an Idempotency-Key as a running request does, and release it after the block."""
+    """Reserve an Idempotency-Key during the block, as a request does while it runs."""
     async with connected(world.database_url, world.account_id) as connection:
         running = connection.transaction()
         await running.start()
@@ -40,7 +42,7 @@ async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
     assert int(refused.headers["retry-after"]) >= 1
     assert 4.5 < waited_seconds < 8
     assert await world.all("/v1/products") == []
-    answer = await world.post("/v1/products", BODY, key="k")  # the key can be used again
+    answer = await world.post("/v1/products", BODY, key="k")  # the client may use the key again
     assert (answer.status, "idempotent-replayed" in answer.headers) == (201, False)
 
 
@@ -82,7 +84,7 @@ async def test_only_one_of_concurrent_bodies_gets_the_key(world: World):
     assert len(await world.all("/v1/products")) == 1
 
 
-async def test_moving_the_clock_ignores_the_key(world: World):
+async def test_queueing_a_sandbox_fault_ignores_the_key(world: World):
     """[D-14]"""
     connection = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     fault = {"connectionId": connection, "operation": "get_charge", "fault": "server_error"}
@@ -100,3 +102,18 @@ async def test_only_post_uses_the_key(world: World):
 
     changed = await world.patch(f"/v1/products/{product['id']}", {"name": "Pool"}, headers=headers)
     assert (changed.status, changed.json["name"]) == (200, "Pool")
+
+
+async def test_retention_cannot_delete_a_key_that_a_request_is_replaying(world: World):
+    """Claiming a known key locks its row. The request can thus still read the stored answer. [D-14]"""
+    await world.post("/v1/products", BODY, key="one")
+    far_ahead = world.deps.clock() + timedelta(days=99)
+    async with world.deps.db.transaction(world.account_id) as replaying:
+        assert not await idempotency.claim(
+            replaying, "one", route="r", body_hash=b"h", real_now=world.deps.clock(), expires_at=far_ahead
+        )
+        async with world.deps.db.transaction(world.account_id) as retention:
+            assert await idempotency.delete_expired(retention, real_now=far_ahead, limit=10) == 0
+        assert await idempotency.find(replaying, "one") is not None
+    async with world.deps.db.transaction(world.account_id) as retention:
+        assert await idempotency.delete_expired(retention, real_now=far_ahead, limit=10) == 1

@@ -1,4 +1,4 @@
-"""The account's integration and its gateway connections (spec 4.6, D-43, D-44)."""
+"""The route `/v1/integration` and the routes of gateway connections (spec 4.6, D-43, D-44)."""
 
 import pytest
 
@@ -11,8 +11,11 @@ ALL_METHODS = ["card", "pix", "boleto"]
 
 
 def sandbox(**fields: Json) -> Json:
-    """Return the body of a new sandbox connection."""
+    """Return a request body that creates a sandbox connection."""
     return {"provider": "sandbox", "credentials": {}, **fields}
+
+
+WELL = {"state": "ok", "since": None, "error": None}
 
 
 async def test_a_new_sandbox_account_has_one_connection(world: World):
@@ -35,8 +38,12 @@ async def test_a_new_sandbox_account_has_one_connection(world: World):
                     "issuesCharges": True,
                     "methods": ALL_METHODS,
                     "maxInstallments": 12,
+                    "minAmountCents": None,
+                    "minInstallmentCents": None,
+                    "refunds": True,
                     "productCatalog": False,
                     "createdAt": connection["createdAt"],
+                    "health": WELL,
                 }
             ],
         },
@@ -47,7 +54,15 @@ async def test_a_new_sandbox_account_has_one_connection(world: World):
 
 async def test_a_new_connection_shows_its_capabilities(world: World):
     """[D-43, D-46]"""
-    settings = {"methods": ["pix"], "maxInstallments": 3, "issuesCharges": False, "productCatalog": True}
+    settings = {
+        "methods": ["pix"],
+        "maxInstallments": 3,
+        "minAmountCents": 500,
+        "minInstallmentCents": 100,
+        "issuesCharges": False,
+        "productCatalog": True,
+        "refunds": False,
+    }
     made = await world.post(GATEWAYS, sandbox(label=" Second ", settings=settings))
     connection = made.json
 
@@ -58,6 +73,7 @@ async def test_a_new_connection_shows_its_capabilities(world: World):
         "label": " Second ",
         "active": True,
         "createdAt": connection["createdAt"],
+        "health": WELL,
         **settings,
     }
     assert (await world.get(GATEWAYS)).json["data"][1:] == [connection]
@@ -85,7 +101,10 @@ async def test_a_change_merges_settings_key_by_key(world: World, change, shown):
     made = await world.connect(maxInstallments=5)
     answer = await world.patch(f"{GATEWAYS}/{made['connectionId']}", change)
 
-    assert (answer.status, answer.json) == (200, {**made, **shown})
+    expected = {**made, **shown}
+    if not expected["active"]:
+        expected["health"] = {"state": "paused", "since": answer.json["health"]["since"], "error": None}
+    assert (answer.status, answer.json) == (200, expected)
     assert (await world.get(GATEWAYS)).json["data"][1] == answer.json
 
 

@@ -1,4 +1,4 @@
-"""Health checks and errors while the database is unavailable or something else fails (spec 4.1, D-5, D-12, D-100)."""
+"""Health checks, 503 while the database is stopped, 500 after other errors (spec 4.1, D-5, D-12, D-100)."""
 
 import os
 import signal
@@ -12,11 +12,13 @@ from tests.support.postgres_processes import is_running, postmaster, until
 from tests.support.world import World, open_world
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
-HEALTHY = {"status": "ok", "checks": {"database": True, "clock": True}}
+HEALTHY = {"status": "ok", "checks": {"database": True, "clock": True, "workers": True}}
 
 
 async def test_the_api_recovers_with_the_database(data_dir: Path):
-    """Without a database, the process is alive but not ready, and answers 503 with Retry-After.
+    """Without its database, the API reports that it is alive but not ready.
+
+    Requests that need the database get 503 and Retry-After.
     [spec 4.1 GET /health 200, spec 4.1 GET /health/ready 503, spec 4.1 GET /health/ready 200, D-100]
     """
     server = postgres.start(data_dir, settings=FAST)
@@ -55,7 +57,7 @@ async def test_the_api_recovers_with_the_database(data_dir: Path):
 
 
 def stop(pid: int) -> None:
-    """Stop PostgreSQL as an operator does. It can be started again at the same address."""
+    """Stop PostgreSQL cleanly, so that it can start again at the same address."""
     os.kill(pid, signal.SIGINT)
     until(lambda: not is_running(pid))
 

@@ -1,4 +1,4 @@
-"""Refusals when an item is released, its price is retried, or an endpoint is tested (spec 4.2, 4.5)."""
+"""Invalid requests to enter a value, retry pricing or test a price endpoint are refused (spec 4.2, 4.5)."""
 
 from uuid import uuid4
 
@@ -6,7 +6,7 @@ from tests.support.world import Json, World
 
 
 async def held(world: World) -> tuple[str, str]:
-    """Return the path of a held invoice and the id of its pending item."""
+    """Create a held invoice. Return its path and the id of its pending item."""
     await world.enroll(await world.plan(await world.variable_product()))
     await world.run("generation", "pricing")
     (invoice,) = await world.invoices()
@@ -89,6 +89,9 @@ async def test_no_route_creates_an_invoice(world: World) -> None:
         "/v1/invoices/{invoiceId}/retry-pricing",
         "/v1/invoices/{invoiceId}/items/{itemId}/value",
         "/v1/invoices/{invoiceId}/cancel",
+        "/v1/invoices/{invoiceId}/reissue",
+        "/v1/invoices/{invoiceId}/payments",
+        "/v1/invoices/{invoiceId}/refunds",
         "/v1/invoices/{invoiceId}/retry-issuance",
     }
 

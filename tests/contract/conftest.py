@@ -6,7 +6,7 @@ import pytest
 
 from fatura.store.db import Database, connect
 
-pytest.register_assert_rewrite("tests.contract.gateway_contract")
+pytest.register_assert_rewrite("tests.contract.gateway_contract", "tests.contract.refund_contract")
 
 
 @pytest.fixture

@@ -7,7 +7,10 @@ from uuid import uuid4
 
 import pytest
 
+from fatura.domain.charge import NO_PAY_DATA
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.payments import EntryKind
+from fatura.gateways.answers import checked
 from fatura.gateways.port import (
     AuthFailedError,
     Charge,
@@ -43,7 +46,7 @@ class GatewayContract:
         charge = await gateway.create_charge(request)
 
         plain = Charge(charge.charge_id, request.invoice_id, 1, ChargeState.OPEN, 9990)
-        assert replace(charge, due_date=None) == plain
+        assert replace(charge, due_date=None, pay=NO_PAY_DATA, created_at=None) == plain
         assert charge.due_date in {None, request.due_date}
         assert await gateway.get_charge(charge.charge_id) == charge
         assert await gateway.find_charge(request.invoice_id, 1) == charge
@@ -53,6 +56,31 @@ class GatewayContract:
         request = replace(charge_request(PaymentMethod.CARD), installments=most if most > 1 else None)
         if PaymentMethod.CARD in gateway.capabilities().methods:
             assert (await gateway.create_charge(request)).amount_cents == request.amount_cents
+
+    async def test_a_charge_below_the_minimum_is_refused(self, gateway: Gateway) -> None:
+        """Without a minimum, one cent can be charged. [D-49 minimums]"""
+        least = gateway.capabilities().min_amount_cents or 1
+        request = replace(charge_request(gateway.capabilities().methods[0]), amount_cents=least)
+        below = replace(request, invoice_id=uuid4(), amount_cents=least - 1)
+
+        assert (await gateway.create_charge(request)).amount_cents == least
+        with pytest.raises(PermanentError):
+            await gateway.create_charge(below)
+        assert await gateway.find_charge(below.invoice_id, 1) is None
+
+    async def test_an_installment_below_the_minimum_is_refused(self, gateway: Gateway) -> None:
+        """[D-49 minimums]"""
+        capabilities = gateway.capabilities()
+        least, most = capabilities.min_installment_cents, capabilities.max_installments
+        if PaymentMethod.CARD not in capabilities.methods or most == 1 or least is None:
+            return
+        request = replace(charge_request(PaymentMethod.CARD), installments=most, amount_cents=most * least)
+        below = replace(request, invoice_id=uuid4(), amount_cents=most * least - 1)
+
+        assert (await gateway.create_charge(request)).amount_cents == most * least
+        with pytest.raises(PermanentError):
+            await gateway.create_charge(below)
+        assert await gateway.find_charge(below.invoice_id, 1) is None
 
     async def test_an_unknown_reference_is_absent(self, gateway: Gateway) -> None:
         request = charge_request()
@@ -90,6 +118,8 @@ class GatewayContract:
         listed = [each async for each in gateway.charges_since(NOW)]
 
         assert [each.charge_id for each in listed[:-1]] == [each.charge_id for each in made]
+        instants = [each.created_at for each in listed if each.created_at is not None]
+        assert (len(instants), instants) == (len(listed), sorted(instants))
         assert (listed[-1].invoice_id, listed[-1].attempt) == (lost.invoice_id, lost.attempt)
         assert listed == [await gateway.get_charge(each.charge_id) for each in listed]
         assert [each async for each in gateway.charges_since(NOW + timedelta(days=1))] == []
@@ -112,8 +142,9 @@ class GatewayContract:
 
         charge = await gateway.get_charge(created.charge_id)
 
-        assert (charge.state, charge.refunded) == (ChargeState.PAID, False)
-        assert charge.paid_at is not None
+        assert charge.state is ChargeState.PAID
+        assert [(entry.kind, entry.amount_cents) for entry in charge.entries] == [(EntryKind.PAYMENT, 9990)]
+        assert checked(charge, currency="BRL", now=NOW) == charge
         assert await gateway.find_charge(created.invoice_id, 1) == charge
 
     async def test_a_refusal_is_shown(self, gateway: Gateway, provider: Provider) -> None:
@@ -129,13 +160,20 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.CANCELED)
 
     async def test_a_refunded_charge_stays_paid(self, gateway: Gateway, provider: Provider) -> None:
-        """[D-46]"""
+        """[D-46, D-50]"""
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
         await provider.refund(gateway, created)
 
-        assert await gateway.get_charge(created.charge_id) == replace(paid, refunded=True)
+        refunded = await gateway.get_charge(created.charge_id)
+
+        assert refunded == replace(paid, entries=refunded.entries)
+        assert refunded.entries[:1] == paid.entries
+        assert [(entry.kind, entry.amount_cents) for entry in refunded.entries[1:]] == [
+            (EntryKind.REFUND, 9990)
+        ]
+        assert checked(refunded, currency="BRL", now=NOW) == refunded
 
     async def test_a_lost_answer_is_found_by_its_reference(
         self, gateway: Gateway, provider: Provider
@@ -223,7 +261,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == paid
 
     async def test_a_lost_cancellation_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """After a timeout, only reading the charge shows whether the provider canceled it. [D-27 not confirmed]"""
+        """After a timeout, reading the charge shows whether the provider canceled it. [D-27 not confirmed]"""
         created = await gateway.create_charge(charge_request())
         await provider.lose_next_cancel(gateway)
 
@@ -234,7 +272,9 @@ class GatewayContract:
         assert (await gateway.cancel_charge(created.charge_id)).state is ChargeState.CANCELED
 
     async def test_a_webhook_names_its_charge(self, gateway: Gateway, provider: Provider) -> None:
-        """`charge_ids` has the charge, or is None if the provider's webhooks name no charge. [D-35 webhook]"""
+        """The webhook's `charge_ids` contains the charge. If the provider's webhooks name no charge,
+        `charge_ids` is None. [D-35 webhook]
+        """
         created = await gateway.create_charge(charge_request())
 
         hint = gateway.read_webhook(provider.webhook(gateway, created))

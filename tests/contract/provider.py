@@ -1,18 +1,26 @@
-"""The interface of the test doubles in the contract suite, and a charge request that every provider accepts."""
+"""The interface of the test doubles in the contract suite, and a valid charge request."""
 
 from datetime import UTC, date, datetime
 from typing import Protocol
 from uuid import uuid4
 
 from fatura.domain.offer import PaymentMethod
-from fatura.gateways.port import Charge, ChargeRequest, Gateway, Line, Payer, Webhook
+from fatura.gateways.port import (
+    Charge,
+    ChargeRequest,
+    Gateway,
+    Line,
+    Payer,
+    RefundRequest,
+    Webhook,
+)
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 DUE_DATE = date(2026, 3, 15)
 
 
 class Provider(Protocol):
-    """A test double of a payment provider: connections, charges and network faults."""
+    """A test double of a payment provider. Tests use it to open connections, change charges and cause faults."""
 
     async def connect(self) -> Gateway:
         """Return a connection in a new account whose clock shows `NOW`. All capabilities are enabled."""
@@ -33,27 +41,31 @@ class Provider(Protocol):
         ...
 
     async def lose_next_request(self, gateway: Gateway) -> None:
-        """Make the next creation time out before the provider receives it."""
+        """Make the next request to create a charge time out before the provider receives it."""
         ...
 
     async def lose_next_answer(self, gateway: Gateway) -> None:
-        """Make the next creation time out after the provider created the charge."""
+        """Make the next request to create a charge time out after the provider created the charge."""
         ...
 
     async def lose_next_cancel(self, gateway: Gateway) -> None:
-        """Make the next cancellation time out after the provider canceled the charge."""
+        """Make the next request to cancel a charge time out after the provider canceled the charge."""
+        ...
+
+    async def lose_next_refund(self, gateway: Gateway) -> None:
+        """Make the next refund time out after the provider refunded the charge."""
         ...
 
     async def limit_next_request(self, gateway: Gateway) -> None:
-        """Make the provider refuse the next creation with its rate limit."""
+        """Make the provider refuse the next request to create a charge because of its rate limit."""
         ...
 
     async def fail_next_read(self, gateway: Gateway) -> None:
-        """Make the next read of a charge fail at the provider."""
+        """Make the next request to read a charge fail at the provider."""
         ...
 
     async def fail_next_list(self, gateway: Gateway) -> None:
-        """Make the next page of a list of charges fail at the provider."""
+        """Make the next request for a page of charges fail at the provider."""
         ...
 
     def webhook(self, gateway: Gateway, charge: Charge) -> Webhook:
@@ -61,12 +73,12 @@ class Provider(Protocol):
         ...
 
     async def catalog(self, gateway: Gateway) -> dict[str, str]:
-        """Return the product names in the provider's catalog, by product id of the provider."""
+        """Return the names of the products in the provider's catalog, by the ids that the provider gave them."""
         ...
 
 
 def charge_request(method: PaymentMethod = PaymentMethod.PIX) -> ChargeRequest:
-    """Return a request for a charge of 99.90 that every gateway accepts."""
+    """Return a request for a charge of 99.90. Every gateway that supports `method` accepts it."""
     return ChargeRequest(
         invoice_id=uuid4(),
         attempt=1,
@@ -78,3 +90,7 @@ def charge_request(method: PaymentMethod = PaymentMethod.PIX) -> ChargeRequest:
         lines=(Line("Gold", 9990),),
         payer=Payer(uuid4(), "Ana Souza", "ana@example.com", "52998224725"),
     )
+
+
+def refund_request(charge: Charge, amount_cents: int) -> RefundRequest:
+    return RefundRequest(uuid4(), charge.charge_id, amount_cents, "BRL", "One session was canceled.")

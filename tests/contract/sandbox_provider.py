@@ -1,4 +1,7 @@
-"""The sandbox gateway as a provider of the contract suite. `move_charge` stands for what payers and merchants do."""
+"""The sandbox gateway is its own test double in the contract suite.
+
+Its `move_charge` simulates what payers do, and what merchants do in the dashboard of a real provider.
+"""
 
 import json
 import time
@@ -9,14 +12,14 @@ from uuid import UUID, uuid4
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.sandbox import SandboxFault, SandboxMove, SandboxOperation
+from fatura.domain.sandbox import MoveDetails, SandboxFault, SandboxMove, SandboxOperation
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, ConnectionConfig, Gateway, Webhook
 from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE, SandboxControls
 from fatura.signature import sign
 from fatura.store.accounts import accounts
-from fatura.store.charging import connections
-from fatura.store.charging.connections import StoredConnection
+from fatura.store.connections import connections
+from fatura.store.connections.connections import StoredConnection
 from fatura.store.db import Database
 from tests.contract.provider import NOW
 
@@ -37,6 +40,7 @@ class SandboxProvider:
             methods=tuple(PaymentMethod),
             max_installments=12,
             product_catalog=True,
+            refunds=True,
             created_at=NOW,
         )
         async with self.db.transaction(config.account_id) as tx:
@@ -49,20 +53,23 @@ class SandboxProvider:
         return SandboxGateway(self.db, config)
 
     async def connect(self) -> Gateway:
-        """Return a connection with a catalog and webhooks, in a new account."""
-        return self.gateway(await self.add(productCatalog=True, webhookSecret=uuid4().hex))
+        """Return a connection with a catalog, webhooks and minimums, in a new account."""
+        config = await self.add(
+            productCatalog=True, webhookSecret=uuid4().hex, minAmountCents=500, minInstallmentCents=300
+        )
+        return self.gateway(config)
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:
-        await _books(gateway).move_charge(charge.charge_id, SandboxMove.PAY)
+        await _books(gateway).move_charge(charge.charge_id, SandboxMove.PAY, details=MoveDetails())
 
     async def refuse(self, gateway: Gateway, charge: Charge) -> None:
-        await _books(gateway).move_charge(charge.charge_id, SandboxMove.REFUSE)
+        await _books(gateway).move_charge(charge.charge_id, SandboxMove.REFUSE, details=MoveDetails())
 
     async def cancel(self, gateway: Gateway, charge: Charge) -> None:
-        await _books(gateway).move_charge(charge.charge_id, SandboxMove.CANCEL)
+        await _books(gateway).move_charge(charge.charge_id, SandboxMove.CANCEL, details=MoveDetails())
 
     async def refund(self, gateway: Gateway, charge: Charge) -> None:
-        await _books(gateway).move_charge(charge.charge_id, SandboxMove.REFUND)
+        await _books(gateway).move_charge(charge.charge_id, SandboxMove.REFUND, details=MoveDetails())
 
     async def lose_next_request(self, gateway: Gateway) -> None:
         await _books(gateway).add_fault(SandboxOperation.CREATE_CHARGE, SandboxFault.TIMEOUT_BEFORE, times=1)
@@ -72,6 +79,9 @@ class SandboxProvider:
 
     async def lose_next_cancel(self, gateway: Gateway) -> None:
         await _books(gateway).add_fault(SandboxOperation.CANCEL_CHARGE, SandboxFault.TIMEOUT_AFTER, times=1)
+
+    async def lose_next_refund(self, gateway: Gateway) -> None:
+        await _books(gateway).add_fault(SandboxOperation.REFUND_CHARGE, SandboxFault.TIMEOUT_AFTER, times=1)
 
     async def limit_next_request(self, gateway: Gateway) -> None:
         await _books(gateway).add_fault(SandboxOperation.CREATE_CHARGE, SandboxFault.RATE_LIMITED, times=1)

@@ -9,18 +9,33 @@ from uuid import uuid4
 import pytest
 
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.sandbox import SandboxMove, SandboxStatus
-from fatura.gateways.port import AuthFailedError, ChargeState, NotFoundError, PermanentError, Webhook
+from fatura.domain.payments import EntryKind
+from fatura.domain.sandbox import MoveDetails, SandboxCharge, SandboxMove, SandboxStatus
+from fatura.gateways.port import (
+    AuthFailedError,
+    Charge,
+    ChargeState,
+    NotFoundError,
+    PermanentError,
+    Webhook,
+)
 from fatura.gateways.sandbox_port import WEBHOOK_SIGNATURE
 from fatura.signature import sign
 from fatura.store.db import Database
 from tests.contract.gateway_contract import GatewayContract
 from tests.contract.provider import NOW, charge_request
+from tests.contract.refund_contract import RefundContract
 from tests.contract.sandbox_provider import SandboxProvider
 
 DUE = datetime(2026, 3, 15, 3, tzinfo=UTC)
 """The first instant of the due date in Sao Paulo."""
 MILLISECOND = timedelta(milliseconds=1)
+
+
+def paid_instant(charge: Charge | SandboxCharge) -> datetime | None:
+    """Return the instant of the charge's first payment."""
+    payments = (entry.occurred_at for entry in charge.entries if entry.kind is EntryKind.PAYMENT)
+    return next(payments, None)
 
 
 @pytest.fixture
@@ -30,6 +45,10 @@ def provider(db: Database) -> SandboxProvider:
 
 class TestSandbox(GatewayContract):
     """The contract suite [D-44, D-46]."""
+
+
+class TestSandboxRefunds(RefundContract):
+    """The contract suite for refunds [D-53]."""
 
 
 @pytest.mark.parametrize(
@@ -55,7 +74,7 @@ async def test_payers_behave_as_the_settings_say(
 
     charge = await provider.gateway(replace(config, now=at)).get_charge(created.charge_id)
 
-    assert (charge.state, charge.paid_at) == (state, paid_at)
+    assert (charge.state, paid_instant(charge)) == (state, paid_at)
 
 
 async def test_a_charge_due_today_is_paid_when_it_is_created(provider: SandboxProvider) -> None:
@@ -63,7 +82,7 @@ async def test_a_charge_due_today_is_paid_when_it_is_created(provider: SandboxPr
 
     charge = await gateway.create_charge(replace(charge_request(), due_date=NOW.date()))
 
-    assert (charge.state, charge.paid_at) == (ChargeState.PAID, NOW)
+    assert (charge.state, paid_instant(charge)) == (ChargeState.PAID, NOW)
 
 
 async def test_a_change_with_time_is_stored_when_the_charge_is_read(provider: SandboxProvider) -> None:
@@ -75,7 +94,7 @@ async def test_a_change_with_time_is_stored_when_the_charge_is_read(provider: Sa
 
     never = provider.gateway(replace(config, now=DUE, settings={"behaviour": "never_pay"}))
 
-    assert (await never.get_charge(created.charge_id)).paid_at == DUE
+    assert paid_instant(await never.get_charge(created.charge_id)) == DUE
 
 
 @pytest.mark.parametrize(
@@ -98,10 +117,11 @@ async def test_an_open_charge_follows_the_current_settings(
     charge = await provider.gateway(later).find_charge(created.invoice_id, 1)
 
     assert charge is not None
-    assert (charge.state, charge.paid_at) == (state, paid_at)
+    assert (charge.state, paid_instant(charge)) == (state, paid_at)
 
 
 OPEN, PAID, REFUSED = SandboxStatus.OPEN, SandboxStatus.PAID, SandboxStatus.REFUSED
+STATUS_MOVES = (SandboxMove.PAY, SandboxMove.REFUSE, SandboxMove.CANCEL, SandboxMove.REFUND)
 CANCELED, REFUNDED = SandboxStatus.CANCELED, SandboxStatus.REFUNDED
 WAY_TO = {
     OPEN: [],
@@ -115,11 +135,11 @@ WAY_TO = {
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        # The initial state, then the states after pay, refuse, cancel and refund. None: the move is refused.
+        # The state before the move, and the states after pay, refuse, cancel and refund. None: the move is refused.
         (OPEN, (PAID, REFUSED, CANCELED, None)),
         (REFUSED, (PAID, REFUSED, CANCELED, None)),
         (PAID, (PAID, None, None, REFUNDED)),
-        (CANCELED, (None, None, CANCELED, None)),
+        (CANCELED, (CANCELED, None, CANCELED, None)),
         (REFUNDED, (None, None, None, REFUNDED)),
     ],
 )
@@ -128,21 +148,21 @@ async def test_a_merchant_moves_charges(
 ) -> None:
     """[D-46]"""
     gateway = provider.gateway(await provider.add())
-    for move, target in zip(SandboxMove, after, strict=True):
+    for move, target in zip(STATUS_MOVES, after, strict=True):
         charge_id = (await gateway.create_charge(charge_request())).charge_id
         for step in WAY_TO[before]:
-            await gateway.move_charge(charge_id, step)
+            await gateway.move_charge(charge_id, step, details=MoveDetails())
 
         if target is None:
             with pytest.raises(PermanentError) as refusal:
-                await gateway.move_charge(charge_id, move)
+                await gateway.move_charge(charge_id, move, details=MoveDetails())
             assert refusal.value.code == "charge_status"
         else:
-            assert (await gateway.move_charge(charge_id, move)).status is target
+            assert (await gateway.move_charge(charge_id, move, details=MoveDetails())).status is target
 
         (charge,) = [each for each in await gateway.charges(None) if each.charge_id == charge_id]
         assert charge.status is (target or before)
-        assert (charge.paid_at is not None) is (charge.status in {PAID, REFUNDED})
+        assert (paid_instant(charge) is not None) is (before in {PAID, REFUNDED} or move is SandboxMove.PAY)
 
 
 async def test_time_moves_a_charge_before_the_merchant_does(provider: SandboxProvider) -> None:
@@ -151,19 +171,21 @@ async def test_time_moves_a_charge_before_the_merchant_does(provider: SandboxPro
     due = provider.gateway(replace(config, now=DUE + timedelta(hours=9)))
 
     with pytest.raises(PermanentError):
-        await due.move_charge(created.charge_id, SandboxMove.REFUSE)
+        await due.move_charge(created.charge_id, SandboxMove.REFUSE, details=MoveDetails())
 
-    assert (await due.move_charge(created.charge_id, SandboxMove.PAY)).paid_at == DUE
+    assert (
+        paid_instant(await due.move_charge(created.charge_id, SandboxMove.PAY, details=MoveDetails())) == DUE
+    )
 
 
-async def test_one_of_two_concurrent_moves_succeeds(provider: SandboxProvider) -> None:
+async def test_one_of_two_concurrent_refunds_succeeds(provider: SandboxProvider) -> None:
     gateway = provider.gateway(await provider.add())
     for _ in range(8):
         created = await gateway.create_charge(charge_request())
+        await gateway.move_charge(created.charge_id, SandboxMove.PAY, details=MoveDetails())
 
-        moves = (
-            gateway.move_charge(created.charge_id, move) for move in (SandboxMove.PAY, SandboxMove.CANCEL)
-        )
+        part = MoveDetails(amount_cents=6000)
+        moves = (gateway.move_charge(created.charge_id, SandboxMove.REFUND, details=part) for _ in range(2))
         answers = await asyncio.gather(*moves, return_exceptions=True)
 
         (made,) = [answer for answer in answers if not isinstance(answer, BaseException)]
@@ -197,7 +219,7 @@ async def test_connections_of_one_account_have_separate_charges(provider: Sandbo
     assert await neighbour.charges(None) == []
     assert await neighbour.products() == []
     with pytest.raises(NotFoundError):
-        await neighbour.move_charge(created.charge_id, SandboxMove.PAY)
+        await neighbour.move_charge(created.charge_id, SandboxMove.PAY, details=MoveDetails())
 
 
 async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: SandboxProvider) -> None:
@@ -226,7 +248,9 @@ async def test_a_webhook_of_a_connection_without_a_secret_is_refused(provider: S
 async def test_the_charges_named_by_an_authentic_webhook(
     provider: SandboxProvider, body: bytes, named: tuple[str, ...] | None
 ) -> None:
-    """A body without a charge id names all charges (None). A malformed charge id names no charge. [D-35 webhook]"""
+    """If the body has no charge id, `charge_ids` is None. If the id is malformed, `charge_ids` is empty.
+    [D-35 webhook]
+    """
     gateway = provider.gateway(await provider.add(webhookSecret="s" * 16))
     headers = {WEBHOOK_SIGNATURE: sign(body, ["s" * 16], timestamp=int(time.time()))}
 

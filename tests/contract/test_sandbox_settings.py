@@ -34,6 +34,8 @@ def test_the_defaults_allow_everything_but_a_catalog() -> None:
         product_catalog=False,
         idempotency="lookup",
         lists_charges=True,
+        polls_per_second=None,
+        refunds="key",
     )
 
 
@@ -45,6 +47,10 @@ def test_every_setting_is_used() -> None:
         "productCatalog": True,
         "behaviour": "never_pay",
         "webhookSecret": "sixteen-visible!",
+        "providerAccount": "acct_1",
+        "minAmountCents": 500,
+        "minInstallmentCents": 1,
+        "refunds": False,
     }
 
     assert capabilities(settings) == Capabilities(
@@ -54,6 +60,10 @@ def test_every_setting_is_used() -> None:
         product_catalog=True,
         idempotency="lookup",
         lists_charges=True,
+        polls_per_second=None,
+        min_amount_cents=500,
+        min_installment_cents=1,
+        refunds="none",
     )
 
 
@@ -61,12 +71,15 @@ METHODS = "must be a list of one or more of card, pix, boleto, each once"
 INSTALLMENTS = "must be an integer from 1 to 12"
 BOOLEAN = "must be true or false"
 SECRET = "must be 16 to 120 visible ASCII characters, or null"
+MINIMUM = "must be an integer from 1 to 999999999999, or null"
 BEHAVIOUR = "must be one of pay_on_due, pay_at_once, refuse, never_pay"
 
 
 WRONG: list[tuple[str, str, list[Any]]] = [
     ("methods", METHODS, ["card", [], ["card", "card"], ["cash"], [None], [[]], {"card": 1}, None]),
     ("maxInstallments", INSTALLMENTS, [0, 13, -1, True, 2.0, "2", None]),
+    ("minAmountCents", MINIMUM, [0, -1, True, 5.0, "5", 10**12, []]),
+    ("minInstallmentCents", MINIMUM, [0, -1, True, 5.0, "5", 10**12, []]),
     ("issuesCharges", BOOLEAN, [0, 1, "true", None]),
     ("productCatalog", BOOLEAN, [0, 1, "true", None]),
     ("behaviour", BEHAVIOUR, ["", "PAY_ON_DUE", "pay", 1, None, ["refuse"], {}]),

@@ -1,6 +1,7 @@
-"""Run the fault programme (`make faults`), each run in its own process, and print one table.
+"""Execute the fault runs (`make faults`), each in its own process, and print one table of their results.
 
-`python -m tests.faults [NAME ...] [--seed N] [--short]`. The exit code is 1 if a run reported a problem.
+`python -m tests.faults [NAME ...] [--seed N] [--short]` executes the named runs, or all. The exit code is 1 if a run
+fails.
 """
 
 import argparse
@@ -24,12 +25,21 @@ from tests.faults.report import Figure, Options, Report, Scale
 from tests.faults.runs import RUNS, Run
 
 AT_ONCE = 2
-"""Number of concurrent runs. Each is bound to its own cores, because unbound processes were a fifth slower."""
+"""Number of concurrent runs, not counting runs that mostly wait.
+
+Each run is bound to its own cores, because runs that could use all cores were a fifth slower.
+"""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(run.name for run in RUNS))
+    listed = "\n".join(f"  {run.name:13} {run.description}" for run in RUNS)
+    parser = argparse.ArgumentParser(
+        prog="make faults",
+        description=__doc__,
+        epilog=f"runs:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the runs to start; all if none is named")
     parser.add_argument(
         "--seed",
         type=int,
@@ -90,14 +100,20 @@ async def _run_all(chosen: Sequence[Run], *, seed: int, scale: Scale) -> int:
 
 
 def _shares_of_cores() -> Sequence[Sequence[int]]:
-    """Divide the cores among concurrent runs. The shares are empty on systems that cannot bind a process to cores."""
+    """Return one share of the cores for each concurrent run.
+
+    The shares are empty on systems that cannot bind a process to cores.
+    """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     return [cores[slot::AT_ONCE] for slot in range(AT_ONCE)]
 
 
 @asynccontextmanager
 async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
-    """Reserve a share of the cores during the block. A run that is `alone` or `waits` may use all cores."""
+    """Reserve cores for a run during the block, and yield their numbers.
+
+    For a run that is `alone` or `waits`, reserve and yield nothing: it may use all cores.
+    """
     if run.alone or run.waits:
         yield ()
         return
@@ -111,7 +127,7 @@ async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator
 async def _run_apart(
     run: Run, progress: Progress, *, seed: int, scale: Scale, cores: Sequence[int]
 ) -> tuple[Report, float]:
-    """Execute a run in a child process. A process that exits without a report counts as a problem."""
+    """Execute a run in a child process. The run fails if the process fails or exits without a report."""
     began = time.monotonic()
     task = progress.add_task(run.name, total=None)
     words = [run.name, "--child", "--seed", str(seed), *(["--short"] if scale is Scale.SHORT else [])]

@@ -1,25 +1,35 @@
 """Functions that each disable one mechanism of the engine in this process (see `breaks`).
 
-They replace functions, or change SQL statements before they are sent. `Found by` names the run that must report it.
+Each function replaces functions of the engine, or changes SQL statements before the engine sends these statements.
+The docstring names the fault run that must detect the missing mechanism.
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fatura import ids
 from fatura.api.http import replies
-from fatura.domain import invoice
+from fatura.domain import gateway_health, invoice
+from fatura.domain.payments import EntryKind, PaymentEntry
+from fatura.domain.refunds import RefundRequest
+from fatura.gateways.port import TransientError, UnknownOutcomeError
 from fatura.signature import PREFIX
 from fatura.store import counters, db, vault
+from fatura.store.charging import spacing
 from fatura.store.db import Tx
 from fatura.store.restore import frozen_accounts
 from fatura.store.subscriptions import subscriptions
 from fatura.store.vault import Vault
 from fatura.usecases.charging import gateway_calls, issuance, outcomes
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, execute_once, find_answer
+from fatura.usecases.payments import gateway_payments, refund_calls
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.reconciliation import sweep
 from fatura.usecases.transaction import Work
 from fatura.usecases.webhooks import delivery
 from fatura.workers.lanes import LANES
@@ -29,7 +39,7 @@ Put = Callable[[Any, str, Any], None]
 """A function that sets an attribute: permanently (`setattr`) or for one test (`monkeypatch.setattr`)."""
 
 PATCHES: dict[str, Callable[[], None]] = {}
-"""The functions of this module by the name of the break, such as `long-lease`."""
+"""The functions marked with `_break`, by the name of the break, such as `long-lease`."""
 
 Patch = TypeVar("Patch", bound=Callable[..., None])
 
@@ -40,7 +50,7 @@ def _break(patch: Patch) -> Patch:
 
 
 def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
-    """Replace a part of every SQL statement that begins with `statement`."""
+    """Replace the text `old` by `new` in every SQL statement that begins with `statement`."""
     written = " ".join(" ".join(path.read_text() for path in STORE.rglob("*.py")).split())
     assert statement in written, f"no statement begins with {statement}"
     assert old in written, f"no statement contains {old}"
@@ -58,7 +68,10 @@ def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
 
 @_break
 def retry_without_lookup() -> None:
-    """After an unknown outcome, repeat the charge request without a look-up. Found by `crashes`."""
+    """After a charge request with an unknown outcome, repeat the request without a look-up.
+
+    The run `crashes` detects this.
+    """
 
     def may(*_args: object, **_kwargs: object) -> bool:
         return True
@@ -68,43 +81,46 @@ def retry_without_lookup() -> None:
 
 @_break
 def trust_first_lookup() -> None:
-    """Treat a charge as absent after one early, empty look-up. Found by `gateway`."""
+    """Treat a charge as absent after one empty look-up, however soon after the request.
+
+    The run `gateway` detects this.
+    """
     outcomes.LOOKUP_COUNTS_AFTER = timedelta(0)
     outcomes.EMPTY_LOOKUPS_NEEDED = 1
 
 
 @_break
 def skip_lease_check() -> None:
-    """Let a worker send a charge request after its lease has expired. Found by `gateway`."""
+    """Let a worker send a charge request after its lease has expired. The run `gateway` detects this."""
     gateway_calls.SEND_WITHIN_SECONDS = 3600
 
 
 @_break
 def ignore_lease(*, put: Put = setattr) -> None:
-    """Claim invoices that another worker has leased. Found by `orders`."""
+    """Claim invoices that another worker has leased. The run `orders` detects this."""
     weaken(
         "WITH due AS MATERIALIZED ( SELECT x.invoice_id",
-        "AND (x.lease_until IS NULL OR x.lease_until <= $4)",
-        "AND $4::timestamptz IS NOT NULL",
+        "AND (x.lease_until IS NULL OR x.lease_until <= $4 OR x.lease_until > $7)",
+        "AND $4::timestamptz < $7::timestamptz",
         put=put,
     )
 
 
 @_break
 def long_lease() -> None:
-    """Lease invoices for ten minutes. Found by `crashes`."""
-    issuance.LEASE = timedelta(minutes=10)
+    """Lease invoices for almost three minutes instead of at most 60 seconds. The run `crashes` detects this."""
+    issuance.LEASE = timedelta(seconds=170)
 
 
 @_break
 def cancel_without_lock(*, put: Put = setattr) -> None:
-    """Cancel a subscription without locking its row. Found by `orders`."""
+    """Cancel a subscription without locking its row. The run `orders` detects this."""
     put(subscriptions, "lock", subscriptions.find)
 
 
 @_break
 def ignore_idempotency_keys() -> None:
-    """Execute every request as if it had no Idempotency-Key. Found by `crashes`."""
+    """Execute every request as if it had no Idempotency-Key. The run `crashes` detects this."""
     execute: Any = replies.execute_once
 
     async def always(deps: Any, account: Any, request: Any, *rest: Any, **named: Any) -> Any:
@@ -115,7 +131,10 @@ def ignore_idempotency_keys() -> None:
 
 @_break
 def store_keys_separately() -> None:
-    """Commit the Idempotency-Key after the effect, in a separate transaction. Found by `crashes`."""
+    """Store the Idempotency-Key in a second transaction, after the effect is committed.
+
+    The run `crashes` detects this.
+    """
 
     async def apart(
         deps: Any,
@@ -144,7 +163,11 @@ def store_keys_separately() -> None:
 
 @_break
 def number_events_by_sequence() -> None:
-    """Number events by a database sequence, before the lock that orders commits. Found by `orders`."""
+    """Number events by a PostgreSQL sequence instead of the counter row. The run `orders` detects this.
+
+    A transaction then locks the counter row only after it has its numbers. Events may therefore be committed in another
+    order than that of their numbers.
+    """
     add = counters.add
 
     async def by_sequence(tx: Tx, *, events: int, deltas: Any) -> int:
@@ -159,7 +182,7 @@ def number_events_by_sequence() -> None:
 
 @_break
 def push_out_of_order() -> None:
-    """Deliver the events of one invoice concurrently. Found by `simulator`."""
+    """Deliver the events of one invoice concurrently. The run `simulator` detects this."""
     weaken(
         "SELECT d.sequence, e.event_id",
         "AND d.waits IS NOT TRUE AND NOT EXISTS ( SELECT FROM delivery b WHERE b.account_id = $1"
@@ -170,7 +193,7 @@ def push_out_of_order() -> None:
 
 @_break
 def sign_with_wrong_secret() -> None:
-    """Sign webhooks with a wrong secret. Found by `simulator`."""
+    """Sign webhooks with a wrong secret. The run `simulator` detects this."""
 
     async def anything(_work: Work) -> tuple[str, ...]:
         return (f"{PREFIX}{'A' * 43}=",)
@@ -180,7 +203,7 @@ def sign_with_wrong_secret() -> None:
 
 @_break
 def round_down() -> None:
-    """Round half cents down. Found by `simulator`."""
+    """Round half cents down. The run `simulator` detects this."""
 
     def down(monthly_price_cents: int, *, months: int, discount_percent: int) -> int:
         return months * monthly_price_cents * (100 - discount_percent) // 100
@@ -189,8 +212,78 @@ def round_down() -> None:
 
 
 @_break
+def drop_second_payment() -> None:
+    """Record only the first payment of a charge. The run `simulator` detects this."""
+    new_entries = gateway_payments._new_entries
+
+    async def first_only(work: Work, answers: Sequence[ChargeAnswer]) -> Sequence[PaymentEntry]:
+        later = {
+            entry.reference
+            for answer in answers
+            for entry in [each for each in answer.charge.entries if each.kind is EntryKind.PAYMENT][1:]
+        }
+        return [each for each in await new_entries(work, answers) if each.reference not in later]
+
+    gateway_payments._new_entries = first_only
+
+
+@_break
+def count_refund_twice() -> None:
+    """Show double the refunds of an invoice as `refundedCents`. The run `simulator` detects this."""
+    weaken(
+        "SELECT v.invoice_id, v.subscription_id, v.cycle, v.status",
+        "sum(e.amount_cents) FILTER (WHERE e.kind = 'refund')",
+        "2 * sum(e.amount_cents) FILTER (WHERE e.kind = 'refund')",
+    )
+
+
+@_break
+def send_refunds_again() -> None:
+    """Assume that a refund whose answer was lost was not made, and send it again. The run `simulator` detects this."""
+    plain = refund_calls._after_sending
+
+    async def trusting(work: Work, current: RefundRequest, answer: Any) -> None:
+        is_lost = isinstance(answer, UnknownOutcomeError | TimeoutError)
+        await plain(work, current, TransientError("not made") if is_lost else answer)
+
+    refund_calls._after_sending = trusting
+
+
+@_break
+def sweep_nothing() -> None:
+    """End each nightly sweep without comparing anything. The run `simulator` detects this."""
+
+    async def nothing(*_args: object) -> Counter[str]:
+        return Counter()
+
+    sweep._act_on_known = sweep._act_on_unmatched = nothing
+
+
+@_break
+def issue_all_at_once() -> None:
+    """Issue all waiting invoices of a subscription together, not a day apart. The run `simulator` detects this."""
+
+    async def nothing(*_args: object, **_kwargs: object) -> Sequence[object]:
+        return []
+
+    spacing.uncharged = nothing
+
+
+@_break
+def trust_any_provider_account() -> None:
+    """Accept credentials of another account at the provider. The run `simulator` detects this."""
+    gateway_connections._refuse_other_account = lambda *_args: None
+
+
+@_break
+def hide_failing_connections() -> None:
+    """Emit no event when the calls to a gateway fail for hours. The run `simulator` detects this."""
+    gateway_health.EMIT_AFTER = timedelta(days=365)
+
+
+@_break
 def trust_any_commit() -> None:
-    """Do not check whether the server confirmed a COMMIT. Found by `failover`."""
+    """Accept a COMMIT although the server warns that no standby confirmed it. The run `failover` detects this."""
 
     async def commit(connection: Any) -> None:
         await connection.execute("COMMIT")
@@ -200,7 +293,7 @@ def trust_any_commit() -> None:
 
 @_break
 def commit_refused_requests() -> None:
-    """Commit the writes of refused requests. Found by `bad-requests`."""
+    """Commit the writes of a refused request instead of rolling them back. The run `bad-requests` detects this."""
 
     async def keep(connection: Any) -> None:
         await connection.execute("COMMIT")
@@ -210,7 +303,10 @@ def commit_refused_requests() -> None:
 
 @_break
 def charge_during_restore() -> None:
-    """Continue charging during the comparison after a restore. Found by `restore`."""
+    """Continue to create charges of an account while `fatura restored` has frozen the account.
+
+    The run `restore` detects this.
+    """
 
     async def yes(_tx: Tx) -> bool:
         return True
@@ -220,7 +316,7 @@ def charge_during_restore() -> None:
 
 @_break
 def random_invoice_ids() -> None:
-    """Make invoice ids random instead of deriving them from subscription and cycle. Found by `restore`."""
+    """Make invoice ids random instead of deriving them from subscription and cycle. The run `restore` detects this."""
 
     def by_chance(at: Any, billed: Any) -> Any:
         return ids.new_ids(at, len(list(billed)))
@@ -230,7 +326,11 @@ def random_invoice_ids() -> None:
 
 @_break
 def read_any_account() -> None:
-    """Read invoices of all accounts; `breaks` also disables Row Level Security. Found by `probes`."""
+    """Let each account read the invoices of all accounts. The run `probes` detects this.
+
+    This function removes the account from the conditions of queries. For this break, `breaks` also disables Row Level
+    Security.
+    """
     for columns in ("v.invoice_id, v.subscription_id", "i.invoice_id, i.item_id"):
         for table in "vscip":
             weaken(f"SELECT {columns}", f"{table}.account_id = $1", "$1::uuid IS NOT NULL")
@@ -238,7 +338,10 @@ def read_any_account() -> None:
 
 @_break
 def unbind_ciphertexts() -> None:
-    """Let a ciphertext decrypt in any row. Found by `secrets`."""
+    """Encrypt without binding a ciphertext to its row, so that it also decrypts in other rows.
+
+    The run `secrets` detects this.
+    """
 
     def nothing(*_args: object, **_kwargs: object) -> bytes:
         return b""
@@ -248,7 +351,7 @@ def unbind_ciphertexts() -> None:
 
 @_break
 def store_plain_secrets() -> None:
-    """Store secrets without encryption. Found by `secrets`."""
+    """Store secrets without encryption. The run `secrets` detects this."""
 
     def seal(self: Vault, plain: bytes, **_place: object) -> bytes:
         return self.sealing_id + plain
@@ -261,13 +364,13 @@ def store_plain_secrets() -> None:
 
 @_break
 def accept_revoked_keys() -> None:
-    """Accept revoked API keys. Found by `secrets`."""
+    """Accept revoked API keys. The run `secrets` detects this."""
     weaken("SELECT a.account_id, a.mode, a.currency, a.clock_offset, k", " AND k.revoked_at IS NULL", "")
 
 
 @_break
 def one_push_at_a_time() -> None:
-    """Call only one webhook endpoint at a time. Found by `neighbours`."""
+    """Call only one webhook endpoint at a time. The run `neighbours` detects this."""
     for lane in LANES:
         if lane.name in {"push", "probe"}:
             object.__setattr__(lane, "batches_at_once", 1)

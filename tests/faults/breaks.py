@@ -1,7 +1,7 @@
-"""Each break disables one mechanism of the engine on purpose, to show that a run detects the loss.
+"""Each break disables one mechanism of the engine on purpose, to show that a fault run detects the missing mechanism.
 
-`make faults BREAK=name ARGS=run` applies a break. Every process of a run calls `apply`, and every database of a run is
-changed by `break_database`.
+`make faults BREAK=<break> ARGS=<run>` executes a run with a break. Every process of the run calls `apply`, and
+`break_database` changes every database of the run.
 """
 
 import os
@@ -42,22 +42,22 @@ _NUMBERS_BY_SEQUENCE = """
         RETURN coalesce(last, 0);
     END $f$;
 """
-"""Creates one sequence per account. Restoring the account's counter row also resets the sequence."""
+"""Creates one sequence per account. When a trial restores the account's counter row, a trigger resets the sequence."""
 
 SQL = {
     "number-events-by-sequence": _NUMBERS_BY_SEQUENCE,
     "read-any-account": _NO_ROW_LEVEL_SECURITY,
     "drop-unique-key": "ALTER TABLE invoice DROP CONSTRAINT IF EXISTS invoice_one_per_cycle",
-    "allow-two-attempts": "DROP INDEX IF EXISTS charge_attempt_one_live",
+    "allow-two-charges": "DROP INDEX IF EXISTS charge_one_live",
     "drop-foreign-key": "ALTER TABLE subscription DROP CONSTRAINT IF EXISTS subscription_customer_fk",
     "allow-any-transition": "DROP TRIGGER IF EXISTS invoice_moves ON invoice",
     "disable-policy": "ALTER TABLE invoice DISABLE ROW LEVEL SECURITY",
 }
-"""SQL statements of the breaks that change the database. The run `constraints` must find the last five."""
+"""SQL statements of the breaks that change the database. The run `constraints` must detect each of the last five."""
 
 
 def _chosen() -> str:
-    """Return the name in the environment variable, or an empty text. Raises ValueError if no break has this name."""
+    """Return the name of the break to apply, or an empty text. Raises ValueError if no break has the name."""
     name = os.environ.get(VARIABLE, "")
     if name and name not in {*PATCHES, *SQL}:
         raise ValueError(f"no break is called {name}: {', '.join(sorted({*PATCHES, *SQL}))}")

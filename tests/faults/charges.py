@@ -1,4 +1,4 @@
-"""What the gateways of several runs share: their capabilities, and the charges in their journals."""
+"""Functions that the test gateways of several runs share: their capabilities, and the charges in their journal."""
 
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
@@ -7,14 +7,16 @@ from uuid import UUID
 
 from fatura.domain.calendar import start_of_day
 from fatura.domain.offer import PaymentMethod
-from fatura.gateways.port import Capabilities, Charge, ChargeState, ConnectionConfig
+from fatura.domain.payments import EntryKind
+from fatura.gateways.port import Capabilities, Charge, ChargeEntry, ChargeState, ConnectionConfig
 from tests.faults.journal import Journal
 
 
 def capabilities_of(config: ConnectionConfig) -> Capabilities:
     """Return the gateway's capabilities.
 
-    The setting `idempotency` names the protection against duplicate charges. It defaults to look-ups by reference.
+    The connection's setting `idempotency` says how the gateway protects against duplicate charges. The default is
+    look-ups by reference.
     """
     return Capabilities(
         issues_charges=True,
@@ -24,11 +26,12 @@ def capabilities_of(config: ConnectionConfig) -> Capabilities:
         idempotency=config.settings.get("idempotency", "lookup"),
         idempotency_ttl=timedelta(days=1),
         lists_charges=True,
+        polls_per_second=None,
     )
 
 
 def pay_if_due(journal: Journal, row: Mapping[str, Any], *, now: datetime) -> Mapping[str, Any]:
-    """Mark an open charge as paid if its due date has begun. Return its row."""
+    """Mark an open charge as paid if its due date has begun. Return the charge's current row."""
     pays_at = start_of_day(date.fromisoformat(row["due_date"]))
     if row["state"] != "open" or pays_at > now:
         return row
@@ -46,6 +49,13 @@ def charge_of(row: Mapping[str, Any], *, due_date: date | None = None) -> Charge
         attempt=row["attempt"],
         state=ChargeState(row["state"]),
         amount_cents=row["amount_cents"],
-        paid_at=datetime.fromisoformat(row["paid_at"]) if row["paid_at"] else None,
         due_date=due_date,
+        entries=(payment_of(row),) if row["paid_at"] else (),
+        created_at=datetime.fromisoformat(row["created_at"]),
     )
+
+
+def payment_of(row: Mapping[str, Any]) -> ChargeEntry:
+    """Return the only payment of a paid charge."""
+    paid_at = datetime.fromisoformat(row["paid_at"])
+    return ChargeEntry(EntryKind.PAYMENT, f"pay_{row['charge_id']}", row["amount_cents"], "BRL", paid_at)

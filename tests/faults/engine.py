@@ -1,5 +1,6 @@
-"""The engine for fault runs, with the run's own clock, gateways and connection class."""
+"""Open the engine in a fault run. The run supplies the clock, the gateways and the class of database connections."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -11,15 +12,16 @@ import asyncpg
 from fatura import settings
 from fatura.bootstrap import wire
 from fatura.gateways.port import Providers
-from fatura.store.db import Database, connect
+from fatura.store.db import Database, Tx, connect
 from fatura.store.vault import Vault
 from fatura.usecases.deps import Deps
 
 
 class OnClock:
-    """A database whose `ping` returns the run's time.
+    """A database that shows the time of the fault run's clock instead of PostgreSQL's time.
 
-    The readiness probe compares this time with the engine's clock (D-5), which also shows the run's time.
+    The engine compares this time with its own clock (D-5). The engine uses the run's clock too, so it finds no
+    difference.
     """
 
     def __init__(self, db: Database, clock: Callable[[], datetime]) -> None:
@@ -29,8 +31,14 @@ class OnClock:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
 
+    def limited(self, limit: asyncio.Semaphore) -> "OnClock":
+        return OnClock(self._db.limited(limit), self._clock)
+
     async def ping(self) -> datetime:
         await self._db.ping()
+        return self._clock()
+
+    async def clock_time(self, _tx: Tx, /) -> datetime:
         return self._clock()
 
 
@@ -44,7 +52,7 @@ async def open_engine(
     connection_class: "type[asyncpg.Connection[asyncpg.Record]]" = asyncpg.Connection,
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
-    """Open the dependencies of one process. `providers` are added to the built-in gateways."""
+    """Open the engine's dependencies for one process. `providers` opens gateways in addition to the built-in ones."""
     db = await connect(url, max_connections=10, connection_class=connection_class)
     on_clock = cast("Database", OnClock(db, clock))
     try:
@@ -63,7 +71,7 @@ async def engine_on(
     providers: Callable[[Database], AbstractAsyncContextManager[Providers]] | None = None,
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
-    """Like `open_engine`, but on an open pool that the caller closes."""
+    """Do the same as `open_engine` with an open database. The caller closes the database."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:

@@ -1,6 +1,7 @@
-"""A test gateway, and the price and webhook endpoints of merchants, in their own process.
+"""A process with a test gateway, and with the price and webhook endpoints of the test merchants.
 
-`python -m tests.faults.external FOLDER CLOCK FAULTS` prints its URL, and serves until its stdin closes.
+`python -m tests.faults.external FOLDER CLOCK FAULTS` prints its URL, and serves until its stdin closes. FOLDER contains
+the journal. CLOCK is a `FastClock` as text, and FAULTS are `GatewayFaults` as text.
 """
 
 import asyncio
@@ -24,13 +25,13 @@ from tests.faults.clock import FastClock
 from tests.faults.external_gateway import SENT_AT
 from tests.faults.gateway import faults
 from tests.faults.gateway.faults import GatewayFaults
-from tests.faults.journal import Journal
+from tests.faults.journal import JOURNAL_FILE, Journal
 
 SECRETS_FILE = "secrets.json"
 """Name of the file that contains the signing secrets of each account."""
 
 SLOW_SECONDS = 15
-"""The gateway drops creation requests that are older than this, because a busy machine delayed them."""
+"""Maximum age of a request that creates a charge. The gateway drops requests that a busy machine delays longer."""
 ROUTES = (
     ("POST", "/charges", "create"),
     ("GET", "/charges", "find"),
@@ -41,7 +42,10 @@ ROUTES = (
     ("POST", "/webhook/{account_id}", "webhook"),
     ("POST", "/elsewhere/{account_id}", "webhook"),
 )
-"""Methods, paths and the handlers of `GatewayAndMerchant`. A merchant may move its webhook to `/elsewhere`."""
+"""Methods, paths, and the names of the handlers in `GatewayAndMerchant`.
+
+A merchant may move its webhook from `/webhook` to `/elsewhere`.
+"""
 
 
 class GatewayAndMerchant:
@@ -49,7 +53,7 @@ class GatewayAndMerchant:
         self.folder = folder
         self.now = now
         self.faults = faults
-        self.journal = Journal(folder / "journal.sqlite")
+        self.journal = Journal(folder / JOURNAL_FILE)
         self.calls: Counter[str] = Counter()
 
     def fault(self, kind: str, **chances: int) -> str | None:
@@ -63,9 +67,10 @@ class GatewayAndMerchant:
         return app
 
     async def create(self, request: web.Request) -> web.Response:
-        """Create a charge, unless a fault prevents it.
+        """Create a charge. A fault may prevent or delay this.
 
-        Without `knows_keys`, a repeated request creates a second charge.
+        With `knows_keys`, a repeated request gets the first charge, or a 409 with `refuses_repeats`. Without
+        `knows_keys`, it creates a second charge.
         """
         body = await request.json()
         wrong = self.faults
@@ -98,12 +103,15 @@ class GatewayAndMerchant:
         return web.json_response(self._known("charge_id = ?", charge_id)[0], status=201)
 
     def _is_too_slow(self, request: web.Request) -> bool:
-        """Return whether a busy machine delayed a request so long that it must have no effect."""
+        """Return whether a request was sent more than SLOW_SECONDS ago. The gateway drops such a request."""
         sent_at = datetime.fromisoformat(request.headers[SENT_AT]) if SENT_AT in request.headers else None
         return sent_at is not None and self.now() - sent_at > timedelta(seconds=SLOW_SECONDS)
 
     def _replayed(self, body: Any) -> Mapping[str, Any] | None:
-        """Return the existing charge of a reference. If a fault has delayed its creation, create it now."""
+        """Return the charge that an earlier request with the same reference created, or None.
+
+        If a fault has delayed the creation of this charge to a later time, the charge exists from now on.
+        """
         reference = body["invoiceId"], body["attempt"]
         now = self.now()
         self.journal.change(
@@ -117,7 +125,7 @@ class GatewayAndMerchant:
         return known[0] if known else None
 
     def _make(self, body: Any, *, at: datetime) -> str:
-        """Record a charge. Look-ups show a delayed charge only after its delay."""
+        """Record a charge that exists from the time `at` on. Look-ups show it `lag_seconds` later."""
         self.journal.write(
             "charge",
             charge_id=(charge_id := f"out_{uuid4().hex}"),
@@ -134,7 +142,10 @@ class GatewayAndMerchant:
         return charge_id
 
     async def find(self, request: web.Request) -> web.Response:
-        """List the visible charges of a reference, or of all references since an instant, oldest first."""
+        """Return the charges with a reference, or all charges of a connection since an instant, oldest first.
+
+        Omit charges that look-ups do not show yet.
+        """
         self._noted("find", request.query.get("invoiceId", ""), None)
         if self.fault("find", fails=self.faults.lookup_fails):
             return web.json_response({"error": "busy"}, status=503)
@@ -167,7 +178,7 @@ class GatewayAndMerchant:
         charge_id = request.match_info["charge_id"]
         fault = self.fault("cancel", lost=self.faults.lost, error=self.faults.error)
         if fault != "error":
-            # This call records due payments, so that a paid charge is not canceled.
+            # `_known` records due payments first, so that a paid charge is not canceled.
             self._known("charge_id = ?", charge_id)
             self.journal.change(
                 "UPDATE charge SET state = 'canceled' WHERE charge_id = ? AND state = 'open'", charge_id
@@ -184,7 +195,7 @@ class GatewayAndMerchant:
         return web.json_response({"id": f"outp_{request.match_info['product_id']}"})
 
     def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
-        """Apply the payments that are due, and return the matching charges."""
+        """Find the charges that meet an SQL condition. Record their due payments, then return them."""
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         now = self.now()
         return [
@@ -196,7 +207,7 @@ class GatewayAndMerchant:
         return int(charge_id[-6:], 16) % 1000 >= self.faults.never_paid
 
     async def price(self, request: web.Request) -> web.Response:
-        """Answer a price call with the cents in the URL plus the cycle number, unless a fault occurs."""
+        """Answer a price call with the cents in the URL plus the cycle number, or with 500 if a fault occurs."""
         raw = await request.read()
         asked = json.loads(raw)
         status = 500 if self.fault("price", fails=self.faults.price_fails) else 200
@@ -232,7 +243,10 @@ class GatewayAndMerchant:
         return web.Response(status=status)
 
     def _verified(self, request: web.Request, raw: bytes) -> bool:
-        """Return whether a secret of the account made the signature, within 300 s of the run's time."""
+        """Return whether the request's signature is valid.
+
+        It must use a secret of the account. Its timestamp may differ from the run's clock by at most 300 s.
+        """
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(
             request.match_info["account_id"], []
         )

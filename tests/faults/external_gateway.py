@@ -1,4 +1,4 @@
-"""The adapter to the gateway of `tests.faults.external`, over HTTP."""
+"""The adapter with which the engine calls the test gateway of `tests.faults.external` over HTTP."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +21,7 @@ from fatura.gateways.port import (
     ProductMirror,
     Provider,
     Providers,
+    RefundRequest,
     TransientError,
     UnknownOutcomeError,
     Webhook,
@@ -55,7 +56,7 @@ class ExternalGateway:
         """Accept all credentials."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Raises TransientError, UnknownOutcomeError. Raises PermanentError if the gateway refuses repeats."""
+        """Raises TransientError, UnknownOutcomeError, and PermanentError if the gateway refuses a repeated request."""
         body = {
             "accountId": str(self._config.account_id),
             "connectionId": str(self._config.connection_id),
@@ -89,8 +90,12 @@ class ExternalGateway:
         """Raises NotFoundError, TransientError, UnknownOutcomeError."""
         return charge_of(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
 
+    async def refund_charge(self, request: RefundRequest) -> Charge:
+        """Raises PermanentError, because this gateway makes no refunds."""
+        raise PermanentError("no_refunds", request.charge_id)
+
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Raises AuthFailedError: this gateway sends no webhooks."""
+        """Raises AuthFailedError for every webhook, because this gateway sends none."""
         raise AuthFailedError(str(len(webhook.body)))
 
     async def mirror_product(self, product: ProductMirror) -> str:
@@ -122,18 +127,23 @@ def _no_answer(answer: str, *, writes: bool) -> Exception:
 
 
 def external_providers(
-    url: str, *, clock: FastClock | None = None, gateway: type[ExternalGateway] = ExternalGateway
+    url: str,
+    *,
+    clock: FastClock | None = None,
+    gateway: type[ExternalGateway] = ExternalGateway,
+    connections: int = 200,
 ) -> Any:
-    """Return a provider factory. Connections may name another gateway in the setting `url`.
+    """Return a function that opens a provider for the gateway at `url`.
 
-    Call time-outs are measured on the run's clock, if one is given.
+    If the settings of a connection contain another `url`, the connection uses the gateway at that URL. Time-outs of
+    calls elapse on `clock`, or in real time if no clock is given. `connections` limits the calls in progress.
     """
     seconds = ANSWER_SECONDS if clock is None else clock.real_seconds(CALL_TIMEOUT_SECONDS)
 
     @asynccontextmanager
     async def opened(_db: Database) -> AsyncGenerator[Providers]:
         timeout = aiohttp.ClientTimeout(total=seconds)
-        connector = aiohttp.TCPConnector(limit=200)
+        connector = aiohttp.TCPConnector(limit=connections)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
 
             def factory(config: ConnectionConfig) -> ExternalGateway:

@@ -1,7 +1,11 @@
-"""The journal of the test gateway and merchant: a file outside the engine's database."""
+"""The journal: a file in which the test gateway and the test merchants record what they did and received.
+
+The engine cannot change this file, so a run can compare it with the engine's database.
+"""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ CREATE TABLE IF NOT EXISTS arrival (
     verified INTEGER
 );
 """
+JOURNAL_FILE = "journal.sqlite"
 
 
 class Journal:
@@ -49,3 +54,9 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
+
+
+def copy_journal(source: Path, target: Path) -> None:
+    """Copy a journal that another process may change or close meanwhile. Raises `sqlite3.Error`."""
+    with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
+        read.backup(written)

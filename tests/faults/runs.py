@@ -9,9 +9,10 @@ from tests.faults.report import Options, Report
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`module` has the function `run(options)`. An `alone` run measures times, so no other run may be concurrent.
+    """One fault run. `module` contains its function `run(options)`.
 
-    `waits` marks a run that waits for its clock most of the time. It needs no share of the cores.
+    `alone` marks a run that measures times. It starts when all other runs have ended, so that they do not slow it down.
+    `waits` marks a run that waits for its clock most of the time. No cores are reserved for such a run.
     """
 
     name: str
@@ -29,10 +30,10 @@ RUNS: tuple[Run, ...] = (
     Run(
         "gateway",
         "gateway.run",
-        "a gateway that loses answers, creates charges late and hides them; workers killed and frozen",
+        "gateways that lose answers and create or show charges late; workers killed and frozen",
         waits=True,
     ),
-    Run("crashes", "crashes.run", "SIGKILL at every statement and external call of every flow"),
+    Run("crashes", "crashes.run", "SIGKILL at statements and external calls of every flow"),
     Run("orders", "orders.run", "pairs of concurrent operations stepped statement by statement"),
     Run(
         "database",
@@ -48,15 +49,15 @@ RUNS: tuple[Run, ...] = (
         "constraints.run",
         "invalid rows for every unique index, foreign key, check, trigger and policy",
     ),
-    Run("restore", "restore.run", "backups that are older than the gateway restored"),
+    Run("restore", "restore.run", "restores of backups that are older than the gateway's data"),
     Run("probes", "probes.run", "every route with own, foreign, random and malformed ids"),
     Run("bad-requests", "probes.bad_requests", "generated bad requests, in process and over sockets"),
     Run("secrets", "secrets.run", "canaries, swapped ciphertexts, key ring rotation under load"),
     Run(
         "neighbours",
         "neighbours.run",
-        "the effect of one merchant's hanging endpoint on the others",
+        "the effect of one merchant's hanging endpoint on other merchants",
         alone=True,
     ),
 )
-"""All runs, in the order in which they start."""
+"""All runs, in the order of the printed table."""

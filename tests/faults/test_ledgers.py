@@ -1,4 +1,4 @@
-"""The ledger comparison finds nothing after a correct run, and reports every injected error."""
+"""Test `ledgers`: it finds nothing after correct billing, and reports every error that is injected into a ledger."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from tests.faults.engine import open_engine
 from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import external, share_secrets
 from tests.faults.gateway.faults import GatewayFaults
-from tests.faults.journal import Journal
+from tests.faults.journal import JOURNAL_FILE, Journal
 from tests.support.world import Json, Merchant, api_client, run_until_idle, subscription_body
 
 JOURNAL_ERRORS = (
@@ -106,7 +106,7 @@ TABLE_ERRORS = (
         ["charged another amount than the total", "charged although the total is zero"],
     ),
 )
-"""Changes of the engine's tables with constraints disabled, each with the findings that it must cause."""
+"""Changes of the engine's tables while constraints are disabled, each with the exact findings that it must cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class OpenLedgers:
 
 @asynccontextmanager
 async def _open_ledgers(url: str, folder: Path) -> AsyncGenerator[OpenLedgers]:
-    """Yield the ledgers of an account with three invoices: one paid, one canceled, one open."""
+    """Yield the ledgers of an account with three invoices: one paid, one canceled, one issued."""
     clock = started(speed=1, jumps=folder / "clock")
     share_secrets(folder, {})
     with external(folder, clock=clock, faults=GatewayFaults()) as gateway_url:
@@ -134,7 +134,7 @@ async def _open_ledgers(url: str, folder: Path) -> AsyncGenerator[OpenLedgers]:
                 share_secrets(folder, {str(opened.account_id): [opened.secret]})
                 await _bill(Merchant(deps, client, opened), clock, gateway_url)
             root = await asyncpg.connect(url.replace("://fatura@", "://postgres@"))
-            journal = Journal(folder / "journal.sqlite")
+            journal = Journal(folder / JOURNAL_FILE)
             try:
                 yield OpenLedgers(deps, url, journal, root)
             finally:

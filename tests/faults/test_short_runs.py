@@ -1,4 +1,4 @@
-"""The runs of the fault programme at small scale. `constraints` and `orders` have files of their own."""
+"""The fault runs at small scale. `constraints` and `orders` have test files of their own."""
 
 from collections.abc import Callable
 
@@ -68,5 +68,5 @@ def test_secrets_stay_sealed_and_readable_during_rotation() -> None:
 
 
 def test_worlds_have_no_problem_and_the_same_seed_gives_the_same_trace() -> None:
-    """[D-28] [D-33] [D-38] [D-39]"""
+    """[D-28] [D-33] [D-38] [D-39] [D-53] [D-151] [D-161]"""
     assert_no_failures(simulator.run)

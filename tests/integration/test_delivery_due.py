@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fatura.store import discovery
+from fatura.store import due_times
 from fatura.store.accounts import accounts
 from fatura.usecases import due_accounts
 from fatura.usecases.transaction import LaneName, load_account, open_work
@@ -17,9 +17,10 @@ from tests.support.world import LANE, World, eventually
 
 
 async def next_due_at(world: World) -> datetime | None:
-    """Return when the test clock would stop next."""
+    """Return the next instant at which an advance of the test clock would stop."""
     async with world.deps.db.transaction(world.account_id) as tx:
-        return await discovery.next_due_at(tx)
+        due_at = await due_times.due_by_lane(tx)
+    return min((at for lane, at in due_at.items() if lane != "sweep"), default=None)
 
 
 async def is_found(world: World) -> bool:
@@ -36,9 +37,9 @@ async def now_of(world: World) -> datetime:
 async def test_the_clock_stops_where_a_delivery_is_due(world: World, receiver: Receiver) -> None:
     """The clock does not stop for an event that waits for an earlier event of its invoice. [D-45, D-39 order]"""
     await emit(world, 1)
-    assert (await next_due_at(world), await is_found(world)) == (None, False)  # no webhook
+    assert (await next_due_at(world), await is_found(world)) == (None, False)  # the account has no webhook
     await register(world, receiver)
-    assert (await next_due_at(world), await is_found(world)) == (None, False)  # nothing to send
+    assert (await next_due_at(world), await is_found(world)) == (None, False)  # event 1 predates the webhook
     await emit(world, 2, invoices=1)
     told_at = await next_due_at(world)
     assert told_at is not None
@@ -73,7 +74,10 @@ async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: 
 
 
 async def _stops_at(world: World, *, sequence: int) -> None:
-    """Check that nothing is due before both the endpoint and the event are due. Move the clock to that time."""
+    """Check that the clock stops at the later of two instants, and move the clock there.
+
+    The instants are the next attempt of the endpoint and the next attempt of the event.
+    """
     (row,) = await world.sql(
         "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"
         " WHERE d.sequence = $2 AND w.account_id = $1",
@@ -121,7 +125,7 @@ async def test_a_redelivery_does_not_wait_for_the_next_probe(world: World, recei
 
 
 def after(released: asyncio.Event) -> Callable[[Received], Awaitable[Reply]]:
-    """Return an answerer that responds after `released` is set."""
+    """Return a function for `Receiver.answer` that answers 200 as soon as `released` is set."""
 
     async def answer(_: Received) -> Reply:
         await released.wait()

@@ -1,9 +1,10 @@
-"""Several workers for one endpoint, some of them dead or frozen: which worker sends, and whose results count."""
+"""Only one worker at a time sends to an endpoint. The late result of a frozen worker undoes nothing."""
 
 import asyncio
 import time
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 from uuid import uuid4
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from fatura.domain.account import Account
 from fatura.domain.delivery import AttemptResult, Outcome
 from fatura.outbound.http import DEADLINE_SECONDS
+from fatura.store.db import Database
+from fatura.usecases.clock_skew import MAX_PUSH_SKEW
 from fatura.usecases.deps import Deps
-from fatura.usecases.operations.health import MAX_PUSH_SKEW
 from fatura.usecases.transaction import in_transaction, load_account
 from fatura.usecases.webhooks import delivery
 from fatura.usecases.webhooks.delivery import Round
+from tests.faults.engine import OnClock
 from tests.support.push_steps import deliveries, emit, register
 from tests.support.receiver import Receiver, always, open_receiver
 from tests.support.world import World
@@ -30,21 +33,21 @@ async def account_of(world: World) -> Account:
 
 
 async def claimed(world: World, deps: Deps | None = None) -> Round:
-    """Claim a round as a worker does before it dies or freezes."""
+    """Claim the due deliveries, as a worker does before it dies or freezes."""
     found = await in_transaction(deps or world.deps, await account_of(world), delivery._claim, uuid4())
     assert found is not None
     return found
 
 
 async def end_lease(world: World) -> None:
-    """Expire the lease. Leases use real time, so the test clock does not expire them."""
+    """Expire the endpoint's lease by SQL. The test clock cannot expire it, because leases use real time."""
     await world.sql(
         "UPDATE webhook SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
 
 
 async def record_late(world: World, frozen: Round, result: AttemptResult) -> None:
-    """Record the results of a worker that was frozen."""
+    """Record `result` for each delivery that the frozen worker had claimed."""
     results = {each.sequence: result for each in frozen.due}
     await in_transaction(world.deps, await account_of(world), delivery._record, frozen, results)
 
@@ -84,7 +87,8 @@ async def test_workers_with_different_clocks_do_not_send_concurrently(
     until_ended = delivery.SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS)
     slow = replace(world.deps, clock=lambda: clock() - MAX_PUSH_SKEW)
     fast = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW)
-    late = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW + until_ended)
+    later = lambda: clock() + MAX_PUSH_SKEW + until_ended  # noqa: E731 - also the database's clock
+    late = replace(world.deps, clock=later, db=cast("Database", OnClock(world.deps.db, later)))
     await register(world, receiver)
     await emit(world, 1)
     await claimed(world, slow)
@@ -128,7 +132,7 @@ async def test_a_late_success_is_recorded(world: World, receiver: Receiver, now_
 
 
 async def test_a_late_success_does_not_change_the_time_of_delivery(world: World, receiver: Receiver) -> None:
-    """While the first worker is frozen, another one delivers this event and the next one. [D-39 order]"""
+    """While a worker is frozen, another worker delivers the claimed event and the next event. [D-39 order]"""
     await register(world, receiver)
     await emit(world, 2, invoices=1)
     frozen = await claimed(world)

@@ -1,15 +1,21 @@
-"""The tables are distributed over Citus: most tests use PostgreSQL with fake Citus functions, some a real cluster.
+"""`fatura migrate --distribute` distributes the tables over the nodes of a Citus cluster.
 
-`FATURA_TEST_CITUS_URL` names an empty database on the coordinator of the real cluster. Row Level Security must
-apply to the owner of the database.
+Most tests use PostgreSQL with fake Citus functions. One test needs a real cluster: `FATURA_TEST_CITUS_URL`
+names an empty database on the coordinator. The role in this URL must own the database, and Row Level Security
+must apply to the role.
 """
 
 import asyncio
 import json
 import os
+from typing import Any
+from uuid import uuid4
 
+import asyncpg
 import pytest
 
+from fatura.store import pool
+from fatura.store.db import connect
 from fatura.store.migrations import distribute as distributing
 from fatura.store.migrations.distribute import distribute
 from fatura.store.migrations.runner import MigrationError, migrate
@@ -31,7 +37,7 @@ CREATE FUNCTION create_distributed_table(name regclass, by text, colocate_with t
 $$;
 CREATE FUNCTION truncate_local_data_after_distributing_table(name regclass) RETURNS void LANGUAGE sql AS ''
 """
-"""The catalog tables and functions of Citus. The functions only record their calls."""
+"""Replacements for the catalog tables and functions of Citus. They record which tables are distributed."""
 _CALLS = "SELECT arguments FROM citus_calls.call ORDER BY place"
 _CONSTRAINTS = """
 SELECT (SELECT count(*) FROM pg_class WHERE relrowsecurity AND relforcerowsecurity),
@@ -44,11 +50,12 @@ SELECT (SELECT count(*) FROM pg_class WHERE relrowsecurity AND relforcerowsecuri
 
 @pytest.fixture
 async def coordinator(database_url: str, monkeypatch: pytest.MonkeyPatch):
-    """A database with the fake Citus."""
+    """A database in which simple tables and functions replace those of Citus."""
     async with connected(database_url) as connection:
         await connection.execute(_FAKE_CITUS)
     monkeypatch.setattr(distributing, "_HAS_CITUS", "SELECT true")
-    monkeypatch.setattr(distributing, "_DATABASE_SETTINGS", "SELECT")  # the real settings need Citus
+    # The real statement changes settings that exist only with Citus.
+    monkeypatch.setattr(distributing, "_DATABASE_SETTINGS", "SELECT")
     return database_url
 
 
@@ -111,7 +118,7 @@ async def test_distribution_is_refused_while_the_engine_runs(coordinator: str):
 
 
 async def test_distribution_of_large_tables_needs_a_flag(coordinator: str):
-    """Distribution locks the tables while it copies their rows, which takes long if they are large."""
+    """Distribution locks the tables while it copies the rows. Copying large tables takes a long time."""
     with pytest.raises(MigrationError, match="run again with --at-most-gib 1"):
         await distribute(coordinator, at_most_gib=0)
 
@@ -123,6 +130,52 @@ async def test_the_command_names_the_next_step_without_citus(database_url: str):
     assert "CREATE EXTENSION citus" in refused.stderr
     plain = await asyncio.to_thread(run, "migrate", "--json", env=environment(database_url))
     assert json.loads(plain.stdout) == {"applied": [], "distributed": []}
+
+
+_MOVE = "CREATE FUNCTION citus_move_shard_placement(shard bigint) RETURNS void LANGUAGE sql AS ''"
+_MAY_MOVE = "SELECT has_function_privilege('citus_move_shard_placement(bigint)', 'EXECUTE')"
+
+
+async def test_distribution_is_refused_while_the_role_may_move_shards(coordinator: str):
+    """Row Level Security hides all rows from this role, so moving a shard would delete its rows."""
+    async with connected(coordinator.replace("://fatura@", "://postgres@")) as administrator:
+        await administrator.execute(_MOVE)
+        with pytest.raises(MigrationError, match="would delete their rows") as refused:
+            await distribute(coordinator)
+        revoke = [line for line in str(refused.value).splitlines() if line.startswith("REVOKE")]
+        assert len(revoke) == 1
+        await administrator.execute(revoke[0])
+    assert len(await distribute(coordinator)) > 25
+
+
+async def test_distribution_revokes_the_functions_that_move_shards(coordinator: str):
+    async with connected(coordinator) as connection:
+        await connection.execute(_MOVE)
+        assert await connection.fetchval(_MAY_MOVE)
+        assert len(await distribute(coordinator)) > 25
+        assert not await connection.fetchval(_MAY_MOVE)
+
+
+async def test_settings_reach_the_nodes_of_a_cluster(coordinator: str, monkeypatch: pytest.MonkeyPatch):
+    """Citus passes only the settings of a transaction to its nodes."""
+    monkeypatch.setattr(pool, "_SERVER", "SELECT true AS bound_by_row_security, true AS has_citus")
+    sent: list[str] = []
+
+    class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time
+        async def execute(self, query: str, *args: Any, **options: Any) -> str:
+            sent.append(query)
+            return await super().execute(query, *args, **options)
+
+    db = await connect(coordinator, max_connections=2, connection_class=Recording)
+    assert "SET LOCAL citus.override_table_visibility = 'off'" in sent
+    sent.clear()
+    async with db.transaction(uuid4()), db.discovery():
+        pass
+    await db.close()
+    settings = [each for each in sent if "app." in each]
+    assert len(settings) == 2
+    assert all("SET LOCAL lock_timeout = '2500ms'" in each for each in settings)
+    assert not any("force_generic_plan" in each or "BEGIN" in each for each in settings)
 
 
 @pytest.mark.skipif(not CITUS_URL, reason="FATURA_TEST_CITUS_URL names no Citus cluster")

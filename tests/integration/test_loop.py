@@ -1,4 +1,4 @@
-"""The loop of the lanes is fair to all accounts, and an error of one lane does not end the others."""
+"""The worker's loop is fair to all accounts, and an error in one lane does not end the other lanes."""
 
 import asyncio
 import time
@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.store.db import LockTimeoutError
+from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import load_account
 from fatura.workers.lanes import Lane
 from fatura.workers.loop import IDLE_PAUSE_SECONDS, Loop
@@ -37,7 +38,7 @@ async def test_accounts_take_turns(world: World) -> None:
 
 
 async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
-    """If all workers used the same order, they would compete for each account. [D-39 fair]"""
+    """If all workers visited the accounts in one order, they would compete for each account. [D-39 fair]"""
     accounts = [Account(uuid4(), Mode.LIVE, "BRL", timedelta(0)) for _ in range(16)]
 
     async def turns() -> list[Account]:
@@ -64,7 +65,7 @@ async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
 
 
 async def test_notifications_without_work_cause_few_polls(world: World) -> None:
-    """Every worker gets every notification. After an empty poll, a lane pauses even when notified. [D-5]"""
+    """All workers get each notification. A lane pauses after an empty poll, even if it is notified. [D-5]"""
     stop = asyncio.Event()
     looked = hinted = 0
 
@@ -112,3 +113,28 @@ async def test_a_lane_that_cannot_poll_does_not_end_the_others(world: World) -> 
     )
     async with asyncio.timeout(20):
         await loop.run(stop)
+
+
+async def test_a_lane_polls_while_its_batches_hold_all_transactions(world: World) -> None:
+    """A poll that waited for the batches would be followed by a pause of four times that wait."""
+    stop, looked = asyncio.Event(), list[float]()
+
+    async def due(deps: Deps) -> list[Account]:
+        async with deps.db.discovery():
+            looked.append(time.monotonic())
+        return [world_account] if len(looked) == 1 else []
+
+    async def run(deps: Deps, account: Account) -> int:
+        async with deps.db.transaction(account.account_id):
+            await asyncio.sleep(3)
+        return 0
+
+    world_account = await load_account(world.deps, world.account_id)
+    loop = Loop(world.deps, [Lane("slow", due, run, batches_at_once=2, transactions_at_once=1)])
+    running = asyncio.create_task(loop.run(stop))
+    await asyncio.sleep(3.5)
+    stop.set()
+    await running
+
+    assert len(looked) >= 3
+    assert max(after - before for before, after in pairwise(looked)) < 2

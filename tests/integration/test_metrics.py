@@ -1,21 +1,25 @@
-"""Metrics of `/metrics` and `fatura check --textfile`."""
+"""The metrics that `/metrics` and `fatura check --textfile` report."""
 
+import re
 import signal
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 
+from fatura.store import due_times, lateness
+from fatura.store.db import Discovery
+from tests.integration.test_row_security import as_superuser
 from tests.support.fatura_processes import environment, free_port, run_here, running, serves
-from tests.support.populated import populate
+from tests.support.populated import connected, populate
 from tests.support.postgres_processes import until
 from tests.support.push_steps import register, skip
 from tests.support.receiver import always, open_receiver
-from tests.support.world import World
+from tests.support.world import World, rows
 
 
 async def metrics(world: World) -> dict[str, float]:
-    """Return the series of a scrape by name and labels."""
+    """Scrape `/metrics`. Return the value of each series by its name and labels."""
     page = (await world.get("/metrics")).body.decode()
     return _series(page)
 
@@ -26,7 +30,7 @@ def _series(page: str) -> dict[str, float]:
 
 
 async def grown(world: World, before: dict[str, float]) -> dict[str, float]:
-    """Return by how much each call counter has increased, without unchanged counters."""
+    """Return the increase of each call counter that has changed since the scrape `before`."""
     after = await metrics(world)
     names = [name for name in after if name.startswith("fatura_") and "_total{outcome" in name]
     return {name: after[name] - before.get(name, 0) for name in names if after[name] != before.get(name, 0)}
@@ -70,6 +74,77 @@ async def test_the_delay_of_due_work_is_shown(world: World) -> None:
 
         await world.run("push")
         assert (await metrics(world))["fatura_events_waiting_to_be_pushed"] == 0
+
+
+# Each statement makes work of a lane due, in an account that `populate` filled. Triggers are off meanwhile.
+DUE = rows("""
+    lane           | made due
+    propagation    | UPDATE propagation SET status = 'running', ended_at = NULL, worked_at = '2000-01-01'
+    generation     | UPDATE subscription SET generate_at = '2000-01-01'
+    generation     | UPDATE subscription SET failures = 1, put_off_until = '2000-01-01'
+    pricing        | UPDATE price_pull SET next_attempt_at = '2000-01-01'
+    pricing        | UPDATE price_pull SET warn_at = '2000-01-01'
+    pricing        | UPDATE pricing_attempt SET outcome = NULL, response_status = NULL, OPEN
+    issuance       | UPDATE invoice SET next_attempt_at = '2000-01-01', status = 'ready' WHERE ISSUED
+    reconciliation | UPDATE invoice SET next_attempt_at = '2000-01-01' WHERE ISSUED
+    reconciliation | UPDATE invoice SET next_attempt_at = '2000-01-01', status = 'overdue' WHERE ISSUED
+    reconciliation | UPDATE invoice SET next_attempt_at = '2000-01-01', status = 'paid', paid_at = now() WHERE ISSUED
+    reconciliation | UPDATE invoice SET next_attempt_at = '2000-01-01', status = 'canceled', CANCELED WHERE ISSUED
+    reconciliation | UPDATE late_charge_check SET next_check_at = '2000-01-01'
+    gateway_probe  | UPDATE connection_health SET UNPROBED
+    mirroring      | UPDATE product_mirror SET next_attempt_at = '2000-01-01'
+    push           | UPDATE webhook SET next_attempt_at = '2000-01-01', failures = 0, failing_since = NULL; UNDELIVERED
+    retention      | UPDATE idempotency_key SET expires_at = '2000-01-01'
+""")
+SHORT = {
+    "ISSUED": "status = 'issued'",
+    "CANCELED": "canceled_at = now()",
+    "OPEN": "latency_ms = NULL, response_body = NULL, open_until = '2000-01-01'",
+    "UNDELIVERED": "UPDATE delivery SET next_attempt_at = '2000-01-01', delivered_at = NULL, waits = false",
+    "UNPROBED": """
+        failures = 3, failing_since = '2000-01-01', next_probe_at = '2000-01-01', error_code = 'x', error_message = 'x'
+    """,
+}
+
+
+async def test_the_delay_of_every_kind_of_work_is_shown(world: World) -> None:
+    """[D-128]"""
+    await populate(world)
+    real_now, years = world.deps.clock(), timedelta(days=9000)
+    async with connected(as_superuser(world.database_url)) as connection:
+        await connection.execute("SET session_replication_role = replica")
+        before = await lateness.discover_oldest(Discovery(connection), real_now=real_now)
+        assert max(before.values()) < years
+        missed: list[tuple[str, ...]] = []
+        for lane, statement in DUE:
+            transaction = connection.transaction()
+            await transaction.start()
+            for name, text in SHORT.items():
+                statement = statement.replace(name, text)  # noqa: PLW2901 - expanded
+            await connection.execute(statement)
+            shown = await lateness.discover_oldest(Discovery(connection), real_now=real_now)
+            if shown[lane] < years:
+                missed.append((lane, statement))
+            await transaction.rollback()
+    assert missed == []
+
+
+def test_the_delay_counts_all_work_for_which_a_test_clock_stops() -> None:
+    """[D-128, D-45]"""
+    minimum = re.compile(
+        r"'(\w+)'(?: AS \w+)?, (?:\(SELECT )?min\(([\w.]+)\)(?: AS \w+)? FROM (\w+) \w "
+        r"WHERE \w\.account_id = \S+ AND (.+?)\)?(?: AS \w+)?$"
+    )
+    stops, counted = (
+        {
+            found.groups()
+            for part in " ".join(sql.split()).split(" UNION ALL ")
+            if (found := minimum.search(part))
+        }
+        for sql in (due_times.DUE_BY_LANE, lateness.DISCOVER_OLDEST)
+    )
+    assert len(stops) > 10
+    assert stops <= counted
 
 
 def test_a_worker_serves_metrics_and_health(database_url: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fatura.bootstrap import WORKER_NICENESS
 from tests.support.crowd import Crowd, open_crowd
 from tests.support.fatura_processes import Running, environment, free_port, run, running, serves
 from tests.support.postgres_processes import is_running, postmaster, sweep, until
@@ -21,7 +23,7 @@ KEY = re.compile(r"API key +(rk_test_\S+)")
 
 
 class Up:
-    """`fatura up` on one folder, which a test can start several times."""
+    """Runs `fatura up` on one data folder. A test can start it several times."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,7 +33,7 @@ class Up:
 
     @contextmanager
     def start(self) -> Generator[Running]:
-        """Start `fatura up` and wait until the API responds."""
+        """Start `fatura up`. Wait until the API responds and the worker process runs."""
         self._starts += 1
         output = self.folder.with_name(f"up-{self._starts}.log")
         words = ("up", "--port", str(self.port), "--data-dir", str(self.folder))
@@ -46,11 +48,11 @@ class Up:
         return serves(self.port) and set(up.children()) == {"api", "worker"}
 
     def processes(self, up: Running) -> list[int]:
-        """Return the ids of the process, its children and its database."""
+        """Return the ids of the processes of `fatura up`, of its children and of its database."""
         return [up.process.pid, *up.children().values(), postmaster(self.folder)]
 
     def call(self, method: str, path: str, body: Json = None) -> Json:
-        """Call the API with the key of the first start."""
+        """Call the API with the API key that the first start printed."""
         headers = {"Authorization": f"Bearer {self.api_key}", "Idempotency-Key": path}
         answer = httpx.request(
             method, f"http://127.0.0.1:{self.port}{path}", json=body, headers=headers, timeout=60
@@ -65,14 +67,14 @@ class Up:
         self.call("POST", "/v1/subscriptions", subscription_body(plan))
 
     def pass_forty_days(self) -> list[tuple[int, str]]:
-        """Advance the clock, and return the cycle and status of each invoice, newest first."""
+        """Advance the test clock by 40 days. Return the cycle and status of each invoice, newest first."""
         assert self.call("POST", "/v1/test-clock/advance", {"days": 40})["status"] == "ready"
         return [(each["cycle"], each["status"]) for each in self.call("GET", "/v1/invoices")["data"]]
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Generator[Up]:
-    """An engine on a new folder, not started."""
+    """An engine on a new data folder. The test starts it."""
     up = Up(tmp_path / "data")
     yield up
     sweep(up.folder)
@@ -98,11 +100,28 @@ def test_up_starts_twice_on_one_folder(engine: Up) -> None:
         assert "rk_test_" not in second.said()
         assert engine.pass_forty_days() == [(3, "paid"), (2, "paid"), (1, "paid")]
         processes = engine.processes(second)
-        for pid in second.children().values():  # Ctrl-C in a terminal signals every process
+        for pid in second.children().values():  # Ctrl-C in a terminal signals children too
             os.kill(pid, signal.SIGINT)
         assert second.stop(signal.SIGINT) == 0
         assert [pid for pid in processes if is_running(pid)] == []
         assert "Traceback" not in second.said()
+
+
+def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
+    """The worker and its backends have a lower priority, so that billing does not delay requests. [D-47]"""
+    with engine.start() as up:
+        children, database = up.children(), postmaster(engine.folder)
+        usual = os.getpriority(os.PRIO_PROCESS, database)
+        assert os.getpriority(os.PRIO_PROCESS, children["api"]) == usual
+        assert os.getpriority(os.PRIO_PROCESS, children["worker"]) == usual + WORKER_NICENESS
+        listed = ["ps", "--no-headers", "-o", "ni=,args=", "--ppid", str(database)]
+
+        def priorities() -> Counter[int]:
+            lines = subprocess.run(listed, capture_output=True, text=True, check=False).stdout.splitlines()
+            return Counter(int(line.split()[0]) for line in lines if "fatura fatura" in line)
+
+        until(lambda: {usual, usual + WORKER_NICENESS} <= set(priorities()))
+        assert up.stop() == 0
 
 
 def test_up_can_be_killed_and_started_again(engine: Up) -> None:
@@ -191,7 +210,7 @@ async def _issue_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) ->
     count, env = 600, environment(database_url)
     await crowd.subscribe(await crowd.merchant.plan(), count=count)
     issued = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status <> 'ready'"
-    sending = "SELECT count(*) FROM charge_attempt WHERE account_id = $1 AND state = 'sending'"
+    sending = "SELECT count(*) FROM charge WHERE account_id = $1 AND stage IN ('sending', 'unknown')"
     for share in (0.15, 0.4, 0.7):
         with running("worker", env=env, output=tmp_path / f"{share}.log") as victim:
             await crowd.until(issued, int(count * share))

@@ -14,9 +14,9 @@ from fatura.cli import app
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import ChargeRequest, Payer
-from fatura.store.charging import connections
+from fatura.store.connections import connections
 from fatura.usecases.accounts import accounts
-from fatura.usecases.charging import gateway_connections
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.restore import comparison
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.fatura_processes import environment, run_here

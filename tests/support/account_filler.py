@@ -15,10 +15,10 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The ids of an account's resources by path parameter.
+    """The ids of an account's resources: `ids` lists them by path parameter, such as `planId`.
 
-    `suitable` lists, by operation, path parameters with which the operation succeeds. `product_id` and `plan_id` are
-    active, so that new plans and subscriptions can use them.
+    For some operations, `suitable` lists the path parameters with which the operation succeeds. The product
+    `product_id` and the plan `plan_id` are active, so that new plans and subscriptions can use them.
     """
 
     ids: dict[str, list[str]]
@@ -60,12 +60,11 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Resources:
-    """Fill an account. A worker must be running. The server at `merchant_url` returns prices, except at `/later`."""
+    """Fill an account while a worker runs. The server at `merchant_url` must return prices, but errors at `/later`."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})
-    keys = [account("POST", "/v1/integration/api-keys", {"name": name})["id"] for name in ("kept", "revoked")]
-    account("DELETE", f"/v1/integration/api-keys/{keys[1]}")
+    keys = _api_keys(account)
     account("PUT", "/v1/integration/webhook", {"url": f"{merchant_url}/events"})
     products = [
         account.product(mode="fixed", monthlyPriceCents=9990),
@@ -73,14 +72,16 @@ def fill(account: Account, merchant_url: str) -> Resources:
         account.product(mode="endpoint", url=f"{merchant_url}/later", capCents=100_000),
     ]
     plans = [account.plan(each) for each in products]
-    fixed = [account.enroll(plans[0]) for _ in range(6)]
+    fixed = [account.enroll(plans[0]) for _ in range(10)]
     asked = [account.enroll(plans[1]), account.enroll(plans[2])]
-    until(lambda: len(account.all("/v1/sandbox/charges")) == 7, seconds=PATIENCE_SECONDS)
+    until(lambda: len(account.all("/v1/sandbox/charges")) == 11, seconds=PATIENCE_SECONDS)
     ready = _refused_by_the_gateway(account, plans[0], connection_id)
+    account("POST", f"/v1/plans/{plans[0]}/propagate", {})
     ended = _ended(account)
     charges = {each["invoiceId"]: each["chargeId"] for each in account.all("/v1/sandbox/charges")}
     invoices = account.invoices(*fixed, *asked)
-    account("POST", f"/v1/sandbox/charges/{charges[invoices[0]['id']]}/pay")
+    disputed = charges[invoices[7]["id"]]
+    _pay(account, paid=charges[invoices[0]["id"]], disputed=disputed, by_hand=invoices[9])
     pending = invoices[-1]
     return Resources(
         ids={
@@ -98,13 +99,20 @@ def fill(account: Account, merchant_url: str) -> Resources:
         suitable={
             "publish_plan": [{"planId": plans[0]}],
             "propagate_plan": [{"planId": plans[0]}],
+            "read_propagation": [{"planId": plans[0]}],
+            **dict.fromkeys(("move_subscriptions", "read_move"), _moved(account, connection_id)),
             "customize_subscription": [{"subscriptionId": fixed[0]["id"]}],
             "close_item": [{"invoiceId": pending["id"], "itemId": pending["items"][0]["id"]}],
             "retry_issuance": [{"invoiceId": ready["id"]}],
+            "refund_invoice": [{"invoiceId": invoices[9]["id"]}],
             "cancel_invoice": [{"invoiceId": invoices[3]["id"]}],
             "cancel_sandbox_charge": [{"chargeId": charges[invoices[4]["id"]]}],
             "refuse_sandbox_charge": [{"chargeId": charges[invoices[5]["id"]]}],
             "refund_sandbox_charge": [{"chargeId": charges[invoices[0]["id"]]}],
+            "dispute_sandbox_charge": [{"chargeId": charges[invoices[0]["id"]]}],
+            "close_sandbox_dispute": [{"chargeId": disputed}],
+            "double_sandbox_charge": [{"chargeId": disputed}],
+            "forget_sandbox_charge": [{"chargeId": charges[invoices[8]["id"]]}],
             "pay_sandbox_charge": [{"chargeId": charges[invoices[6]["id"]]}],
         },
         product_id=products[0],
@@ -112,8 +120,31 @@ def fill(account: Account, merchant_url: str) -> Resources:
     )
 
 
+def _pay(account: Account, *, paid: str, disputed: str, by_hand: Json) -> None:
+    """Pay two sandbox charges, dispute one of them, and record the payment of an invoice that was paid elsewhere."""
+    for charge_id in (paid, disputed):
+        account("POST", f"/v1/sandbox/charges/{charge_id}/pay")
+    account("POST", f"/v1/sandbox/charges/{disputed}/dispute")
+    account("POST", f"/v1/invoices/{by_hand['id']}/payments", {"method": "cash"})
+
+
+def _api_keys(account: Account) -> list[str]:
+    keys = [account("POST", "/v1/integration/api-keys", {"name": name})["id"] for name in ("kept", "revoked")]
+    account("DELETE", f"/v1/integration/api-keys/{keys[1]}")
+    return keys
+
+
+def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
+    """Return an inactive connection whose subscriptions, none, were moved to the account's own connection."""
+    body = {"provider": "sandbox", "credentials": {}}
+    old = account("POST", "/v1/integration/gateways", body)["connectionId"]
+    account("POST", f"/v1/integration/gateways/{old}/move", {"toConnectionId": connection_id})
+    account("PATCH", f"/v1/integration/gateways/{old}", {"active": False})
+    return [{"connectionId": old}]
+
+
 def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) -> Json:
-    """Return an invoice whose issuance waits for a person."""
+    """Return an invoice whose charge the gateway rejected. The engine does not retry until a person asks for it."""
     refused = {"connectionId": connection_id, "operation": "create_charge", "fault": "rejected"}
     account("POST", "/v1/sandbox/faults", refused)
     subscription = account.enroll(plan_id)
@@ -123,7 +154,7 @@ def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) 
 
 
 def _ended(account: Account) -> dict[str, str]:
-    """Return an archived product, and an archived plan whose subscriber is canceled."""
+    """Create an archived product and an archived plan whose subscriber is canceled. Return their ids."""
     product_id = account.product(mode="fixed", monthlyPriceCents=0)
     plan_id = account.plan(product_id)
     subscription = account.enroll(plan_id)

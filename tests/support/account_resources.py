@@ -29,7 +29,7 @@ class Owned:
     ids: dict[str, list[str]]
 
     def one(self, name: str) -> str:
-        """Return the id of the active resource of a kind, such as `planId`."""
+        """Return the id of the active resource by its path parameter or field name, such as `planId`."""
         return self.ids[name][0]
 
 
@@ -49,6 +49,8 @@ async def own_everything(world: World, merchant: Merchant) -> Owned:
     await world.run()
     connections = [(await merchant.get("/v1/integration/gateways")).json["data"][0], await merchant.connect()]
     await merchant.patch(f"/v1/integration/gateways/{connections[1]['connectionId']}", {"active": False})
+    other = await merchant.connect()
+    ids["toConnectionId"] = [other["connectionId"], connections[1]["connectionId"]]
     keys = [await merchant.made("/v1/integration/api-keys", {"name": name}) for name in ("kept", "revoked")]
     await merchant.delete(f"/v1/integration/api-keys/{keys[1]['id']}")
     ids["productId"] = [each["id"] for each in products]
@@ -87,12 +89,20 @@ def valid_bodies(own: Owned) -> dict[str, Json]:
             key: terms[key] for key in terms if key != "name"
         },
         "post /v1/invoices/{invoiceId}/items/{itemId}/value": {"amount": 1},
+        "post /v1/invoices/{invoiceId}/refunds": {"amountCents": 1},
+        "post /v1/invoices/{invoiceId}/reissue": {"paymentMethod": "pix"},
+        "post /v1/invoices/{invoiceId}/payments": {"method": "cash"},
         "patch /v1/customers/{customerId}": {"name": "Ana Lima"},
         "post /v1/integration/api-keys": {"name": "checkout"},
         "post /v1/integration/gateways": {"provider": "sandbox", "credentials": {}},
         "patch /v1/integration/gateways/{connectionId}": {"label": "Main"},
+        "post /v1/integration/gateways/{connectionId}/move": {"toConnectionId": own.one("toConnectionId")},
         "put /v1/integration/webhook": {"url": "https://merchant.example/events"},
         "post /v1/test-clock/advance": {"days": 0},
+        "post /v1/sandbox/charges/{chargeId}/pay": {},
+        "post /v1/sandbox/charges/{chargeId}/refund": {},
+        "post /v1/sandbox/charges/{chargeId}/dispute": {},
+        "post /v1/sandbox/charges/{chargeId}/dispute-close": {"won": True},
         "post /v1/sandbox/faults": {
             "connectionId": own.one("connectionId"),
             "operation": "get_charge",

@@ -28,14 +28,19 @@ SUBSCRIBE_MANY = """
         UPDATE account_counter
         SET customers = customers + $3::int, subscriptions_active = subscriptions_active + $3::int
         WHERE account_id = $1
+    ), subscribed AS (
+        INSERT INTO subscription (account_id, subscription_id, plan_id, plan_version_id, plan_version, customized,
+            customer_id, status, charge_day, payment_method, payment_method_source, connection_id, start_cycle,
+            cycle_count, next_period_start, next_due_date, generate_at, started_at)
+        SELECT $1, gen_random_uuid(), v.plan_id, v.plan_version_id, 1, false, made.customer_id, 'active', 10, 'pix',
+            'plan_default', g.connection_id, 1, 0, '2026-01-10', '2026-01-10', now() - interval '1 day', now()
+        FROM made, plan_version v, gateway_connection g
+        WHERE v.account_id = $1 AND v.plan_id = $2::text::uuid AND g.account_id = $1
+        RETURNING subscription_id, plan_version_id, started_at
     )
-    INSERT INTO subscription (account_id, subscription_id, plan_id, plan_version_id, plan_version, customized,
-        customer_id, status, charge_day, payment_method, payment_method_source, connection_id, cycle_count,
-        next_period_start, next_due_date, generate_at, started_at)
-    SELECT $1, gen_random_uuid(), v.plan_id, v.plan_version_id, 1, false, made.customer_id, 'active', 10, 'pix',
-        'plan_default', g.connection_id, 0, '2026-01-10', '2026-01-10', now() - interval '1 day', now()
-    FROM made, plan_version v, gateway_connection g
-    WHERE v.account_id = $1 AND v.plan_id = $2::text::uuid AND g.account_id = $1
+    INSERT INTO subscription_terms (account_id, subscription_id, number, from_cycle, plan_version_id, reason,
+        changed_at)
+    SELECT $1, n.subscription_id, 1, 1, n.plan_version_id, 'enrolled', n.started_at FROM subscribed n
 """
 """Inserts the rows that many requests would create: customers with due subscriptions."""
 
@@ -54,7 +59,7 @@ class Crowd:
         await self.sql(SUBSCRIBE_MANY, plan["id"], count)
 
     async def fall_due(self) -> None:
-        """Make every subscription due again now. D-5 would bill the next missed cycle only after 24 hours."""
+        """Make every subscription due now. Otherwise, missed cycles are generated 24 hours apart (D-5)."""
         await self.sql("UPDATE subscription SET generate_at = now() WHERE account_id = $1")
 
     async def pass_minutes(self, minutes: int) -> Answer:
@@ -64,7 +69,7 @@ class Crowd:
         return await self.merchant.post("/v1/test-clock/advance", {"to": target})
 
     async def end_leases(self) -> None:
-        """Expire the leases of dead workers. Otherwise, the leases would last 60 s of real time."""
+        """Expire the leases of invoices and of the test clock. A killed worker's leases last up to 60 s."""
         await self.sql("UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1")
         await self.sql(
             "UPDATE test_clock SET lease_until = now() - interval '1 second' WHERE account_id = $1"

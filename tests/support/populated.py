@@ -8,17 +8,33 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from fatura.store.charging import late_charge_checks
+from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
+from fatura.domain.refunds import RefundRequest, RefundStage
+from fatura.store.billing import payment_entries
+from fatura.store.charging import (
+    charges,
+    late_charge_checks,
+    payment_requests,
+    refund_requests,
+    reissue_requests,
+    unmatched_charges,
+)
+from fatura.store.charging.payment_requests import PaymentRequest
+from fatura.store.db import Tx
 from fatura.store.migrations.distribute import use_plain_policies
 from fatura.store.restore import lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
-from tests.support.world import Json, Merchant, item
+from tests.support.world import Json, Merchant, item, plan_body
 
 Connection = Any
+HEALTH = """
+    INSERT INTO connection_health (account_id, connection_id) SELECT g.account_id, g.connection_id
+    FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 ON CONFLICT DO NOTHING
+"""
 
 
 async def populate(merchant: Merchant) -> dict[str, Json]:
-    """Create at least one row in every table. Return the ids of the main rows by column name."""
+    """Create at least one row in every table. Return one id for each main column, such as `plan_id`."""
     await merchant.set_up_gateway(productCatalog=True)
     nobody_listens = {"url": "http://127.0.0.1:1/"}
     assert (await merchant.put("/v1/integration/webhook", nobody_listens)).status == 200
@@ -31,14 +47,18 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    free = await merchant.product(0)  # a free invoice keeps its first status, so tests can copy it
+    # A free invoice begins in state `paid`, so PostgreSQL lets tests insert a copy of its row.
+    free = await merchant.product(0)
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()
+    await _propagate(merchant, connection_id)
+    await _move(merchant)
     [invoice] = await merchant.invoices(subscription)
     assert invoice["status"] == "issued"
     async with merchant.deps.db.transaction(merchant.account_id) as tx:
         far_ahead = datetime(2090, 1, 1, tzinfo=UTC)
-        await late_charge_checks.plan(tx, UUID(invoice["id"]), 1, next_check_at=far_ahead)
+        newest = (await charges.newest(tx, [UUID(invoice["id"])])).values()
+        await late_charge_checks.plan(tx, next(iter(newest)).charge_id, next_check_at=far_ahead)
         lost = LostInvoice(
             subscription_id=UUID(subscription["id"]),
             cycle=99,
@@ -49,6 +69,13 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
             charge_ids=["sbx_lost"],
         )
         await lost_invoices.keep(tx, lost)
+        await payment_entries.add(tx, [_received(UUID(invoice["id"]))])
+        await _request(tx, UUID(invoice["id"]), in_progress_until=far_ahead)
+        await tx.execute(HEALTH, UUID(connection_id))
+        await unmatched_charges.add(
+            tx, UUID(connection_id), ["sbx_unmatched"], found_at=far_ahead, next_look_at=far_ahead
+        )
+    await _refund(merchant, plan, invoice, next_attempt_at=far_ahead)
     return {
         "product_id": product["id"],
         "plan_id": plan["id"],
@@ -59,9 +86,107 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     }
 
 
+async def _propagate(merchant: Merchant, connection_id: str) -> None:
+    """Propagate a plan with a subscriber that moves, one that is skipped, and one that is customized."""
+    product = await merchant.product()
+    plan = await merchant.plan(product)
+    pix_only = (await merchant.connect(methods=["pix"]))["connectionId"]
+    _, _, own = [
+        await merchant.enroll(plan, gatewayConnectionId=each, firstChargeDate="2035-01-10")
+        for each in (connection_id, pix_only, connection_id)
+    ]
+    terms = plan_body(product, defaultPaymentMethod="boleto")
+    assert (await merchant.put(f"/v1/plans/{plan['id']}", terms)).status == 200
+    del terms["name"]
+    await merchant.made(f"/v1/subscriptions/{own['id']}/customize", terms)
+    answer = await merchant.made(f"/v1/plans/{plan['id']}/propagate", {})
+    assert (answer["moved"], len(answer["skipped"])) == (1, 1)
+    inactive = await merchant.patch(f"/v1/integration/gateways/{pix_only}", {"active": False})
+    assert inactive.status == 200
+
+
+async def _move(merchant: Merchant) -> None:
+    """Move one of two subscriptions from one connection to another, which cannot bill the second one."""
+    plan = await merchant.plan()
+    old, new = [
+        (await merchant.connect(methods=each))["connectionId"] for each in (["pix", "boleto"], ["pix"])
+    ]
+    for method in ("pix", "boleto"):
+        await merchant.enroll(
+            plan, gatewayConnectionId=old, paymentMethod=method, firstChargeDate="2035-01-10"
+        )
+    answer = await merchant.made(f"/v1/integration/gateways/{old}/move", {"toConnectionId": new})
+    assert (answer["moved"], len(answer["skipped"])) == (1, 1)
+    for each in (old, new):
+        inactive = await merchant.patch(f"/v1/integration/gateways/{each}", {"active": False})
+        assert inactive.status == 200
+
+
+async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> None:
+    """Store a reissue and a manual payment that wait for the cancellation of the invoice's charge."""
+    charge = (await charges.newest(tx, [invoice_id]))[invoice_id]
+    await reissue_requests.save(tx, charge, charge.terms, in_progress_until=in_progress_until)
+    request = PaymentRequest(
+        invoice_id=invoice_id,
+        charge_id=charge.charge_id,
+        payment_entry_id=uuid4(),
+        amount_cents=charge.amount_cents,
+        occurred_at=datetime(2033, 11, 20, tzinfo=UTC),
+        method=ManualMethod.CASH,
+        reference=None,
+        note=None,
+        in_progress_until=in_progress_until,
+    )
+    await payment_requests.save(tx, request)
+
+
+async def _refund(merchant: Merchant, plan: Json, invoice: Json, *, next_attempt_at: datetime) -> None:
+    """Refund a manual payment of another invoice, and store a refund of the invoice's charge that is not sent yet."""
+    subscription = await merchant.enroll(plan)
+    await merchant.run("generation")
+    [other] = await merchant.invoices(subscription)
+    await merchant.made(f"/v1/invoices/{other['id']}/payments", {"method": "cash"})
+    await merchant.made(f"/v1/invoices/{other['id']}/refunds", {"amountCents": 1})
+    invoice_id = UUID(invoice["id"])
+    async with merchant.deps.db.transaction(merchant.account_id) as tx:
+        charge = (await charges.newest(tx, [invoice_id]))[invoice_id]
+        planned = RefundRequest(
+            refund_id=uuid4(),
+            invoice_id=invoice_id,
+            charge_id=charge.charge_id,
+            connection_id=charge.connection_id,
+            gateway_charge_id=charge.gateway_invoice_id,
+            stage=RefundStage.PLANNED,
+            amount_cents=1,
+            left_cents=1,
+            currency="BRL",
+            reason=None,
+            created_at=datetime(2033, 11, 20, tzinfo=UTC),
+            next_attempt_at=next_attempt_at,
+        )
+        await refund_requests.insert(tx, planned)
+
+
+def _received(invoice_id: UUID) -> PaymentEntry:
+    """Return a payment of one cent that was received elsewhere."""
+    at = datetime(2033, 11, 20, tzinfo=UTC)
+    return PaymentEntry(
+        payment_entry_id=uuid4(),
+        invoice_id=invoice_id,
+        kind=EntryKind.PAYMENT,
+        amount_cents=1,
+        fee_cents=0,
+        currency="BRL",
+        occurred_at=at,
+        source=EntrySource.MANUAL,
+        recorded_at=at,
+        method=ManualMethod.CASH,
+    )
+
+
 @asynccontextmanager
 async def connected(url: str, account_id: object = "") -> AsyncGenerator[Connection]:
-    """Open a connection as the engine's role, with `app.account` set to an account or empty."""
+    """Open a connection as the engine's role. Set `app.account` to the account, or to an empty text."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(f"SET app.account = '{account_id}'")
@@ -96,7 +221,7 @@ async def refused_by(connection: Connection, statement: str, *values: object) ->
 
 
 async def with_plain_policies(url: str) -> None:
-    """Replace the row policies of all tables by those used with Citus."""
+    """Replace the row policies of all tables by the policies that are used with Citus."""
     async with connected(url) as connection:
         for table in await tables(connection):
             await use_plain_policies(connection, table)

@@ -11,7 +11,8 @@ from tests.support.world import Json, Merchant, World
 
 INSERT_EVENTS = """
     WITH counted AS (
-        UPDATE account_counter SET last_sequence = last_sequence + $2::int WHERE account_id = $1
+        UPDATE account_counter SET last_sequence = last_sequence + $2::int, untaken_events = webhook_enabled
+        WHERE account_id = $1
         RETURNING last_sequence - $2::int AS before
     )
     INSERT INTO event (account_id, sequence, event_id, type, created_at, data, invoice_id)
@@ -31,7 +32,7 @@ async def register(merchant: Merchant, receiver: Receiver) -> Json:
 async def emit(
     world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
 ) -> None:
-    """Insert `count` events. They belong to `invoices` invoices in turn, or to none if it is 0."""
+    """Insert `count` events. They belong to `invoices` invoices in turn, or to none if `invoices` is 0."""
     await world.sql(INSERT_EVENTS, world.account_id, count, invoices, type_)
 
 

@@ -22,12 +22,16 @@ async def patch_connection(merchant: Merchant, **changes: Json) -> Json:
 
 async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: int = 1) -> Json:
     """Make the next `times` calls of an operation fail on the account's first connection."""
-    body = {
-        "connectionId": await connection_id(merchant),
-        "operation": operation,
-        "fault": fault,
-        "times": times,
-    }
+    return await _queue(merchant, operation=operation, fault=fault, times=times)
+
+
+async def fail_for(merchant: Merchant, operation: str, fault: str, *, seconds: int) -> Json:
+    """Make all calls of an operation fail for some real time on the account's first connection."""
+    return await _queue(merchant, operation=operation, fault=fault, seconds=seconds)
+
+
+async def _queue(merchant: Merchant, **fault: Json) -> Json:
+    body = {"connectionId": await connection_id(merchant), **fault}
     return await merchant.made("/v1/sandbox/faults", body)
 
 
@@ -71,8 +75,28 @@ async def move(merchant: Merchant, charge: Json, deed: str) -> Json:
     return await merchant.made(f"/v1/sandbox/charges/{charge['chargeId']}/{deed}")
 
 
+SILENTLY = {
+    kind: f"""
+    UPDATE sandbox_charge SET status = '{status}', entries = entries || jsonb_build_array(jsonb_build_object(
+        'kind', '{kind}', 'reference', '{kind}_' || charge_id, 'amount_cents', amount_cents, 'occurred_at', created_at
+    ))
+    """  # noqa: S608 - written here
+    for kind, status in (("payment", "paid"), ("refund", "refunded"))
+}
+"""Statements that pay or refund charges at the sandbox gateway without notifying the engine."""
+
+
+async def pay_silently(world: World, charge_id: str | None = None) -> None:
+    """Pay a charge, or all charges, at the gateway without notifying the engine."""
+    await world.sql(f"{SILENTLY['payment']} WHERE $1::text IS NULL OR charge_id = $1", charge_id)
+
+
+async def refund_silently(world: World) -> None:
+    await world.sql(SILENTLY["refund"])
+
+
 async def end_leases(world: World) -> None:
-    """Expire the leases of invoices. They last 60 s of real time, whatever the test clock shows."""
+    """Expire the leases of invoices. Leases use real time, so advancing the test clock does not expire them."""
     await world.sql(
         "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
@@ -83,7 +107,7 @@ async def cancel(world: World, invoice: Json, *, key: str = "fresh") -> Answer:
 
 
 async def cancel_refused(world: World, invoice: Json) -> str:
-    """Try to cancel an invoice. Check that this is refused and changes nothing. Return the error's detail."""
+    """Try to cancel an invoice. Check that the API refuses and nothing changes. Return the error's detail."""
     before = await read(world, invoice)
     answer = await cancel(world, invoice)
     assert (answer.status, answer.type) == (409, "engine.invoice_not_cancelable")
@@ -91,22 +115,22 @@ async def cancel_refused(world: World, invoice: Json) -> str:
     return answer.json["detail"]
 
 
-async def attempts(world: World) -> list[Json]:
-    """Return the rows of `charge_attempt`."""
+async def stored_charges(world: World) -> list[Json]:
+    """Return the rows of `charge`."""
     found = await world.sql(
-        "SELECT to_json(a) AS row FROM charge_attempt a WHERE a.account_id = $1 ORDER BY a.invoice_id, a.attempt",
+        "SELECT to_json(c) AS row FROM charge c WHERE c.account_id = $1 ORDER BY c.invoice_id, c.number",
         world.account_id,
     )
     return [json.loads(record["row"]) for record in found]
 
 
 async def park(world: World) -> None:
-    """Park a ready invoice: a look-up finds its charge with a wrong amount, which a person must resolve."""
+    """Park the charge of a ready invoice: a look-up finds its charge, but with a wrong amount."""
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
     await world.sql("UPDATE sandbox_charge SET amount_cents = 999")
     await pass_time(world, minutes=5)
-    assert [each["state"] for each in await attempts(world)] == ["parked"]
+    assert [each["stage"] for each in await stored_charges(world)] == ["parked"]
 
 
 @asynccontextmanager
@@ -126,9 +150,9 @@ async def row_held(world: World, table: str, **key: str) -> AsyncGenerator[None]
         yield
 
 
-async def until_waiting(world: World) -> None:
-    """Wait until any statement in the database waits for a lock."""
+async def until_waiting(world: World, *, statements: int = 1) -> None:
+    """Wait until at least this many statements in the database are waiting for a lock."""
     waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     async with asyncio.timeout(4):
-        while not await world.sql(waiting):  # noqa: ASYNC110 - another connection begins to wait
+        while len(await world.sql(waiting)) < statements:  # noqa: ASYNC110 - another connection begins to wait
             await asyncio.sleep(0.01)

@@ -1,7 +1,7 @@
 """Hooks that adjust Schemathesis's requests. Its configuration loads this file.
 
-Requests that are meant to be valid are adjusted to rules that JSON Schema cannot express. All requests stay on this
-machine, and none of them revokes the API key in use.
+Requests that are meant to be valid are adjusted to rules that JSON Schema cannot express. No request makes the engine
+call another machine, and no request revokes the API key in use.
 """
 
 import json
@@ -32,9 +32,9 @@ NEEDED = {
     "archive_product": ("productId", RESOURCES["product_id"]),
     "revoke_api_key": ("apiKeyId", FILLED["api_key_id"]),
 }
-"""Resources that later requests need, each by the operation that would end it: the path parameter and the id."""
+"""Resources that later requests need: the operation that would end each one, its path parameter, its id."""
 MAX_DAYS = 2
-"""Maximum advance of the test clock by one request, because each day takes time to run."""
+"""Maximum number of days by which one request advances the test clock. The engine's work for a day takes time."""
 
 
 @schemathesis.hook
@@ -67,7 +67,8 @@ def before_call(_context: Any, case: Any, _options: Any) -> None:
         if fix is not None:
             fix(case)
         if "Idempotency-Key" in (case.headers or {}):
-            case.headers["Idempotency-Key"] = str(uuid4())  # Schemathesis may generate a key twice (D-14)
+            # Schemathesis may generate one key for two requests. The API would refuse the second (D-14).
+            case.headers["Idempotency-Key"] = str(uuid4())
     restrict(operation, case, is_valid=is_valid)
 
 
@@ -82,6 +83,8 @@ def prefer_suitable(operation: str, case: Any) -> None:
     if operation == "create_subscription":
         case.body["planId"] = RESOURCES["plan_id"]
         case.body.pop("gatewayConnectionId", None)
+    if operation == "move_subscriptions":
+        case.body["toConnectionId"] = RESOURCES["ids"]["connectionId"][0]
     if operation in {"create_plan", "publish_plan", "customize_subscription"}:
         for item in case.body["items"]:
             item["productId"] = RESOURCES["product_id"]
@@ -104,7 +107,10 @@ def whole_numbers(value: Json) -> Json:
 
 
 def restrict(operation: str, case: Any, *, is_valid: bool) -> None:
-    """Prevent calls to other hosts, long clock advances, and changes of resources that later requests need."""
+    """Prevent calls to other hosts, long clock advances, and changes of resources that later requests need.
+
+    No fault makes a call hang, or makes the check of the credentials fail.
+    """
     name, needed = NEEDED.get(operation, ("", ""))
     if name and str(case.path_parameters.get(name)).lower() == needed:
         case.path_parameters[name] = str(uuid4())
@@ -113,6 +119,10 @@ def restrict(operation: str, case: Any, *, is_valid: bool) -> None:
     for holder, name in ((case.body, "url"), (case.body, "endpointUrl"), (case.body.get("pricing"), "url")):
         if isinstance(holder, dict) and isinstance(url := holder.get(name), str):
             holder[name] = PRICE_URL if is_valid or refusal(url) is None else url
+    if operation == "add_sandbox_fault" and case.body.get("fault") == "hang":
+        case.body["fault"] = "rejected"
+    if operation == "add_sandbox_fault" and case.body.get("operation") == "all":
+        case.body["operation"] = "list_charges"
     if operation == "advance_test_clock":
         days, to = case.body.get("days"), case.body.get("to")
         if type(days) is int and 0 <= days <= MAX_ADVANCE.days:
@@ -130,7 +140,7 @@ def is_instant(text: str) -> bool:
 
 
 def fix_terms(case: Any) -> None:
-    """Make each discount end no earlier than it begins, and make each item's position its index."""
+    """Make each discount end no earlier than it begins, and set each given position to the index of its item."""
     for place, item in enumerate(case.body["items"]):
         if item.get("position") is not None:
             item["position"] = place
@@ -139,10 +149,39 @@ def fix_terms(case: Any) -> None:
                 rule["fromCycle"], rule["toCycle"] = sorted((rule["fromCycle"], rule["toCycle"]))
 
 
+def given(case: Any, name: str) -> bool:
+    """Return whether the request has a body with a value for the field. The body may be optional."""
+    return isinstance(case.body, dict) and case.body.get(name) is not None
+
+
 def fix_first_charge(case: Any) -> None:
-    """Set the first charge to a valid date. It must be between tomorrow and five years from now."""
-    if case.body.get("firstChargeDate") is not None:
+    """Set a given first charge date to a valid one. It must be between tomorrow and five years from now."""
+    if given(case, "firstChargeDate"):
         case.body["firstChargeDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
+
+
+def fix_reissue(case: Any) -> None:
+    """Set a given due date to a valid one. It must be between today and five years from now."""
+    if given(case, "dueDate"):
+        case.body["dueDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
+
+
+def fix_payment(case: Any) -> None:
+    """Set a given time of payment to a valid one. It must not lie in the future."""
+    if given(case, "paidAt"):
+        case.body["paidAt"] = "2026-01-01"
+
+
+def fix_fault(case: Any) -> None:
+    """Leave one of the two lengths of a fault."""
+    if given(case, "times"):
+        case.body.pop("seconds", None)
+
+
+def fix_refund(case: Any) -> None:
+    """Set a given amount to one that may be left of the payments."""
+    if case.body.get("amountCents") is not None:
+        case.body["amountCents"] = 1
 
 
 def fix_due_days(case: Any) -> None:
@@ -164,6 +203,11 @@ FIXES: dict[str, Callable[[Any], None]] = {
     "publish_plan": fix_terms,
     "customize_subscription": fix_terms,
     "create_subscription": fix_first_charge,
+    "reissue_invoice": fix_reissue,
+    "pay_sandbox_charge": fix_payment,
+    "record_payment": fix_payment,
+    "refund_invoice": fix_refund,
+    "add_sandbox_fault": fix_fault,
     "list_invoices": fix_due_days,
     "connect_gateway": fix_gateway,
     "patch_gateway": fix_gateway,

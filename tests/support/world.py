@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -67,7 +67,7 @@ class Merchant:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> Answer:
-        """Call the API. A POST sends `key` as its Idempotency-Key, by default a new one. None sends no key."""
+        """Call the API. A POST sends `key` as Idempotency-Key, by default a new one. None sends no key."""
         sent = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST" and key is not None:
             sent["Idempotency-Key"] = str(uuid4()) if key == "fresh" else key
@@ -110,7 +110,7 @@ class Merchant:
         return await self.made("/v1/products", {"name": "Usage", "pricing": pricing, **fields})
 
     async def plan(self, *items: Json, **fields: Json) -> Json:
-        """Create a plan. A bare product becomes an item without discounts. By default, the plan has one new product."""
+        """Create a plan, by default of one new product. `items` may be products, which get no discounts."""
         return await self.made("/v1/plans", plan_body(*(items or (await self.product(),)), **fields))
 
     async def enroll(self, plan: Json, **fields: Json) -> Json:
@@ -128,7 +128,7 @@ class Merchant:
         assert answer.status == 200, answer.body
 
     async def advance(self, to: str | None = None, *, days: int | None = None) -> Json:
-        """Advance the test clock, and do all work that becomes due on the way. A date stands for its first instant."""
+        """Advance the test clock, and do all work that becomes due on the way. `to` is an instant or a date."""
         body = {"to": to} if days is None else {"days": days}
         asked = asyncio.create_task(self.post("/v1/test-clock/advance", body))
         while not asked.done():
@@ -139,7 +139,7 @@ class Merchant:
         return answer.json
 
     async def run(self, *lanes: str) -> int:
-        """Run all lanes, or the named ones, until they are idle. With `push`, the lane `probe` runs too."""
+        """Run all lanes, or the named lanes, until they are idle. With the lane `push`, the lane `probe` runs too."""
         named = [*lanes, "probe"] if "push" in lanes else lanes
         return await run_until_idle(self.deps, [LANE[name] for name in named] or LANES)
 
@@ -155,14 +155,14 @@ class Merchant:
         return records[::-1]
 
     async def invoices(self, subscription: Json | None = None) -> list[Json]:
-        """Return all invoices, or those of one subscription, oldest first."""
+        """Return all invoices, or the invoices of one subscription, oldest first."""
         found = await self.all("/v1/invoices")
         return [
             each for each in found if subscription is None or each["subscriptionId"] == subscription["id"]
         ]
 
     async def events(self, *types: str) -> list[Json]:
-        """Return all events, or those of some types, oldest first."""
+        """Return all events, or the events of the given types, oldest first."""
         found: list[Json] = []
         cursor = "0"
         while answer := (await self.get(f"/v1/events?limit=200&cursor={cursor}")).json:
@@ -205,11 +205,13 @@ class World(Merchant):
 
 
 async def open_account(deps: Deps, mode: Mode) -> accounts.OpenedAccount:
-    """Open an account. A sandbox account's clock is set to NOW."""
+    """Open an account. A sandbox account's clock is set to NOW, and its connection is swept in the night after NOW."""
     opened = await accounts.open_account(deps, name="Test", mode=mode)
     if mode is Mode.SANDBOX:
         async with deps.db.transaction(opened.account_id) as tx:
             await stored_accounts.set_clock_offset(tx, NOW - deps.clock())
+            swept = "UPDATE connection_sweep s SET swept_to = $2, next_sweep_at = $3 WHERE s.account_id = $1"
+            await tx.execute(swept, NOW, NOW + timedelta(hours=12))
     return opened
 
 
@@ -252,7 +254,7 @@ def item(product: Json, *discounts: tuple[int, int, int | None]) -> Json:
 
 
 def plan_body(*items: Json, **fields: Json) -> Json:
-    """Return the request body of a monthly plan paid by pix. A bare product becomes an item without discounts."""
+    """Return the body of a monthly plan that is paid by pix. `items` may be products, which get no discounts."""
     listed = [each if "productId" in each else item(each) for each in items]
     return {"name": "Plan", "periodMonths": 1, "defaultPaymentMethod": "pix", "items": listed, **fields}
 

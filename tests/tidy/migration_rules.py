@@ -18,6 +18,9 @@ MAX_NAME_CHARS = 40
 LOCAL = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "while"}
 """The PL/pgSQL statements that a trigger may contain, because they neither read nor write a table."""
 
+LIST_OF_ACCOUNTS = "opened_account"
+"""The only table that belongs to no account. It must stay on the coordinator of Citus."""
+
 _BEFORE, _ROW_KINDS = 2, (ConstrType.CONSTR_NOTNULL, ConstrType.CONSTR_NULL, ConstrType.CONSTR_DEFAULT)
 _KEYS = (ConstrType.CONSTR_PRIMARY, ConstrType.CONSTR_UNIQUE)
 
@@ -32,13 +35,16 @@ def account_leads(statements: Statements) -> Iterator[str]:
     """Rule 1: every table has account_id, which leads its primary key, unique indexes and foreign keys."""
     for table in tables(statements):
         name = table.relation.relname
+        if name == LIST_OF_ACCOUNTS:
+            continue
         columns = {each.colname: each for each in nodes(table.tableElts, ast.ColumnDef)}
         if not _is_account_column(columns.get("account_id")):
             yield f"{name} has no account_id uuid NOT NULL"
         if not any(each.contype == ConstrType.CONSTR_PRIMARY for each in nodes(table, ast.Constraint)):
             yield f"{name} has no primary key"
     for constraint in nodes(tuple(statements), ast.Constraint):
-        if constraint.contype in _KEYS and not _leads(constraint.keys):
+        is_of_list = constraint.conname == f"{LIST_OF_ACCOUNTS}_pk"
+        if constraint.contype in _KEYS and not _leads(constraint.keys) and not is_of_list:
             yield f"the key {constraint.conname} does not begin with account_id"
         sides = (constraint.fk_attrs, constraint.pk_attrs)
         if constraint.contype == ConstrType.CONSTR_FOREIGN and not all(map(_leads, sides)):
@@ -130,7 +136,7 @@ def _leads(keys: Any) -> bool:
 
 
 def _plpgsql(tree: Any) -> tuple[list[str], list[str]]:
-    """Return the kinds of the statements, and the expressions, in the body of a PL/pgSQL function."""
+    """Return the kinds of all statements, and all expressions, in the parse tree of a PL/pgSQL function."""
     kinds, expressions = list[str](), list[str]()
     pending = [tree]
     while pending:

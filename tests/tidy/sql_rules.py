@@ -1,4 +1,4 @@
-"""The rules that keep every statement within one account, so that accounts can be distributed.
+"""Rules that keep every SQL statement within one account. Citus can then spread accounts over nodes.
 
 The rule numbers are those of docs/explanation/scaling.md; `migration_rules` checks the tables.
 """
@@ -11,8 +11,8 @@ from pglast.enums import CTEMaterialize
 
 from tests.tidy.sql_statements import conjuncts, function_names, nodes, walk_level
 
-SYSTEM_TABLES = ("pg_", "schema_migration")
-"""Prefixes of tables without account data: PostgreSQL's catalogs and the list of migrations."""
+SYSTEM_TABLES = ("pg_", "schema_migration", "opened_account")
+"""Prefixes of tables that belong to no account: PostgreSQL's catalogs, and the lists of migrations and accounts."""
 UNSTEADY = {
     "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "random", "random_normal",
     "gen_random_uuid", "uuidv4", "uuidv7", "uuid_generate_v4", "nextval", "current_date", "current_time",
@@ -30,7 +30,7 @@ def on_own_account(tree: Any) -> Iterator[str]:
     for insert in nodes(tree, ast.InsertStmt):
         yield from _insert_on_own_account(insert)
     for other in nodes(tree, *ELSEWHERE):
-        yield f"{type(other).__name__} is not spread over machines: SELECT, INSERT, UPDATE or DELETE"
+        yield f"{type(other).__name__} cannot run on many nodes: use SELECT, INSERT, UPDATE or DELETE"
 
 
 def _level_on_own_account(query: Any, named: set[str]) -> Iterator[str]:
@@ -59,8 +59,8 @@ def _insert_on_own_account(query: Any) -> Iterator[str]:
             yield f"account_id of a new {query.relation.relname} is something else than $1"
     elif not _is_column_of_account(query.selectStmt.targetList[place].val):
         yield (
-            f"account_id of new {query.relation.relname} rows is no table's `x.account_id` (`FROM account o CROSS JOIN "
-            "unnest(...)`): a parameter would take the rows through one node, and past Row Level Security's COPY"
+            f"account_id of new {query.relation.relname} rows is not read from a table: read it as in "
+            "`FROM account o CROSS JOIN unnest(...)`, because Citus would copy rows with a parameter through one node"
         )
 
 
@@ -205,7 +205,7 @@ def _tied_aliases(part: Any) -> list[str | None]:
 
 
 def _bound_alias(part: Any) -> str | None:
-    """Return `alias` of a condition `alias.account_id = $1`, "" if it has no alias, and None for other conditions."""
+    """Return `alias` of a condition `alias.account_id = $1`, "" for `account_id = $1`, None for other conditions."""
     match part:
         case ast.A_Expr(name=(ast.String(sval="="),), lexpr=ast.ColumnRef(fields=names), rexpr=value):
             pass

@@ -27,28 +27,28 @@ def page(path: str) -> str:
 
 
 def codes(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield the lines and the problem type codes in the strings of a file."""
+    """Yield the problem type codes, such as `engine.not_found`, among the strings of a file, each with its line."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value):
             yield node.lineno, node.value
 
 
-def unknown_codes(source: Source) -> Iterator[Finding]:
-    """Refuse problem type codes that are not in the catalogue."""
+def spelled_out_codes(source: Source) -> Iterator[Finding]:
+    """Refuse problem type codes that are spelled out in any file but the catalogue."""
     if source.path != CATALOGUE:
         for line, code in codes(source):
             yield Finding(source.path, line, f"{code} is spelled out: use the Problem of {CATALOGUE}")
 
 
 def undocumented_codes(source: Source, errors: str) -> Iterator[Finding]:
-    """Refuse problem type codes that are not on the page of errors."""
+    """Refuse problem type codes that the page `errors.md` does not list."""
     for line, code in codes(source):
         if f"`{code}`" not in errors:
             yield Finding(source.path, line, f"{code} is missing in docs/reference/errors.md: run make docs")
 
 
 def undocumented_variables(source: Source, settings: str) -> Iterator[Finding]:
-    """Refuse environment variables that are not on the page of settings."""
+    """Refuse environment variables that the page `settings.md` does not list."""
     for number, line in enumerate(source.lines, 1):
         for variable in _VARIABLE.findall(line):
             if f"`{variable}`" not in settings:
@@ -65,7 +65,7 @@ def undescribed_targets(source: Source) -> Iterator[Finding]:
 
 
 def unexplained_dependencies(requirements: list[str], dependencies: str) -> Iterator[Finding]:
-    """Refuse dependencies without an explanation."""
+    """Refuse dependencies that have no row in `dependencies.md`."""
     for requirement in requirements:
         name = Requirement(requirement).name
         if f"| `{name}` |" not in dependencies:
@@ -92,7 +92,7 @@ def unknown_routes(source: Source, paths: dict[str, Any]) -> Iterator[Finding]:
 
 
 def unlisted_records(index: str, names: list[str]) -> Iterator[Finding]:
-    """Refuse decision records that are not in the index."""
+    """Refuse records in `docs/adr` that the README there does not list."""
     for name in names:
         if f"]({name})" not in index:
             yield Finding("docs/adr/README.md", 1, f"{name} is not listed")
@@ -102,7 +102,7 @@ def test_error_codes_are_in_the_catalogue_and_documented():
     """[D-12]"""
     errors = page("docs/reference/errors.md")
     sources = repository(".py", under="src/")
-    assert none(finding for source in sources for finding in unknown_codes(source))
+    assert none(finding for source in sources for finding in spelled_out_codes(source))
     assert none(finding for source in sources for finding in undocumented_codes(source, errors))
 
 
@@ -147,7 +147,7 @@ def test_decision_records_are_listed():
 @pytest.mark.parametrize(
     "found",
     [
-        unknown_codes(Source("a.py", 'x = "engine.new"')),
+        spelled_out_codes(Source("a.py", 'x = "engine.new"')),
         undocumented_codes(Source(CATALOGUE, 'x = "engine.new"'), "| `engine.old` |"),
         undocumented_variables(Source("a.py", 'x = "FATURA_NEW"'), "| `FATURA_NEWER` |"),
         undescribed_targets(Source("Makefile", "all: one two")),

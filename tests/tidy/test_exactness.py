@@ -8,19 +8,20 @@ import pytest
 
 from tests.tidy.sources import Finding, Source, none, repository
 
-EXACT_ROOMS = ("src/fatura/domain/", "src/fatura/store/")
+EXACT_PACKAGES = ("src/fatura/domain/", "src/fatura/store/")
 SECONDS_AND_PATHS = {
     "src/fatura/postgres/": "starts a process: waits seconds and joins paths",
     "src/fatura/store/migrations/": "joins paths, waits seconds",
     "src/fatura/store/notify.py": "waits fractions of a second",
 }
+"""Files that may contain floats and `/`, with the reason. The rule cannot tell a joined path from a division."""
 MONEY = re.compile(r"cents|amount|price|total|money", re.IGNORECASE)
 AMBIENT = {"datetime", "date", "time", "uuid", "os", "random", "secrets", "uuid_utils"}
 HARMLESS = {"combine", "fromisoformat", "fromtimestamp", "fromordinal", "fromisocalendar", "strptime", "UUID"}
 
 
 def inexact(node: ast.AST) -> str | None:
-    """Return the name of a construct that can make a number inexact, or None for other nodes."""
+    """Return the name of the construct if a node can make a number inexact, otherwise None."""
     match node:
         case ast.Constant(value=float()):
             return "a float"
@@ -35,7 +36,7 @@ def inexact(node: ast.AST) -> str | None:
 
 
 def floats(source: Source) -> Iterator[Finding]:
-    """Refuse floats and other inexact numbers. The packages that compute and store money must pass."""
+    """Refuse floats and other inexact numbers anywhere in a file. The packages that handle money must pass."""
     for node in ast.walk(source.tree):
         if what := inexact(node):
             line = getattr(node, "lineno", 1)
@@ -47,7 +48,7 @@ def floats(source: Source) -> Iterator[Finding]:
 
 
 def inexact_money(source: Source) -> Iterator[Finding]:
-    """Refuse floats and other inexact numbers in statements that also name money."""
+    """Refuse inexact numbers in a Python statement that also contains a word for money, such as `price`."""
     lines = source.lines
     for statement in ast.walk(source.tree):
         if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
@@ -74,15 +75,15 @@ def clocks_and_randomness(source: Source) -> Iterator[Finding]:
 
 
 def needs_exactness(path: str) -> bool:
-    """Return whether the file may contain no float at all."""
-    return path.startswith(EXACT_ROOMS) and not path.startswith(tuple(SECONDS_AND_PATHS))
+    """Return whether the rule `floats` applies to the file."""
+    return path.startswith(EXACT_PACKAGES) and not path.startswith(tuple(SECONDS_AND_PATHS))
 
 
 def test_domain_and_store_use_no_floats():
     """[spec 2.1 money, D-7]"""
-    rooms = [source for source in repository(".py", under="src/") if needs_exactness(source.path)]
-    assert rooms
-    assert none(finding for source in rooms for finding in floats(source))
+    sources = [source for source in repository(".py", under="src/") if needs_exactness(source.path)]
+    assert sources
+    assert none(finding for source in sources for finding in floats(source))
 
 
 def test_no_statement_mixes_money_and_floats():

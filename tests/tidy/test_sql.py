@@ -10,7 +10,7 @@ from tests.tidy import sql_rules
 from tests.tidy.sources import Finding, Source, none, repository
 from tests.tidy.sql_statements import NotSqlError, Statement, concatenated, literals, statements
 
-ROOMS = ("src/fatura/store/", "src/fatura/gateways/adapters/")
+PACKAGES = ("src/fatura/store/", "src/fatura/gateways/adapters/")
 
 
 def broken(statement: Statement) -> Iterator[Finding]:
@@ -23,9 +23,9 @@ def broken(statement: Statement) -> Iterator[Finding]:
 
 def misplaced(source: Source) -> Iterator[Finding]:
     """Refuse SQL outside the packages that may contain it."""
-    if not source.path.startswith(ROOMS):
+    if not source.path.startswith(PACKAGES):
         for line, _, _ in literals(source):
-            yield Finding(source.path, line, f"SQL lives in {' and '.join(ROOMS)}")
+            yield Finding(source.path, line, f"SQL belongs into {' and '.join(PACKAGES)}")
 
 
 def concatenated_sql(source: Source) -> Iterator[Finding]:
@@ -44,8 +44,8 @@ def test_sql_is_literal_and_in_its_packages():
 
 
 def test_every_statement_stays_within_its_account():
-    found = [each for source in repository(".py", under=ROOMS[0]) for each in statements(source)]
-    found += [each for source in repository(".py", under=ROOMS[1]) for each in statements(source)]
+    found = [each for source in repository(".py", under=PACKAGES[0]) for each in statements(source)]
+    found += [each for source in repository(".py", under=PACKAGES[1]) for each in statements(source)]
     assert len(found) > 50, "the statements were not found"
     assert none(finding for each in found for finding in broken(each))
 
@@ -154,7 +154,7 @@ def test_good_discovery_passes(good):
 
 
 def misnamed_discovery(source: Source) -> Iterator[Finding]:
-    """Refuse a `discover_...` function without a Discovery, and any other function with one."""
+    """Refuse a `discover_...` function that takes no Discovery, and any other function that takes a Discovery."""
     for node in python.walk(source.tree):
         if isinstance(node, python.FunctionDef | python.AsyncFunctionDef):
             given = [python.unparse(each.annotation) for each in node.args.args if each.annotation]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tidy.sources import ROOT, Finding, Source, none, repository
 
-# The words are split, so that this file does not contain them.
+# Each refused word is written in parts, so that the rule does not find the word in this file.
 HOSTS = ("py" + "pi.org", "python" + "hosted", "registry." + "npmjs", "proxy." + "golang", "index" + "-url")
 FOLDERS = ("root", "home/" + r"\w+", "work", "Users/" + r"\w+", "workspace")
 WORDS = (
@@ -24,7 +24,7 @@ PATTERNS = {
     ),
 }
 EXEMPT = {
-    "LICENSE": "is quoted",
+    "LICENSE": "is the text of a license",
     "tests/tidy/test_shape.py": "lists names that are refused",
 }
 _SWITCHED_OFF = re.compile(r"#\s*(?:noqa|type: ignore|pyright: ignore|pragma: no cover)")
@@ -32,7 +32,7 @@ _REASONED = re.compile(r"#\s*(?:noqa: [A-Z]+\d+(?:, ?[A-Z]+\d+)*|(?:type|pyright
 
 
 def traces(source: Source, machine: tuple[str, ...] = ()) -> Iterator[Finding]:
-    """Refuse text that makes sense only where the code was written."""
+    """Refuse text that refers to one machine, to a registry or to the way in which the code was written."""
     for number, line in enumerate(source.lines, 1):
         for what, pattern in PATTERNS.items():
             if found := pattern.search(line):
@@ -46,7 +46,7 @@ def unreasoned(source: Source) -> Iterator[Finding]:
     """Refuse disabled checks without a reason."""
     for number, line in enumerate(source.lines, 1):
         if _SWITCHED_OFF.search(line) and not _REASONED.search(line):
-            yield Finding(source.path, number, "a check is switched off unsaid: end with `CODE - why`")
+            yield Finding(source.path, number, "a check is disabled without a reason: end with `CODE - why`")
 
 
 def test_the_repository_has_no_trace():

@@ -1,7 +1,7 @@
-"""Due dates from the tests of other billing engines, compared where their rules equal ours.
+"""Due dates from the tests of other billing engines, for cases in which Fatura has the same rules.
 
 Days 29 to 31 become day 28, our last charge day (D-4). Cases with a partial first period are omitted, because Fatura
-bills whole periods. One row of Kill Bill's table explains a difference because of D-3.
+bills whole periods. One row of Kill Bill's table names a date that differs because of D-3.
 """
 
 from datetime import date, timedelta
@@ -63,9 +63,8 @@ def test_due_dates_equal_lagos_anniversaries(months, start, billed, others):
 
 
 def test_lago_fifteen_months_from_new_years_eve():
-    """Source: spec/scenarios/subscriptions/billing_spec.rb of getlago/lago-api, where 15 runs create 15
-    invoices.
-    [D-4]
+    """Source: getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb. There, 15 billing runs create 15
+    invoices. [D-4]
     """
     published = """2023-01-31 2023-02-28 2023-03-31 2023-04-30 2023-05-31 2023-06-30 2023-07-31 2023-08-31
         2023-09-30 2023-10-31 2023-11-30 2023-12-31 2024-01-31 2024-02-29 2024-03-31"""
@@ -74,11 +73,11 @@ def test_lago_fifteen_months_from_new_years_eve():
     assert found[1:] == [cap_day(day(each)) for each in published.split()]
 
 
-# killbill/killbill: invoice/src/test/.../TestInAdvanceBillingIntervalDetail.java; `day` is the billing day
+# killbill/killbill: invoice/src/test/.../TestInAdvanceBillingIntervalDetail.java; `day` is Kill Bill's billing day
 KILL_BILL_FIRST = rows("""
     start      | day | first cycle | how it compares
     2012-01-16 | 17  | 2012-01-17  | same
-    2012-02-16 | 14  | 2012-03-14  | same for a month; for a year Kill Bill waits until 2013-02-14, D-3 does not
+    2012-02-16 | 14  | 2012-03-14  | same for monthly periods; for yearly ones Kill Bill has 2013-02-14, D-3 this date
     2012-07-16 | 15  | 2012-08-15  | same
     2012-03-02 | 3   | 2012-03-03  | same
     2012-03-03 | 3   | 2012-03-03  | same
@@ -98,7 +97,7 @@ def test_kill_bill_first_billing_day(start, charge_day, first, _how):
     [
         # TestInAdvanceBillingIntervalDetail: three periods, billed in advance
         ("2017-01-31", "2017-03-31", 3),
-        # TestInvoiceDateUtils: one period is complete, and the second has begun
+        # TestInvoiceDateUtils: the third period begins on 2012-09-16
         ("2012-07-16", "2012-09-15", 2),
         ("2012-07-16", "2012-09-16", 3),
         ("2012-07-16", "2012-09-17", 3),
@@ -157,8 +156,8 @@ def test_meteroid_every_date_lies_in_one_period(months):
         assert starts[elapsed] <= target <= starts[elapsed + 1] - timedelta(days=1)
 
 
-# flexprice/flexprice: internal/types/date_test.go, billing_anchor_scenarios_test.go; only periods of 1, 3, 6 or
-# 12 whole months
+# flexprice/flexprice: internal/types/date_test.go, billing_anchor_scenarios_test.go. Cases with
+# periods other than 1, 3, 6 or 12 whole months are omitted.
 FLEXPRICE = rows("""
     months | start      | published next
     1      | 2024-01-31 | 2024-02-29
@@ -177,8 +176,8 @@ def test_flexprice_next_billing_date(months, start, following):
 
 
 def test_polar_anchor_does_not_drift():
-    """In polarsource/polar#10664, due dates drift to the 29th after Jan 31 and Feb 28. Fatura keeps the charge day.
-    [D-4]
+    """In polarsource/polar#10664, a subscription that starts on Jan 31 renews on Feb 29, and then on the 29th of every
+    month. Fatura keeps the charge day. [D-4]
     """
     found = list(islice(due_dates(date(2025, 1, 31), 1), 26))
     assert found[0] == date(2025, 1, 31)

@@ -1,20 +1,25 @@
 """Due dates of charges, when a charge is overdue, when it is polled, and when issuance is retried."""
 
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
+from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fatura.domain.calendar import local_date, start_of_day
+from fatura.domain.calendar import start_of_day
 from fatura.domain.charging import (
     charge_due_date,
     is_banking_day,
     is_past_due,
     last_payment_day,
     next_poll_at,
+    poll_phase,
     retry_delay,
 )
+from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 from tests.support.world import rows
 
@@ -26,6 +31,11 @@ INSTANTS = st.timedeltas(timedelta(0), timedelta(days=7000)).map(datetime(2024, 
 
 def day(text: str) -> date:
     return date.fromisoformat(text)
+
+
+def local(text: str) -> datetime:
+    """Return an instant from the date and time in Sao Paulo."""
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("America/Sao_Paulo"))
 
 
 def test_2026_has_these_banking_days():
@@ -91,33 +101,71 @@ def test_the_gateway_gets_no_due_date_in_the_past(due, today, given_date):
 
 
 @pytest.mark.parametrize(
-    ("after_due_days", "next_days"),
-    [(-3, 1), (0, 1), (59, 1), (60, 7), (399, 7), (400, None), (1000, None)],
+    ("polled_at", "expected"),
+    [
+        ("03-07 15:03", "03-08 00:00"),  # daily before the hourly polls
+        ("03-08 15:03", "03-09 00:00"),
+        ("03-09 00:00", "03-09 01:00"),  # hourly from one day before the last day of payment
+        ("03-09 15:03", "03-09 16:00"),
+        ("03-10 23:30", "03-11 00:00"),
+        ("03-12 22:59", "03-12 23:00"),
+        ("03-12 23:00", "03-13 00:00"),  # until two days after it
+        ("03-13 00:00", "03-14 00:00"),
+        ("09-13 11:00", "09-14 00:00"),
+    ],
 )
-def test_polls_become_less_frequent(after_due_days, next_days):
-    """A charge is polled daily until 60 days after the due date, then weekly until 400 days after it.
-    [D-35 polling]
-    """
-    due = day("2026-03-10")
-    polled_at = start_of_day(due + timedelta(days=after_due_days)) + timedelta(hours=15, minutes=3)
-    expected = next_days and start_of_day(local_date(polled_at) + timedelta(days=next_days))
-    assert next_poll_at(due, polled_at=polled_at) == expected
+def test_polls_are_hourly_around_the_last_day_of_payment(polled_at: str, expected: str) -> None:
+    """[D-35 polling, D-55 asking]"""
+    following = next_poll_at(
+        day("2026-03-10"), PaymentMethod.PIX, polled_at=local(f"2026-{polled_at}"), phase=0
+    )
+    assert following == local(f"2026-{expected}")
 
 
-@given(DATES, INSTANTS)
-def test_the_next_poll_is_at_most_a_week_ahead(due, polled_at):
+def test_polls_end_400_days_after_the_due_date() -> None:
     """[D-35 polling]"""
-    following = next_poll_at(due, polled_at=polled_at)
-    assert following is None or timedelta(0) < following - polled_at <= timedelta(days=7)
+    due = day("2026-03-10")
+    for days, is_polled in ((399, True), (400, False), (1000, False)):
+        at = start_of_day(due + timedelta(days=days))
+        assert (next_poll_at(due, PaymentMethod.PIX, polled_at=at, phase=0) is not None) is is_polled
 
 
-def test_an_unpaid_charge_is_polled_after_its_last_day():
-    """[D-26, D-35 polling]"""
+@given(DATES, INSTANTS, st.integers(0, 999))
+def test_the_next_poll_is_at_most_a_day_ahead(due, polled_at, phase):
+    """[D-35 polling, D-55 asking]"""
+    following = next_poll_at(due, PaymentMethod.BOLETO, polled_at=polled_at, phase=phase)
+    assert following is None or timedelta(0) < following - polled_at <= timedelta(days=1)
+
+
+def test_polls_of_live_accounts_are_spread() -> None:
+    """[D-55 asking]"""
+    invoice_ids = [uuid4() for _ in range(1000)]
+    phases = [poll_phase(each, Mode.LIVE) for each in invoice_ids]
+    assert {poll_phase(each, Mode.SANDBOX) for each in invoice_ids} == {0}
+
+    for polled_at, hours in (("03-10 12:00", 1), ("03-20 00:00", 24)):
+        began = local(f"2026-{polled_at}")
+        following = [
+            next_poll_at(day("2026-03-10"), PaymentMethod.PIX, polled_at=began, phase=phase)
+            for phase in phases
+        ]
+        tenths = Counter(int((at - began) / timedelta(hours=hours) * 10) for at in following if at)
+        assert all(60 < tenths[tenth] < 140 for tenth in range(10)), tenths
+
+
+def test_an_unpaid_charge_is_polled_within_an_hour_after_its_last_day():
+    """[D-26, D-35 polling, D-55 asking]"""
     for offset in range(365):
         due = date(2026, 1, 1) + timedelta(days=offset)
         last = last_payment_day(due, PaymentMethod.BOLETO)
-        following = next_poll_at(due, polled_at=start_of_day(last))
-        assert following == start_of_day(last + timedelta(days=1))
+        ends_at = start_of_day(last + timedelta(days=1))
+        at = ends_at - timedelta(minutes=1)
+        following = next_poll_at(due, PaymentMethod.BOLETO, polled_at=at, phase=offset)
+        assert following is not None
+        if following < ends_at:
+            following = next_poll_at(due, PaymentMethod.BOLETO, polled_at=following, phase=offset)
+        assert following is not None
+        assert ends_at <= following < ends_at + timedelta(hours=1)
 
 
 def test_retry_delays_grow_up_to_an_hour():

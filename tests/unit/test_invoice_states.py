@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fatura.domain.errors import INVOICE_NOT_CANCELABLE
+from fatura.domain.errors import INVOICE_NOT_CANCELABLE, INVOICE_NOT_REISSUABLE
 from fatura.domain.events import CATALOGUE
 from fatura.domain.invoice_states import (
+    ENTRY_FACTS,
     INITIAL_STATES,
     MEANINGS,
     REFUSALS,
@@ -56,23 +57,22 @@ def test_each_transition_emits_its_event_and_sets_its_columns(transition):
     assert transition.emits in CATALOGUE
 
 
-@pytest.mark.parametrize(
-    ("state", "fact", "stamp"),
-    [
-        ("paid", "refunded", "refunded_at"),
-        ("paid", "disputed", "disputed_at"),
-        ("canceled", "payment_confirmed", "unexpected_payment_at"),
-    ],
-)
-def test_a_repeated_fact_that_keeps_the_state_counts_once(state, fact, stamp):
-    """[D-28]"""
-    status, each = InvoiceStatus(state), Fact(fact)
-    others = {"refunded_at", "disputed_at", "unexpected_payment_at"} - {stamp}
-    assert decide(status, each, total_cents=1000, stamped=[stamp]) is None
-    assert decide(status, each, total_cents=1000, stamped=others) is not None
+def test_a_won_dispute_clears_the_dispute():
+    """[D-50]"""
+    assert {each.fact for each in TABLE if each.clears} == {Fact.DISPUTE_WON}
+    assert {each.clears for each in TABLE if each.fact is Fact.DISPUTE_WON} == {("disputed_at",)}
 
 
-def test_exactly_fourteen_changes_of_state_are_allowed():
+def test_the_facts_of_the_ledger_have_an_event_in_every_state_in_which_they_can_happen():
+    """A payment is never dropped: in every state, one of the facts of a payment has a row. [D-50]"""
+    emits = {(each.from_, each.fact) for each in TABLE}
+    payments = {Fact.PAID_IN_PART, Fact.OVERPAID, Fact.PAYMENT_UNEXPECTED}
+    for state in InvoiceStatus:
+        assert any((state, fact) in emits for fact in payments)
+        assert all((state, fact) in emits for fact in ENTRY_FACTS - payments - {Fact.PAID_IN_FULL})
+
+
+def test_exactly_seventeen_changes_of_state_are_allowed():
     """[D-28]"""
     by_hand = {
         (from_, to)
@@ -81,7 +81,7 @@ def test_exactly_fourteen_changes_of_state_are_allowed():
         if may == "yes" and from_ != to
     }
     assert moves() == by_hand
-    assert len(by_hand) == 14
+    assert len(by_hand) == 17
 
 
 def test_invoices_are_created_draft_ready_or_paid():
@@ -89,13 +89,13 @@ def test_invoices_are_created_draft_ready_or_paid():
     assert set(invoice_table.INITIAL_STATES) == INITIAL_STATES
 
 
-def test_canceling_a_paid_or_canceled_invoice_is_refused():
+def test_requests_that_the_state_forbids_are_refused():
     """[D-28]"""
-    assert set(REFUSALS.values()) == {INVOICE_NOT_CANCELABLE}
+    assert set(REFUSALS.values()) == {INVOICE_NOT_CANCELABLE, INVOICE_NOT_REISSUABLE}
 
 
 def matrix_of(page: str) -> dict[tuple[str, str], str]:
-    """Return the outcomes in the table "Every state and every fact" by state and fact."""
+    """Parse the page's table "Every state and every fact". Return each outcome by its state and fact."""
     _, section = page.split("## Every state and every fact")
     table = [line for line in section.splitlines() if line.startswith("|")]
     [_, *states], _, *body = ([cell.strip() for cell in line[1:-1].split("|")] for line in table)

@@ -1,4 +1,4 @@
-"""The limit on open manual calls applies to each account separately (D-105)."""
+"""The limit on concurrent price calls by `retry-pricing` and `pricing-test` holds for each account (D-105)."""
 
 from uuid import uuid4
 
@@ -10,7 +10,7 @@ from fatura.usecases.open_call_limit import MAX_OPEN_CALLS, OpenCallLimit
 
 def test_calls_above_an_accounts_limit_are_refused() -> None:
     """[D-105]"""
-    limit, account_id, other = OpenCallLimit(), uuid4(), uuid4()
+    limit, account_id, other = OpenCallLimit(MAX_OPEN_CALLS, "calls"), uuid4(), uuid4()
     with limit.opened(account_id, MAX_OPEN_CALLS - 1):
         limit.check(account_id, 1)
         limit.check(other, MAX_OPEN_CALLS)

@@ -1,5 +1,6 @@
 """A small API with the engine's HTTP layer, a few routes and two API keys, without a database."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self, cast
@@ -140,7 +141,7 @@ async def archive_thing(call: Call, thing_id: ThingId) -> Response:
 
 @routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, key=KeyPolicy.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, PathId("thing", read_text_id)]) -> Response:
-    """Return an id that may be any text."""
+    """Return the id from the path, which may be any text."""
     return shown({"got": thing_id, **sent_once(call)})
 
 
@@ -151,6 +152,13 @@ async def fail(call: Call, failure: Annotated[str, PathId("failure", read_text_i
     raise failed
 
 
+@routes.get("/v1/waits", "Do it", answers=AliveView)
+async def wait(call: Call) -> Response:
+    """Answer after a minute."""
+    await asyncio.sleep(60)
+    return shown({})
+
+
 async def authenticate(_deps: Deps, key: str | None) -> Account:
     if key not in ACCOUNTS:
         raise EngineError(UNAUTHORIZED, "Send a valid API key.")
@@ -158,7 +166,7 @@ async def authenticate(_deps: Deps, key: str | None) -> Account:
 
 
 def tiny_api(**environ: str) -> FastAPI:
-    """Return the application, with settings from environment variables."""
+    """Return the application. The keyword arguments are settings, such as FATURA_RATE_LIMIT="2"."""
     nowhere = cast("Any", None)
     deps = Deps(
         settings=settings.read({"FATURA_RATE_LIMIT": "0", **environ}),

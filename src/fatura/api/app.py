@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from fastapi import FastAPI
-from starlette.middleware.exceptions import ExceptionMiddleware
 
-from fatura.api.http import docs, health, problems
+from fatura.api.http import docs, health
 from fatura.api.http.authentication import Authenticate, Gate
 from fatura.api.http.declare import Routes
 from fatura.api.http.observer import Observer
@@ -22,7 +21,7 @@ def create_app(
     resources: Sequence[Routes] = RESOURCES,
     authenticate: Authenticate = accounts.authenticate,
 ) -> FastAPI:
-    """Return the application. If `deps` is None, call `set_deps` before the first request."""
+    """Return the application. If `deps` is None, the caller must call `set_deps` before the first request."""
     app = FastAPI(
         docs_url=None,
         redoc_url=None,
@@ -38,24 +37,22 @@ def create_app(
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    problems.register(app)
     for each in resources:
         app.router.routes += each.routes
     app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES]
     docs.add(app, document)
-    # Replaces FastAPI's middleware stack, which has four more layers for features that are not used here.
-    app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
+    # Only the observer wraps the router, in place of FastAPI's five layers of middleware: it answers all exceptions.
+    app.middleware_stack = Observer(app.router)
     if deps is not None:
         set_deps(app, deps, authenticate=authenticate)
     return app
 
 
 def create_watch_app(deps: Deps) -> FastAPI:
-    """Return an application with only liveness, readiness and metrics, for a worker (D-128)."""
+    """Return the application of a worker, which serves only liveness, readiness and metrics (D-128)."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    problems.register(app)
     app.router.routes += health.ROUTES
-    app.middleware_stack = Observer(ExceptionMiddleware(app.router, app.exception_handlers))
+    app.middleware_stack = Observer(app.router)
     set_deps(app, deps)
     return app
 

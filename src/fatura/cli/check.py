@@ -1,6 +1,7 @@
 """`fatura check`: check the invariants of the stored data."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,14 @@ from rich.table import Table
 
 from fatura.cli.options import DataDir, Json, run_with_deps
 from fatura.usecases.deps import Deps
-from fatura.usecases.operations.checks import Finding, all_accounts, findings, set_metrics
+from fatura.usecases.operations.checks import (
+    INVARIANTS,
+    Finding,
+    all_accounts,
+    findings,
+    missing_accounts,
+    set_metrics,
+)
 
 TextFile = Annotated[
     Path | None,
@@ -37,10 +45,12 @@ def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile =
 
 async def _check(deps: Deps) -> tuple[int, list[Finding]]:
     accounts = await all_accounts(deps)
-    found: list[Finding] = []
+    found = list(await missing_accounts(deps, accounts))
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        for account_id in progress.track(accounts, description="checking accounts"):
-            found.extend([finding async for finding in findings(deps, account_id)])
+        task = progress.add_task("checking accounts", total=len(accounts) * len(INVARIANTS))
+        advance = partial(progress.advance, task)
+        for account_id in accounts:
+            found.extend([each async for each in findings(deps, account_id, progress=advance)])
     return len(accounts), found
 
 

@@ -43,6 +43,10 @@ WithParent = Annotated[
         help="Stop when stdin closes, which happens when the parent process ends.",
     ),
 ]
+BesideApi = Annotated[
+    bool,
+    typer.Option("--beside-api", hidden=True, help="Run at a lower priority than the API on this host."),
+]
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
 
@@ -61,7 +65,7 @@ def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
 def run_with_deps(
     data_dir: Path | None, function: Callable[[Deps], Awaitable[T]], *, may_create: bool = False
 ) -> T:
-    """Run `function` on a migrated database. Create an embedded database only with `may_create`.
+    """Run `function` with the dependencies. If the embedded database is missing, create it only with `may_create`.
 
     Raises SettingsError and what `migrated_database` and `opened` raise.
     """

@@ -1,4 +1,4 @@
-"""Run until a signal arrives, and supervise child processes; children end when their parent ends."""
+"""Run a function until a signal arrives, and supervise child processes, which end when their parent ends."""
 
 import asyncio
 import os
@@ -12,11 +12,15 @@ from fatura.settings import Settings
 
 RESTART_AFTER_SECONDS = 1
 """Pause before a child that ended is restarted."""
-STOP_WITHIN_SECONDS = 20
+STOP_WITHIN_SECONDS = 30
+"""Maximum time for a child to stop. It is longer than any external call, so that the child records the answers."""
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool = False) -> None:
-    """Run `work` until SIGINT or SIGTERM. With `with_parent`, stop also when stdin closes because the parent ended."""
+    """Run `work` with an event, which is set at SIGINT or SIGTERM.
+
+    With `with_parent`, the event is also set when stdin closes, which happens when the parent process ends.
+    """
 
     async def main() -> None:
         stop = asyncio.Event()

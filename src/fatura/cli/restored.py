@@ -29,7 +29,7 @@ def restored(
     since: Annotated[
         str,
         typer.Option(
-            help="When the backup was begun, in UTC, such as 2026-11-20T03:00:00Z; earlier is safe."
+            help="When the backup was begun, with the zone (2026-11-20T03:00:00Z); an earlier time is safe."
         ),
     ],
     skip: Annotated[
@@ -43,10 +43,10 @@ def restored(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
     json_: Json = False,
 ) -> None:
-    """After a restore, find the charges that gateways made since the backup, so that none is made twice.
+    """After a restore, find the charges that gateways made since the backup, so that no charge is made twice.
 
-    No invoice of an account is generated or issued until its charges are compared. You can repeat the command.
-    Exits with 3 when a person must act: some charges remain unmatched, or a connection did not answer.
+    Until an account's charges are compared, none of its invoices is generated or issued. You can repeat the command.
+    Exits with 3 when a person must act: some charges remain unmatched, or a connection could not be compared.
     """
     recover = partial(_recover, since=_instant(since), skipping=frozenset(skip or ()), dry_run=dry_run)
     reports = run_with_deps(data_dir, recover)

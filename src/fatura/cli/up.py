@@ -52,7 +52,7 @@ async def run_engine(
     """Run API and worker as child processes, and `meanwhile` beside them, until `stop` is set or `meanwhile` fails."""
     children = [
         Child(["api", "--host", host, "--port", str(port)], settings=settings),
-        Child(["worker"], settings=settings),
+        Child(["worker", "--beside-api"], settings=settings),
     ]
     async with asyncio.TaskGroup() as group:
         for child in children:

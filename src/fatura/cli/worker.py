@@ -1,7 +1,7 @@
 """`fatura worker`: run background work without the HTTP API."""
 
 from fatura import bootstrap
-from fatura.cli.options import DEFAULT_HOST, DataDir, Host, MetricsPort, WithParent, read_settings
+from fatura.cli.options import DEFAULT_HOST, BesideApi, DataDir, Host, MetricsPort, WithParent, read_settings
 from fatura.cli.processes import run_until_stopped
 
 
@@ -11,6 +11,7 @@ def worker(
     *,
     metrics_port: MetricsPort = None,
     until_stdin_closes: WithParent = False,
+    beside_api: BesideApi = False,
 ) -> None:
     """Run background work: billing, charging, webhooks. Any number of workers may run."""
     settings = read_settings(data_dir)
@@ -18,6 +19,8 @@ def worker(
         bootstrap.check_port(host, metrics_port)
     with bootstrap.migrated_database(settings) as url:
         run_until_stopped(
-            lambda stop: bootstrap.work(settings, url, stop=stop, host=host, metrics_port=metrics_port),
+            lambda stop: bootstrap.work(
+                settings, url, stop=stop, host=host, metrics_port=metrics_port, beside_api=beside_api
+            ),
             with_parent=until_stdin_closes,
         )

@@ -5,6 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 ZONE = ZoneInfo("America/Sao_Paulo")
+EARLIEST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+"""Earliest instant that a request or a gateway may give (D-50, D-52)."""
 LEAD = timedelta(days=3)
 """Time between an invoice's generation and its due date (spec 8, D-2)."""
 CATCH_UP_GAP = timedelta(hours=24)
@@ -20,7 +22,10 @@ def local_date(instant: datetime) -> date:
 
 
 def start_of_day(day: date) -> datetime:
-    """Return the first instant of a Sao Paulo day, in UTC; some days have no midnight (2018-11-04 starts at 03:00Z)."""
+    """Return the first instant of a Sao Paulo day, in UTC.
+
+    A day on which summer time begins has no midnight. For example, 2018-11-04 starts at 01:00, which is 03:00Z.
+    """
     return datetime(day.year, day.month, day.day, tzinfo=ZONE).astimezone(UTC)
 
 
@@ -36,7 +41,7 @@ def on_or_after(day: date, charge_day: int) -> date:
 
 
 def add_months(day: date, months: int) -> date:
-    """Return the same day of month `months` later; the day must be 1..28."""
+    """Return the date `months` later, with the same day of the month, which must be 1..28."""
     assert day.day <= LAST_CHARGE_DAY, day
     month_index = day.year * 12 + day.month - 1 + months
     return date(month_index // 12, month_index % 12 + 1, day.day)
@@ -80,6 +85,10 @@ def generation_instant(due_date: date) -> datetime:
 
 
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
-    """Return when the cycle with this due date is generated; if that has passed, 24 h after `generated_at` (D-5)."""
+    """Return when to generate the cycle with this due date (D-5).
+
+    `generated_at` is when the previous cycle was generated. If the scheduled instant is not after `generated_at`, the
+    cycle was missed. It is then generated 24 hours after `generated_at`.
+    """
     scheduled = generation_instant(due_date)
     return scheduled if scheduled > generated_at else generated_at + CATCH_UP_GAP

@@ -1,78 +1,68 @@
-"""Charge attempts, due dates of charges, and the schedules of polling and retrying (D-5, D-26, D-33 to D-35, D-125)."""
+"""Due dates of charges, and the schedules of polling and retrying (D-5, D-26, D-33 to D-35, D-125)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from enum import StrEnum
 from functools import cache
 from uuid import UUID
 
 import holidays
 
 from fatura.domain.calendar import local_date, start_of_day
+from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 
 BOLETO_CLEARING_DAYS = 2
 """Banking days that a boleto may need to clear after its due date (D-26)."""
-POLL_DAILY_FOR = timedelta(days=60)
-"""An unpaid charge is polled daily until this long after its due date, then weekly (D-35)."""
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
+"""Hourly polls of an unpaid charge begin 1 day before its last payment day starts, and end 3 days after that (D-55)."""
 POLL_FOR = timedelta(days=400)
 """An unpaid charge is not polled any more when its due date lies this far in the past."""
+PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
+"""Times after the payment at which a paid charge is polled for refunds and disputes without a webhook (D-55)."""
+PAID_POLL_JITTER = timedelta(hours=1)
+"""The polls of paid charges spread over this time, because many charges are paid at the same instant."""
+ISSUES_APART = timedelta(hours=24)
+"""Minimum time between issuing two invoices of one subscription that both wait to be issued (D-57)."""
+MISSING_AFTER = timedelta(hours=1)
+"""A charge is missing if two polls, at least this far apart, find that the gateway does not know it (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
 """`invoice.issue_delayed` is emitted when issuance has failed for this long (D-34)."""
 EMPTY_LOOKUPS_NEEDED = 2
-"""Number of empty look-ups after which a charge of unknown outcome is treated as absent (D-33)."""
+"""A charge of unknown outcome is treated as absent after this many look-ups that found no charge (D-33)."""
 EMPTY_LOOKUP_GAP = timedelta(seconds=60)
-"""Minimum time between two empty look-ups that count (D-33)."""
+"""Minimum time between two counted look-ups that found no charge (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
-"""An empty look-up counts only this long after the request was reserved. Until then, the request may be in transit."""
+"""A look-up that finds no charge counts only if it is this much later than the reservation of the charge's request.
+
+Until then, the request may still be in transit.
+"""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
-"""Gaps between the checks for a charge that was treated as absent; together they cover 24 hours (D-125)."""
+"""Pause before each check for a charge that was treated as absent (D-125).
+
+The checks are therefore 10 minutes, 1 hour, 6 hours and 24 hours after the charge was treated as absent.
+"""
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
-"""Delay after each consecutive transient failure of issuance; the last one repeats without limit (D-34)."""
+"""Delay after each consecutive transient failure of issuance. The last delay repeats without limit (D-34)."""
+
+MAX_RETRIES = 10
+"""Maximum number of requests to retry an invoice's issuance that are accepted in a row, without a pause (D-113)."""
+RETRY_WINDOW = timedelta(minutes=1)
+"""Time in which MAX_RETRIES further retries become possible."""
 
 
-class AttemptState(StrEnum):
-    """What is known about one attempt to create a charge (D-33)."""
+def paced_retry(paced_until: datetime | None, *, real_now: datetime) -> datetime | None:
+    """Count a retry of an invoice's issuance; return the new `paced_until`, or None if the retry comes too early.
 
-    SENDING = "sending"
-    """The request may have been sent; its outcome is unknown until an answer is recorded."""
-    ABSENT = "absent"
-    """The charge probably does not exist. The same attempt is sent again."""
-    CONFIRMED = "confirmed"
-    """The gateway made the charge with which the invoice was issued."""
-    FAILED = "failed"
-    """The gateway refused the data. Only a person starts the next attempt."""
-    PARKED = "parked"
-    """The outcome cannot be decided without a person."""
-
-
-OPEN_STATES = frozenset({AttemptState.SENDING, AttemptState.ABSENT, AttemptState.PARKED})
-"""States in which a charge that is found at the gateway still confirms the attempt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChargeAttempt:
-    """One attempt to create an invoice's charge, committed before its request is sent (D-33).
-
-    `first_sent_at` is real time, because gateways expire idempotency keys in real time. Other instants are on the
-    account's clock. `sent_at` is when the newest request was reserved, and identifies that request.
-    `known_charge_ids` are charges that a restore found. An attempt with them is looked up, never sent again (D-123).
+    Each retry moves `paced_until` ahead by a tenth of RETRY_WINDOW, starting from now if `paced_until` has passed. The
+    retry comes too early if the new value would be more than one RETRY_WINDOW ahead. An old value that is further ahead
+    comes from a host with a wrong clock, and is ignored.
     """
-
-    invoice_id: UUID
-    number: int
-    connection_id: UUID
-    state: AttemptState
-    amount_cents: int
-    charge_due_date: date
-    first_sent_at: datetime
-    sent_at: datetime
-    gateway_invoice_id: str | None = None
-    empty_lookups: int = 0
-    looked_up_at: datetime | None = None
-    known_charge_ids: Sequence[str] = ()
-    error_code: str | None = None
+    if paced_until is None or not real_now < paced_until <= real_now + RETRY_WINDOW:
+        paced_until = real_now
+    following = paced_until + RETRY_WINDOW // MAX_RETRIES
+    return following if following <= real_now + RETRY_WINDOW else None
 
 
 @cache
@@ -103,7 +93,7 @@ def last_payment_day(charge_due_date: date, method: PaymentMethod) -> date:
 
 
 def charge_due_date(due_date: date, *, today: date) -> date:
-    """Return the due date to send to the gateway: at least today, because gateways refuse past dates (D-5)."""
+    """Return the due date to send to the gateway: today instead of a past date, which gateways refuse (D-5)."""
     return max(due_date, today)
 
 
@@ -112,17 +102,72 @@ def is_past_due(charge_due_date: date, method: PaymentMethod, *, today: date) ->
     return today > last_payment_day(charge_due_date, method)
 
 
-def next_poll_at(charge_due_date: date, *, polled_at: datetime) -> datetime | None:
-    """Return the start of the day on which an unpaid charge is polled again, or None when polling ends (D-35)."""
+def poll_phase(invoice_id: UUID, mode: Mode) -> int:
+    """Return how far into each hour or day an invoice is polled, in thousandths of the hour or day (D-55).
+
+    An invoice always has the same phase, and the phases spread the polls of live accounts evenly. In sandbox accounts,
+    all invoices have the same phase, so that a test clock stops once per hour and not once per invoice.
+    """
+    return invoice_id.int % 1000 if mode is Mode.LIVE else 0
+
+
+def next_poll_at(
+    charge_due_date: date, method: PaymentMethod, *, polled_at: datetime, phase: int
+) -> datetime | None:
+    """Return when an unpaid charge is polled again, or None when polling ends (D-55).
+
+    Polls are hourly from one day before to two days after the last day of payment, else daily.
+    """
     today = local_date(polled_at)
-    if today < charge_due_date + POLL_DAILY_FOR:
-        return start_of_day(today + timedelta(days=1))
-    if today < charge_due_date + POLL_FOR:
-        return start_of_day(today + timedelta(days=7))
-    return None
+    if today >= charge_due_date + POLL_FOR:
+        return None
+    last = last_payment_day(charge_due_date, method)
+    hourly_from, daily_from = start_of_day(last - HOURLY_BEFORE), start_of_day(last + HOURLY_AFTER)
+    daily = start_of_day(today) + DAY * phase // 1000
+    if daily <= polled_at:
+        daily = start_of_day(today + DAY) + DAY * phase // 1000
+    hour = max(polled_at.replace(minute=0, second=0, microsecond=0), hourly_from)
+    hourly = hour + HOUR * phase // 1000
+    if hourly <= polled_at:
+        hourly += HOUR
+    return min(daily, hourly) if hourly < daily_from else daily
+
+
+@dataclass(frozen=True, slots=True)
+class PollBudget:
+    """How fast a connection's charges may be polled; `free_from` is when the next poll is allowed (D-55)."""
+
+    per_second: int
+    free_from: datetime
+
+    def delays(self, polls: int, *, real_now: datetime) -> Sequence[timedelta]:
+        """Return how long each poll must wait.
+
+        Each second's polls may all be made at its start, so the first `per_second` polls have no delay if
+        `free_from` has passed.
+        """
+        first = max(self.free_from, real_now)
+        at = [first + place // self.per_second * timedelta(seconds=1) for place in range(polls)]
+        return [max(each - real_now, timedelta()) for each in at]
+
+    def free_after(self, polls: int, *, real_now: datetime) -> datetime:
+        """Return when the next poll is allowed after polls that are made now. Polls that wait must not be counted."""
+        return max(self.free_from, real_now) + polls * timedelta(seconds=1) // self.per_second
+
+
+def jitter(invoice_id: UUID, *, within: timedelta) -> timedelta:
+    """Return a delay from 0 to `within` that is always the same for an invoice, and spreads many invoices evenly."""
+    return within * (invoice_id.int % 1000) // 1000
+
+
+def next_paid_poll_at(invoice_id: UUID, *, paid_at: datetime, polled_at: datetime) -> datetime | None:
+    """Return when a paid charge is polled again, or None after the last of these polls (D-55)."""
+    delay = jitter(invoice_id, within=PAID_POLL_JITTER)
+    later = (paid_at + after + delay for after in PAID_POLLS_AFTER)
+    return next((at for at in later if at > polled_at), None)
 
 
 def retry_delay(failures: int) -> timedelta:
-    """Return the delay before the next call after the given number of consecutive transient failures (D-34)."""
+    """Return how long to wait before the next call, after `failures` consecutive transient failures (D-34)."""
     assert failures >= 1, failures
     return RETRY_DELAYS[min(failures, len(RETRY_DELAYS)) - 1]

@@ -1,4 +1,8 @@
-"""Gateway connections: which terms each can charge, and which one bills a subscription (spec 4.3, 4.4, D-20, D-21)."""
+"""Gateway connections (spec 4.3, 4.4, D-20, D-21, D-49).
+
+The rules say which payment methods, installments and amounts can be billed, and which connection bills a new
+subscription.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from fatura.domain.errors import (
+    AMOUNT_UNSUPPORTED,
     GATEWAY_CHOICE_REQUIRED,
     GATEWAY_CONNECTION_NOT_FOUND,
     INSTALLMENTS_UNSUPPORTED,
@@ -18,7 +23,10 @@ from fatura.domain.offer import PaymentMethod
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A merchant's connection to a payment provider, without its credentials (D-43)."""
+    """A merchant's connection to a payment provider, without its credentials (D-43).
+
+    The minimums are the lowest amount of a charge, and of each installment of a card; None means no minimum (D-49).
+    """
 
     connection_id: UUID
     provider: str
@@ -28,22 +36,36 @@ class Connection:
     methods: tuple[PaymentMethod, ...]
     max_installments: int
     product_catalog: bool
+    refunds: bool
     created_at: datetime
+    min_amount_cents: int | None = None
+    min_installment_cents: int | None = None
 
     @property
     def may_bill(self) -> bool:
         """Return whether new subscriptions may use this connection."""
         return self.active and self.issues_charges
 
+    @property
+    def has_minimums(self) -> bool:
+        return self.min_amount_cents is not None or self.min_installment_cents is not None
+
 
 def installments_of(method: PaymentMethod, max_installments: int) -> int | None:
-    """Return an invoice's installments: for a card, the terms' maximum if it is above 1, else None (D-25)."""
+    """Return the installments of an invoice; None for a single payment and for methods other than card (D-25)."""
     return max_installments if method is PaymentMethod.CARD and max_installments > 1 else None
 
 
-def check_support(method: PaymentMethod, installments: int, *, connections: Sequence[Connection]) -> None:
-    """Refuse terms that no billing connection supports (spec 4.3, D-20, D-21).
+def check_support(
+    method: PaymentMethod,
+    installments: int,
+    *,
+    connections: Sequence[Connection],
+    field: str = "maxInstallments",
+) -> None:
+    """Refuse a method or a number of installments that no connection with `may_bill` supports (spec 4.3, D-20, D-21).
 
+    `field` is the field of the request with the number of installments.
     Raises EngineError: `engine.payment_method_unsupported` or `engine.installments_unsupported`.
     """
     billing = [connection for connection in connections if connection.may_bill]
@@ -62,8 +84,40 @@ def check_support(method: PaymentMethod, installments: int, *, connections: Sequ
     if installments > gateway_max:
         raise EngineError(
             INSTALLMENTS_UNSUPPORTED,
-            f"{method} is issued in at most {gateway_max} installment(s); lower maxInstallments.",
+            f"{method} is issued in at most {gateway_max} installment(s); lower {field}.",
             meta={"maxInstallments": installments, "gatewayMax": gateway_max, "provider": best.provider},
+        )
+
+
+def check_minimums(connection: Connection, amount_cents: int, *, installments: int | None) -> None:
+    """Refuse a charge below the provider's minimum for a charge or for an installment (D-49).
+
+    `installments` is None for a single payment. An amount of 0 is never charged (D-9).
+    Raises EngineError: `engine.amount_unsupported` or `engine.installments_unsupported`.
+    """
+    if amount_cents == 0:
+        return
+    least = connection.min_amount_cents
+    if least is not None and amount_cents < least:
+        raise EngineError(
+            AMOUNT_UNSUPPORTED,
+            f"The gateway charges at least {least} cents, and the charge would be {amount_cents} cents.",
+            meta={"amountCents": amount_cents, "minAmountCents": least, "provider": connection.provider},
+        )
+    least = connection.min_installment_cents
+    if least is not None and installments is not None and amount_cents < least * installments:
+        gateway_max = max(amount_cents // least, 1)
+        raise EngineError(
+            INSTALLMENTS_UNSUPPORTED,
+            f"Each installment is at least {least} cents at the gateway; {amount_cents} cents can be paid in at most "
+            f"{gateway_max} installment(s), not in {installments}.",
+            meta={
+                "maxInstallments": installments,
+                "gatewayMax": gateway_max,
+                "amountCents": amount_cents,
+                "minInstallmentCents": least,
+                "provider": connection.provider,
+            },
         )
 
 

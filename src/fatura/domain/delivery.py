@@ -28,10 +28,16 @@ MAX_CONCURRENT = 64
 DISABLE_AFTER = timedelta(days=5)
 """A webhook is disabled when every attempt has failed for this long."""
 STALE_AFTER = timedelta(hours=30)
-"""An endpoint's failures are forgotten after this long without an attempt. Pending deliveries are retried sooner."""
+"""An endpoint's failures are forgotten if no attempt was made for this long after `next_attempt_at`.
+
+A pending delivery is retried sooner. The assertion below checks this for the longest retry delay.
+"""
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
-"""Pause between attempts after the schedule's end, while the endpoint has accepted no event since the first failure."""
+"""Pause between further attempts of a delivery that has used up RETRY_DELAYS.
+
+Further attempts are made only if the endpoint has accepted no event since the delivery's first failure.
+"""
 MAX_RETRY_AFTER = timedelta(hours=24)
 MIN_OUTAGE = PROBE_DELAYS[-1]
 """When an outage of at least this length ends, the deliveries that it delayed are rescheduled."""
@@ -57,7 +63,7 @@ class DeliveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where an account's events are delivered; `disabled_at` is null while it is enabled."""
+    """Where an account's events are delivered; `disabled_at` is null while the webhook is enabled."""
 
     url: str
     created_at: datetime
@@ -89,9 +95,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class EndpointHealth:
-    """An endpoint's recent history: `failing_since` is set after a round in which no request succeeded.
+    """An endpoint's recent successes and failures.
 
-    No event is sent before `next_attempt_at`.
+    A worker sends requests in rounds: several at the same time. A round fails if no request in it succeeds. `failures`
+    counts the rounds that failed since the last success. `failing_since` is when the first of these rounds ended. No
+    event is sent before `next_attempt_at`.
     """
 
     max_concurrent: int
@@ -101,13 +109,13 @@ class EndpointHealth:
     next_attempt_at: datetime | None
 
     def without_stale_failures(self, *, now: datetime) -> "EndpointHealth":
-        """Return the health without its failures if no attempt was made for STALE_AFTER."""
+        """Return the health, without its failures if STALE_AFTER has passed since `next_attempt_at`."""
         if self.next_attempt_at is None or now - self.next_attempt_at < STALE_AFTER:
             return self
         return replace(self, failures=0, failing_since=None)
 
     def after_round(self, results: Sequence[AttemptResult], *, now: datetime) -> "EndpointHealth":
-        """Return the health after a round of requests. The endpoint is up if any request succeeded, else down."""
+        """Return the health after a round of requests. If any request succeeded, the failures are cleared."""
         retry_after = [result.retry_after for result in results if result.retry_after is not None]
         if any(result.outcome is Outcome.DELIVERED for result in results):
             concurrent = self.max_concurrent // 2 if retry_after else self.max_concurrent * 2
@@ -129,7 +137,10 @@ class EndpointHealth:
         )
 
     def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
-        """Return the start of the outage that this round ended, or None if no outage of at least MIN_OUTAGE ended."""
+        """Return the start of the outage that a round ended; `before` is the health before that round.
+
+        Return None if no outage ended, or if the outage was shorter than MIN_OUTAGE.
+        """
         since = before.failing_since
         return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
@@ -148,7 +159,8 @@ NEW_ENDPOINT = EndpointHealth(
 class Delivery:
     """The state of one event's delivery: pending while `next_attempt_at` is set, else closed.
 
-    `attempts` counts all requests. `failures` counts failed ones since the retry schedule began or was restarted.
+    A delivered event that is sent again is pending, and closes as delivered even if all further attempts fail.
+    `attempts` counts all requests. `failures` counts the failed requests since the retry schedule was last started.
     """
 
     sequence: int
@@ -203,7 +215,7 @@ class Delivery:
             return after
         next_at = _next_attempt_at(after, now, health=health, jitter_permille=jitter_permille)
         if next_at is None:
-            return replace(after, next_attempt_at=None, given_up_at=now)
+            return replace(after, next_attempt_at=None, given_up_at=None if self.delivered_at else now)
         return replace(after, next_attempt_at=max(next_at, now + (result.retry_after or timedelta())))
 
 
@@ -212,7 +224,8 @@ def _next_attempt_at(
 ) -> datetime | None:
     """Return when to retry, or None to give up.
 
-    A delivery is given up only if the endpoint accepted another event since the first failure.
+    Give up only after MAX_ATTEMPTS failures, and only if the endpoint accepted another event since the delivery's first
+    failure.
     """
     if of.failures < MAX_ATTEMPTS:
         delay = RETRY_DELAYS[of.failures - 1]

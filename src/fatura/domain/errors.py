@@ -1,4 +1,4 @@
-"""The catalogue of errors in API answers, one for each stable `engine.*` code (spec 7, D-12)."""
+"""The catalogue of errors in API answers. Each has a stable code, `engine.*` (spec 7, D-12)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ PRICING_MODE_IMMUTABLE = Problem(
     "engine.pricing_mode_immutable",
     409,
     "Pricing mode is immutable",
-    "A change contains the product's pricing mode or a field of the other mode.",
+    "The change contains the pricing mode, which is fixed at creation, or a field that only the other mode has.",
 )
 PRODUCT_ARCHIVED = Problem(
     "engine.product_archived", 409, "Product archived", "The terms contain an archived product."
@@ -62,6 +62,12 @@ SUBSCRIPTION_CANCELED = Problem(
     "Subscription canceled",
     "The subscription is canceled, which is final: it has no next invoice.",
 )
+PROPAGATION_RUNNING = Problem(
+    "engine.propagation_running",
+    409,
+    "Propagation running",
+    "Another propagation of the plan is running, and the request would leave out some of its subscribers.",
+)
 ITEM_NOT_PENDING = Problem(
     "engine.item_not_pending", 409, "Item not pending", "The invoice item does not wait for a value."
 )
@@ -71,8 +77,26 @@ INVOICE_NOT_CANCELABLE = Problem(
     "Invoice not cancelable",
     "The invoice is paid, canceled or being issued, or the gateway did not confirm the cancellation.",
 )
+INVOICE_NOT_REISSUABLE = Problem(
+    "engine.invoice_not_reissuable",
+    409,
+    "Invoice not reissuable",
+    "The invoice's state allows no reissue, it has 50 charges, or the gateway did not confirm a cancellation.",
+)
 INVOICE_NOT_READY = Problem(
     "engine.invoice_not_ready", 409, "Invoice not ready", "Only a `ready` invoice can be issued."
+)
+INVOICE_NOT_PAYABLE = Problem(
+    "engine.invoice_not_payable",
+    409,
+    "Invoice not payable",
+    "The invoice's state allows no payment, or the gateway did not confirm that its charge is canceled.",
+)
+INVOICE_NOT_REFUNDABLE = Problem(
+    "engine.invoice_not_refundable",
+    409,
+    "Invoice not refundable",
+    "Nothing was paid, the payments are disputed, another refund is pending, or the connection is inactive.",
 )
 CLOCK_CONFLICT = Problem(
     "engine.clock_conflict",
@@ -90,13 +114,31 @@ IDEMPOTENCY_IN_PROGRESS = Problem(
     "engine.idempotency_in_progress",
     409,
     "Request in progress",
-    "Another request with this Idempotency-Key is still in progress; repeat yours after `Retry-After`.",
+    "Another request with this Idempotency-Key is still in progress; repeat the request after `Retry-After`.",
 )
 SANDBOX_CHARGE_CONFLICT = Problem(
     "engine.sandbox_charge_conflict",
     409,
     "Sandbox charge conflict",
     "The status of the sandbox charge does not allow the change (D-101).",
+)
+GATEWAY_ACCOUNT_CHANGED = Problem(
+    "engine.gateway_account_changed",
+    409,
+    "Other account at the provider",
+    "The credentials belong to another account at the provider; create another connection for it (D-59).",
+)
+GATEWAY_MOVE_RUNNING = Problem(
+    "engine.gateway_move_running",
+    409,
+    "Move between gateways running",
+    "Subscriptions are being moved from or to one of the connections; wait until that move has ended (D-59).",
+)
+GATEWAY_CONNECTION_FAILING = Problem(
+    "engine.gateway_connection_failing",
+    409,
+    "Gateway connection failing",
+    "The calls to the gateway of the connection fail, so that nothing can be moved to it (D-55, D-59).",
 )
 PAYLOAD_TOO_LARGE = Problem(
     "engine.payload_too_large", 413, "Payload too large", "The request body is larger than 256 KiB."
@@ -117,13 +159,19 @@ INSTALLMENTS_UNSUPPORTED = Problem(
     "engine.installments_unsupported",
     422,
     "Installments unsupported",
-    "The connection supports fewer installments; `meta.gatewayMax` is the maximum.",
+    "The connection supports fewer installments, or each would be below its minimum; `meta.gatewayMax` is the maximum.",
+)
+AMOUNT_UNSUPPORTED = Problem(
+    "engine.amount_unsupported",
+    422,
+    "Amount unsupported",
+    "A charge would be below the gateway's minimum, which is `meta.minAmountCents`.",
 )
 GATEWAY_CHOICE_REQUIRED = Problem(
     "engine.gateway_choice_required",
     422,
     "Gateway choice required",
-    "Several connections can bill the subscription; send one of `meta.options`.",
+    "Several connections can bill the subscription; send `gatewayConnectionId` with one of `meta.options`.",
 )
 GATEWAY_CONNECTION_NOT_FOUND = Problem(
     "engine.gateway_connection_not_found",
@@ -131,29 +179,60 @@ GATEWAY_CONNECTION_NOT_FOUND = Problem(
     "Gateway connection not found",
     "The gateway connection is missing, unknown or inactive, or cannot issue charges.",
 )
+TOO_MANY_CONNECTIONS = Problem(
+    "engine.too_many_connections",
+    422,
+    "Too many gateway connections",
+    "The account has as many gateway connections as it may have, which is `meta.limit`.",
+)
 IDEMPOTENCY_KEY_REUSED = Problem(
     "engine.idempotency_key_reused",
     422,
     "Idempotency-Key reused",
     "The key was used before, with another route or body.",
 )
+AMOUNT_EXCEEDS_OPEN = Problem(
+    "engine.amount_exceeds_open",
+    422,
+    "Amount exceeds what is open",
+    "The payment is higher than what is open of the invoice; `meta.openCents` is what is open.",
+)
+AMOUNT_EXCEEDS_PAID = Problem(
+    "engine.amount_exceeds_paid",
+    422,
+    "Amount exceeds what was paid",
+    "The refund is higher than what one refund can return; `meta.parts` lists what can be refunded.",
+)
+REFUND_UNSUPPORTED = Problem(
+    "engine.refund_unsupported",
+    422,
+    "Refund unsupported",
+    "The gateway connection makes no refunds; refund the payment in the gateway instead.",
+)
+REFUND_REFUSED = Problem(
+    "engine.refund_refused",
+    422,
+    "Refund refused",
+    "The gateway did not make the refund; `meta.code` is the reason, often the gateway's.",
+)
 RATE_LIMITED = Problem(
     "engine.rate_limited",
     429,
     "Too many requests",
-    "Too many requests with this API key; continue after `Retry-After`.",
+    "Too many requests with this API key, or too many that wait for third parties; continue after `Retry-After`.",
 )
 INTERNAL = Problem(
     "engine.internal",
     500,
     "Internal error",
-    "An unexpected failure of the engine; `requestId` finds it in the logs.",
+    "The engine failed unexpectedly; search its logs for the `requestId`.",
 )
 UNAVAILABLE = Problem(
     "engine.unavailable",
     503,
     "Temporarily unavailable",
-    "The database is unavailable or busy; repeat the request, with the same Idempotency-Key, after `Retry-After`.",
+    "The database is unavailable or busy, the server's clock is wrong, or the server is stopping; repeat the request, "
+    "with the same Idempotency-Key, after `Retry-After`.",
 )
 ACCOUNT_RECOVERING = Problem(
     "engine.account_recovering",

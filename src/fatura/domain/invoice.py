@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Self
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from fatura.domain.connection import installments_of
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.money import item_amount_cents
 from fatura.domain.offer import Discount, PaymentMethod, discount_percent
+from fatura.domain.payments import PaymentEntry
 from fatura.domain.product import PricingMode
 from fatura.domain.subscription import Customer
 
@@ -68,7 +70,7 @@ class ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
-    """The content of a new invoice, without ids and dates. It is the same for equal terms, cycle and method."""
+    """The content of a new invoice, without ids and dates. Equal terms, cycle and payment method give equal drafts."""
 
     cycle: int
     status: InvoiceStatus
@@ -97,6 +99,32 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
         fixed_total_cents=fixed_total_cents,
         items=items,
     )
+
+
+def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
+    """Return the totals of the terms' invoices, each with the first cycle that has it, in the order of the cycles.
+
+    A total holds until the cycle of the next one. The result is empty if an item has no fixed price, because the totals
+    are not known then.
+    """
+    if any(product.monthly_price_cents is None for product in terms.products):
+        return []
+    rules = [rule for product in terms.products for rule in product.discounts]
+    ends = {rule.to_cycle + 1 for rule in rules if rule.to_cycle is not None}
+    cycles = sorted({1} | {rule.from_cycle for rule in rules} | ends)
+    return [
+        (cycle, build(terms, cycle=cycle, method=PaymentMethod.PIX).fixed_total_cents) for cycle in cycles
+    ]
+
+
+def lowest_charge_cents(amounts: Sequence[tuple[int, int]], *, from_cycle: int) -> int:
+    """Return the lowest total above 0 of the cycles from `from_cycle` on, or 0 if none is known and charged.
+
+    `amounts` is the result of `amounts_by_cycle`.
+    """
+    ends = [cycle for cycle, _ in amounts[1:]]
+    current = [cents for (_, cents), end in zip_longest(amounts, ends) if end is None or end > from_cycle]
+    return min((cents for cents in current if cents), default=0)
 
 
 def _initial_status(*, pending: bool, total_cents: int) -> InvoiceStatus:
@@ -138,11 +166,14 @@ class InvoiceItem:
     monthly_price_cents: int | None
     discount_percent: int | None
     amount_cents: int | None
+    currency: str
     description: str | None
     product_external_ref: str | None
 
     @classmethod
-    def of_draft(cls, draft: ItemDraft, *, item_id: UUID, product_external_ref: str | None) -> Self:
+    def of_draft(
+        cls, draft: ItemDraft, *, item_id: UUID, currency: str, product_external_ref: str | None
+    ) -> Self:
         return cls(
             item_id=item_id,
             product_id=draft.product_id,
@@ -153,6 +184,7 @@ class InvoiceItem:
             monthly_price_cents=draft.monthly_price_cents,
             discount_percent=draft.discount_percent,
             amount_cents=draft.amount_cents,
+            currency=currency,
             description=None,
             product_external_ref=product_external_ref,
         )
@@ -160,7 +192,7 @@ class InvoiceItem:
 
 @dataclass(frozen=True, slots=True)
 class IssueFailure:
-    """Why issuing a `ready` invoice has stopped until a person acts; `invoice.issue_failed` shows it too (D-34)."""
+    """Why issuing a `ready` invoice has stopped until a person acts. `invoice.issue_failed` shows this too (D-34)."""
 
     code: str
     detail: str
@@ -169,7 +201,7 @@ class IssueFailure:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """A stored invoice without its items (spec 2.5)."""
+    """A stored invoice without its items (spec 2.5); its ledger adds up to `paid_cents` and `refunded_cents`."""
 
     invoice_id: UUID
     subscription_id: UUID
@@ -180,6 +212,7 @@ class Invoice:
     payment_method: PaymentMethod
     installments: int | None
     total_cents: int | None
+    currency: str
     created_at: datetime
     gateway_invoice_id: str | None = None
     issued_at: datetime | None = None
@@ -188,12 +221,15 @@ class Invoice:
     disputed_at: datetime | None = None
     canceled_at: datetime | None = None
     issue_error: IssueFailure | None = None
+    paid_cents: int = 0
+    refunded_cents: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDetail:
-    """An invoice with its items, and with the client's own ids that its events show (D-37)."""
+    """An invoice with its items and payments, and with the client's own ids that its events show (D-37, D-50)."""
 
     invoice: Invoice
     items: Sequence[InvoiceItem]
     subscription_external_ref: str | None
+    payments: Sequence[PaymentEntry] = ()

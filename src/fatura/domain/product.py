@@ -50,7 +50,7 @@ def check_patch(mode: PricingMode, sent: frozenset[str]) -> None:
             meta={
                 "pricingMode": str(mode),
                 "fields": [
-                    {"path": field, "message": f"does not change a {mode} product"} for field in refused
+                    {"path": field, "message": f"cannot be changed on a {mode} product"} for field in refused
                 ],
             },
         )

@@ -1,30 +1,69 @@
-"""Reasons not to move a subscriber to its plan's current version (D-23)."""
+"""Propagations, which move a plan's subscribers to another version, and reasons to skip a subscriber (D-23, D-54)."""
 
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from uuid import UUID
 
-from fatura.domain.connection import Connection, check_support
+from fatura.domain.connection import Connection, check_minimums, check_support, installments_of
 from fatura.domain.errors import EngineError
 from fatura.domain.offer import PaymentMethod
 
 
 class SkipReason(StrEnum):
-    """Codes in the API's answer; they must not change."""
+    """Why a subscriber was not moved. The API shows the codes and clients depend on them, so do not rename one."""
 
     GATEWAY_CONNECTION_INACTIVE = "gateway_connection_inactive"
     PAYMENT_METHOD_UNSUPPORTED = "payment_method_unsupported"
     INSTALLMENTS_UNSUPPORTED = "installments_unsupported"
+    AMOUNT_UNSUPPORTED = "amount_unsupported"
+    FAILED = "failed"
 
 
-def skip_reason(connection: Connection, method: PaymentMethod, *, max_installments: int) -> SkipReason | None:
+class PropagationStatus(StrEnum):
+    """Whether a propagation still moves subscribers, has ended, or was replaced by a later one (D-54)."""
+
+    RUNNING = "running"
+    DONE = "done"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Propagation:
+    """A request to move a plan's subscribers to a version, and its progress.
+
+    Only subscribers on an older version move. With `from_version`, only those on that version move. Subscribers are
+    visited in the order of their ids, up to `visited_to` so far.
+    """
+
+    propagation_id: UUID
+    plan_id: UUID
+    plan_version_id: UUID
+    version: int
+    from_version: int | None
+    status: PropagationStatus
+    visited_to: UUID | None
+    moved: int
+    cents_before: int
+    cents_after: int
+    created_at: datetime
+    ended_at: datetime | None
+
+
+def skip_reason(
+    connection: Connection, method: PaymentMethod, *, max_installments: int, lowest_cents: int
+) -> SkipReason | None:
     """Return why the subscription's connection cannot charge by this method, or None if it can.
 
-    Installments matter only for cards (D-20). A connection that cannot issue charges is treated as inactive.
+    Installments matter only for cards (D-20). `lowest_cents` is the lowest amount that will be charged, or 0 if it is
+    not known (D-49). A connection that cannot issue charges is treated as inactive.
     """
     if not connection.may_bill:
         return SkipReason.GATEWAY_CONNECTION_INACTIVE
     installments = max_installments if method is PaymentMethod.CARD else 1
     try:
         check_support(method, installments, connections=[connection])
+        check_minimums(connection, lowest_cents, installments=installments_of(method, max_installments))
     except EngineError as refusal:
         return SkipReason(refusal.problem.type.removeprefix("engine."))
     return None

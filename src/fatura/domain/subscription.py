@@ -8,6 +8,9 @@ from uuid import UUID
 from fatura.domain.errors import SUBSCRIPTION_CANCELED, EngineError
 from fatura.domain.offer import PaymentMethod
 
+MAX_START_CYCLE = 1200
+"""Highest cycle with which a subscription may start (D-58)."""
+
 
 class SubscriptionStatus(StrEnum):
     """A canceled subscription cannot become active again (spec 3.2)."""
@@ -35,7 +38,7 @@ class Customer:
 
 @dataclass(frozen=True, slots=True)
 class CustomerProfile:
-    """A customer with the fields that only its own routes show (D-15)."""
+    """A customer with the fields that only the routes of customers show (D-15)."""
 
     customer: Customer
     has_document: bool
@@ -44,7 +47,11 @@ class CustomerProfile:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription with its customer (spec 2.4). `next_period_start` and `next_due_date` describe the next cycle."""
+    """A subscription with its customer (spec 2.4). `next_period_start` and `next_due_date` describe the next cycle.
+
+    `start_cycle` is the cycle of its first invoice. `cycle_count` is the cycle of its newest invoice, and
+    `start_cycle - 1` before the first one (D-58).
+    """
 
     subscription_id: UUID
     external_ref: str | None
@@ -58,6 +65,7 @@ class Subscription:
     payment_method: PaymentMethod
     payment_method_source: PaymentMethodSource
     connection_id: UUID | None
+    start_cycle: int
     cycle_count: int
     commitment_cycles: int | None
     next_period_start: date
@@ -66,9 +74,29 @@ class Subscription:
     canceled_at: datetime | None
 
 
+class TermsReason(StrEnum):
+    """Why a subscription got its terms (D-54)."""
+
+    ENROLLED = "enrolled"
+    CUSTOMIZED = "customized"
+    PROPAGATED = "propagated"
+
+
+@dataclass(frozen=True, slots=True)
+class TermsChange:
+    """One entry of a subscription's history of terms: these terms apply from the cycle `from_cycle` on (D-54)."""
+
+    from_cycle: int
+    plan_id: UUID
+    plan_version: int
+    customized: bool
+    changed_at: datetime
+    reason: TermsReason
+
+
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """The number of cycles agreed in the terms, and the number billed before the cancellation (spec 4.4)."""
+    """The number of cycles agreed in the terms, and the last cycle that was billed (spec 4.4)."""
 
     cycles: int | None
     completed: int

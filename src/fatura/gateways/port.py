@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from fatura.domain.charge import NO_PAY_DATA, PayData
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.payments import EntryKind
 
 CALL_TIMEOUT_SECONDS = 20
 """The engine cancels a call that takes longer than this. Adapters need no timeout of their own."""
@@ -23,13 +25,13 @@ class ChargeState(StrEnum):
     OPEN = "open"
     """The payer can still pay the charge."""
     PAID = "paid"
-    """A payment was confirmed. Refunds and disputes do not change this state."""
+    """The provider regards the charge as paid. Refunds and disputes do not change this state."""
     REFUSED = "refused"
     """The payment was declined; the payer may try again."""
     EXPIRED = "expired"
     """The provider closed the unpaid charge."""
     CANCELED = "canceled"
-    """The charge can no longer be paid."""
+    """The charge was canceled, and can no longer be paid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,21 @@ class Capabilities:
     `idempotency` decides what the engine does after a lost answer (D-33):
     - "key": the provider deduplicates by an idempotency key during `idempotency_ttl`; the engine repeats the request.
     - "natural_id": the provider deduplicates by our reference without a time limit; the engine repeats the request.
-    - "lookup": the provider only finds charges by reference; the engine looks for the charge before a repeat.
-    - "none": a person must decide.
+    - "lookup": the provider does not deduplicate, but finds charges by our reference; the engine looks the charge up.
+    - "none": the provider neither deduplicates nor finds charges by reference; a person must decide.
 
-    `lists_charges` is true if `charges_since` works. A restore from a backup needs that call (D-123).
+    `refunds` says whether `refund_charge` works, and what the engine does after a lost answer (D-53):
+    - "key": the provider makes one refund for each `refund_id`, however often the request is repeated. The engine looks
+      the refund up, and repeats the request if the charge does not show the refund.
+    - "lookup": the provider does not deduplicate, but `Charge.refunds` shows the refund. The engine looks it up, and
+      gives it up if it does not appear. It never repeats the request.
+    - "none": `refund_charge` raises PermanentError.
+
+    `lists_charges` is true if `charges_since` works. The nightly sweep needs that call (D-161), and so does a restore
+    from a backup (D-123).
+    `min_amount_cents` is the lowest amount of a charge, and `min_installment_cents` that of each installment if a card
+    pays in several. None means that there is no minimum. The engine sends no charge below a minimum (D-49).
+    `polls_per_second` limits how fast the engine polls the connection's charges; None means no limit (D-55).
     """
 
     issues_charges: bool
@@ -52,6 +65,10 @@ class Capabilities:
     idempotency: Literal["key", "natural_id", "lookup", "none"]
     idempotency_ttl: timedelta | None = None
     lists_charges: bool = False
+    refunds: Literal["key", "lookup", "none"] = "none"
+    polls_per_second: int | None = 20
+    min_amount_cents: int | None = None
+    min_installment_cents: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +104,9 @@ class Payer:
 class ChargeRequest:
     """A charge to create.
 
-    `invoice_id` and `attempt` together are the reference. Store both with the charge, and derive the idempotency key
-    from them. `installments` is set only if a card pays in several installments. `due_date` is today or later.
+    `invoice_id` and `attempt` together are the reference. Store both with the charge, and derive the
+    idempotency key from them. `installments` is set only if a card pays in several installments. When the
+    request is first sent, `due_date` is today or later.
     """
 
     invoice_id: UUID
@@ -103,10 +121,69 @@ class ChargeRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ChargeEntry:
+    """A payment, a refund, or a step of a dispute of a charge (D-50).
+
+    `reference` is the provider's own id, which never changes and is unique for the connection and the kind. The steps
+    of one dispute have the same reference. `amount_cents` is gross, and `fee_cents` is what the provider keeps of it.
+    """
+
+    kind: EntryKind
+    reference: str
+    amount_cents: int
+    currency: str
+    occurred_at: datetime
+    fee_cents: int = 0
+
+
+class RefundState(StrEnum):
+    """The state of a refund that `refund_charge` asked for."""
+
+    PENDING = "pending"
+    """The provider works on the refund. No money has moved yet."""
+    DONE = "done"
+    """The money was returned."""
+    FAILED = "failed"
+    """The provider has given the refund up. No money moves any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refund:
+    """A refund that `refund_charge` asked for.
+
+    `refund_id` is the engine's id. A refund that is DONE has the `reference` of its entry in `Charge.entries`. `detail`
+    says why a refund FAILED; the merchant sees it.
+    """
+
+    refund_id: UUID
+    state: RefundState
+    reference: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefundRequest:
+    """A refund of a charge, in whole or in part.
+
+    Store `refund_id` with the refund, and derive the idempotency key from it. The payer may see the `reason`.
+    """
+
+    refund_id: UUID
+    charge_id: str
+    amount_cents: int
+    currency: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Charge:
     """A charge at the gateway, with the reference from its request.
 
-    `refunded` and `disputed` are set for paid charges only. `due_date` is None if the provider does not return it.
+    `entries` are all payments, refunds and disputes of the charge so far: also part payments of an open charge, and
+    payments of a canceled one. `refunds` are the refunds that `refund_charge` asked for, in any state; leave them out
+    if the provider does not return the `refund_id`. `due_date` is None if the provider does not return it. `pay` is
+    what the payer needs to pay the charge; leave out what the provider does not return. `created_at` is when the
+    provider created the charge; the charges of `charges_since` must have it.
     """
 
     charge_id: str
@@ -114,10 +191,15 @@ class Charge:
     attempt: int
     state: ChargeState
     amount_cents: int
-    paid_at: datetime | None = None
-    refunded: bool = False
-    disputed: bool = False
     due_date: date | None = None
+    pay: PayData = NO_PAY_DATA
+    entries: tuple[ChargeEntry, ...] = ()
+    refunds: tuple[Refund, ...] = ()
+    created_at: datetime | None = None
+
+    @property
+    def is_payable(self) -> bool:
+        return self.state in {ChargeState.OPEN, ChargeState.REFUSED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +222,10 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookHint:
-    """The charges that a verified webhook names. If None, the engine polls all the connection's open charges (D-35)."""
+    """The charges that a verified webhook names.
+
+    If `charge_ids` is None, the engine polls all unpaid charges of the connection (D-35).
+    """
 
     charge_ids: tuple[str, ...] | None
 
@@ -148,19 +233,22 @@ class WebhookHint:
 class Gateway(Protocol):
     """One connection to one provider.
 
-    The engine creates a new instance for each batch of work and calls it concurrently, outside any transaction. An
-    instance must keep no state between calls. Every call may raise TransientError and AuthFailedError; other errors
-    are named at each method. After an exception that is not a GatewayError, the outcome is unknown.
+    The engine creates a new instance for each batch of work, and makes its calls to the provider
+    concurrently, outside any transaction. An instance must keep no state between calls. Every call may raise
+    TransientError and AuthFailedError; other errors are named at each method. After an exception that is not
+    a GatewayError, the outcome is unknown.
     """
-
-    provider: ClassVar[str]
 
     def capabilities(self) -> Capabilities:
         """Validate settings and credentials without a call, and return what they allow. Raises GatewaySettingsError."""
         ...
 
-    async def check_credentials(self) -> None:
-        """Check the credentials at the provider with a call that changes nothing. Raises AuthFailedError."""
+    async def check_credentials(self) -> str | None:
+        """Check the credentials at the provider with a call that changes nothing.
+
+        Return the provider's own id of the account that the credentials belong to. Return None only if the provider has
+        no such id. Raises AuthFailedError.
+        """
         ...
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
@@ -172,11 +260,11 @@ class Gateway(Protocol):
         ...
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Return the oldest charge with a reference, or None. Not called if `idempotency` is "none"."""
+        """Return the oldest charge with this reference, or None. Not called if `idempotency` is "none"."""
         ...
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with a reference, canceled ones too, oldest first."""
+        """Return all charges with this reference, canceled ones too, oldest first."""
         ...
 
     async def get_charge(self, charge_id: str) -> Charge:
@@ -184,7 +272,7 @@ class Gateway(Protocol):
         ...
 
     def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        """Yield the charges created at or after `since` (on the account's clock), in any state, oldest first.
+        """Yield the charges created at or after `since` (account's clock), in any state, ordered by `created_at`.
 
         Fetch a page only when the caller needs it, in at most CALL_TIMEOUT_SECONDS. Skip charges without our reference.
         Raises PermanentError if `lists_charges` is false.
@@ -196,6 +284,13 @@ class Gateway(Protocol):
 
         The state is CANCELED only if the charge can no longer be paid. If it cannot be canceled, for example because it
         is paid, return it unchanged. Raises NotFoundError, PermanentError, UnknownOutcomeError.
+        """
+        ...
+
+    async def refund_charge(self, request: RefundRequest) -> Charge:
+        """Refund a charge, and return it with the refund in `Charge.refunds` (D-53).
+
+        Raises NotFoundError, UnknownOutcomeError, and PermanentError if the provider refuses the refund.
         """
         ...
 
@@ -244,6 +339,10 @@ class TransientError(GatewayError):
 
 class UnknownOutcomeError(GatewayError):
     """The request may have taken effect: timeout, reset or 5xx after sending. See `Capabilities.idempotency` (D-33)."""
+
+
+class InvalidAnswerError(UnknownOutcomeError):
+    """The provider answered, but the answer has a wrong type or value. `gateways.answers` raises this error."""
 
 
 class PermanentError(GatewayError):

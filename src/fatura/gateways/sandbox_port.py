@@ -1,4 +1,4 @@
-"""The interface for merchants to control the sandbox gateway, like a provider's dashboard (D-46).
+"""The calls with which merchants control the sandbox gateway, as they would in a provider's dashboard (D-46).
 
 For billing, the engine uses the sandbox only through `gateways.port`, like any other provider.
 """
@@ -7,13 +7,20 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 from uuid import UUID
 
-from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxMove, SandboxOperation, SandboxProduct
+from fatura.domain.sandbox import (
+    MoveDetails,
+    SandboxCharge,
+    SandboxFault,
+    SandboxMove,
+    SandboxOperation,
+    SandboxProduct,
+)
 from fatura.gateways.port import Gateway
 
 CHARGES_LISTED = 1000
 """Maximum number of charges in a list."""
 WEBHOOK_SIGNATURE = "x-sandbox-signature"
-"""The header that signs a sandbox webhook with the setting `webhookSecret`: `t=<unix seconds>,v1=<hex>`."""
+"""The header with the signature of a sandbox webhook, `t=<Unix seconds>,v1=<hex>`, made with `webhookSecret`."""
 
 
 @runtime_checkable
@@ -24,20 +31,40 @@ class SandboxControls(Gateway, Protocol):
         """Return the newest CHARGES_LISTED charges of an invoice or, with None, of the connection, newest first."""
         ...
 
-    async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
-        """Pay, refuse, cancel or refund a charge; a repeat changes nothing.
+    async def move_charge(self, charge_id: str, move: SandboxMove, *, details: MoveDetails) -> SandboxCharge:
+        """Pay, refuse, cancel, refund or dispute a charge, or decide a dispute.
 
         Raises NotFoundError, and PermanentError `charge_status` if the charge's status does not allow the change.
         """
+        ...
+
+    async def double_charge(self, charge_id: str) -> SandboxCharge:
+        """Make a second charge with the same reference, and return it. Raises NotFoundError."""
+        ...
+
+    async def forget_charge(self, charge_id: str) -> SandboxCharge:
+        """Remove a charge, and return it as it was. Raises NotFoundError."""
         ...
 
     async def products(self) -> Sequence[SandboxProduct]:
         """Return the products in the connection's catalog, newest first."""
         ...
 
-    async def add_fault(self, operation: SandboxOperation, fault: SandboxFault, *, times: int) -> UUID:
-        """Queue a fault for the next `times` (1..MAX_FAULT_TIMES) calls of an operation, and return its id.
+    async def add_fault(
+        self,
+        operation: SandboxOperation,
+        fault: SandboxFault,
+        *,
+        times: int | None = None,
+        seconds: int | None = None,
+    ) -> UUID:
+        """Queue a fault for the next `times` calls of an operation, or for `seconds` from now. Return its id.
 
-        Faults of one operation take effect in the order in which they were queued.
+        Exactly one of `times` and `seconds` is given; `seconds` is real time. If several faults of an operation are
+        queued, the oldest one takes effect.
         """
+        ...
+
+    async def end_faults(self) -> None:
+        """Remove all queued faults. A call that already hangs continues to hang."""
         ...

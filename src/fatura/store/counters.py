@@ -1,4 +1,4 @@
-"""The counter row of an account: its last event number and the totals of its lists."""
+"""The counter row of an account: the number of its last event, and the totals that list pages show."""
 
 from collections.abc import Mapping
 
@@ -16,12 +16,17 @@ COLUMNS = (
 
 
 async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
-    """Reserve `events` numbers, add the deltas, return the last number. Call this last: the row lock blocks others."""
+    """Reserve `events` event numbers, add the deltas to the totals, and return the account's last event number.
+
+    Call this after the transaction's other changes, because until the commit the row lock blocks the account's other
+    writers.
+    """
     assert deltas.keys() <= set(COLUMNS), deltas
     return await tx.fetchval(
         """
         UPDATE account_counter c SET
             last_sequence = c.last_sequence + $2,
+            untaken_events = c.untaken_events OR (c.webhook_enabled AND $2 > 0),
             products = c.products + $3,
             plans = c.plans + $4,
             customers = c.customers + $5,
@@ -58,3 +63,38 @@ async def totals(tx: Tx) -> Mapping[str, int]:
 async def last_sequence(tx: Tx) -> int:
     """Return the number of the account's last event, or 0 if there is none."""
     return await tx.fetchval("SELECT c.last_sequence FROM account_counter c WHERE c.account_id = $1")
+
+
+async def note_webhook(tx: Tx) -> None:
+    """Store whether the account has an enabled webhook, and whether events still need their deliveries.
+
+    Call this after each change of the webhook and, like `add`, after the transaction's other changes.
+    A concurrent transaction that emits events holds the lock of the counter row until it commits. This statement waits
+    for that commit, and then sees the number of the last event.
+    """
+    await tx.execute(
+        """
+        UPDATE account_counter c SET
+            webhook_enabled = EXISTS (SELECT FROM webhook w WHERE w.account_id = $1 AND w.disabled_at IS NULL),
+            untaken_events = EXISTS (
+                SELECT FROM webhook w
+                WHERE w.account_id = $1 AND w.disabled_at IS NULL AND w.fanned_out_to < c.last_sequence
+            )
+        WHERE c.account_id = $1
+        """
+    )
+
+
+async def note_events_taken(tx: Tx) -> None:
+    """Store that all events have deliveries. Do nothing if the last event's number is above `fanned_out_to`.
+
+    The caller must have locked the webhook. Like `add`, call this after the transaction's other changes. It
+    waits for concurrent transactions as `note_webhook` does.
+    """
+    await tx.execute(
+        """
+        UPDATE account_counter c SET untaken_events = false
+        WHERE c.account_id = $1 AND c.untaken_events
+            AND c.last_sequence <= (SELECT w.fanned_out_to FROM webhook w WHERE w.account_id = $1)
+        """
+    )

@@ -5,8 +5,8 @@ Row Level Security lets a transaction see only the rows of its account.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any, LiteralString, TypeVar
@@ -17,7 +17,8 @@ import msgspec
 
 from fatura.open_transaction import mark_open_transaction
 from fatura.store import multi_host
-from fatura.store.pool import Opening, open_pool
+from fatura.store.connection_shares import ConnectionShares
+from fatura.store.pool import LOCK_TIMEOUT_MS, Opening, open_pool
 from fatura.store.transaction_end import (
     UNAVAILABLE_ERRORS,
     DatabaseUnavailableError,
@@ -27,11 +28,13 @@ from fatura.store.transaction_end import (
 )
 
 __all__ = [
+    "LOCK_TIMEOUT_MS",
     "Database",
     "DatabaseUnavailableError",
     "DeadlockError",
     "Discovery",
     "LockTimeoutError",
+    "NoFreeConnectionError",
     "Row",
     "Tx",
     "connect",
@@ -40,6 +43,8 @@ __all__ = [
 
 TRANSACTION_TIMEOUT_SECONDS = 150
 """Maximum length of a transaction, even if the server or the network stops responding."""
+INSPECTION_TIMEOUT_SECONDS = 3600
+"""Maximum length of a read of all rows of an account."""
 ACQUIRE_TIMEOUT_SECONDS = 10
 """Maximum wait for a free connection, and then for the answer to BEGIN."""
 PING_TIMEOUT_SECONDS = 1
@@ -52,15 +57,22 @@ T = TypeVar("T")
 
 
 class LockTimeoutError(Exception):
-    """Another transaction held a lock for longer than LOCK_TIMEOUT_SECONDS."""
+    """Another transaction held a lock for longer than LOCK_TIMEOUT_MS."""
+
+
+class NoFreeConnectionError(DatabaseUnavailableError):
+    """All connections that the account may use were in use for ACQUIRE_TIMEOUT_SECONDS."""
 
 
 class DeadlockError(Exception):
-    """The database aborted this transaction to end a deadlock; run it again."""
+    """The database aborted this transaction because of a deadlock or a serialization failure; run it again."""
 
 
 def record(kind: type[T], row: Row, **others: Any) -> T:
-    """Build a dataclass from `others` and the columns that are named like its fields; convert text to enums."""
+    """Build a dataclass. Each field gets the column, or the value in `others`, that has the field's name.
+
+    Text is converted to enums.
+    """
     return msgspec.convert({**row, **others}, kind, builtin_types=_TYPES_OF_DRIVER)
 
 
@@ -75,9 +87,9 @@ class Tx:
         return await self._connection.fetch(sql, self.account_id, *values)
 
     async def fetch_by_values(self, sql: LiteralString, *values: object) -> Sequence[Row]:
-        """Run a read whose filters may be null, planned for these values.
+        """Run a read whose filters may be null, with a plan that PostgreSQL makes for the given values.
 
-        PostgreSQL then drops null filters and uses an index for the others. A generic plan would read every row.
+        This plan ignores null filters and uses an index for the others. A generic plan would read every row.
         """
         await self._connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         return await self.fetch(sql, *values)
@@ -96,6 +108,10 @@ class Tx:
 
     async def fetchval(self, sql: LiteralString, *values: object) -> Any:
         return await self._connection.fetchval(sql, self.account_id, *values)
+
+    async def clock_time(self) -> datetime:
+        """Return the time of the database."""
+        return await self._connection.fetchval("SELECT clock_timestamp()")
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
         """Run a statement and return how many rows it changed."""
@@ -125,28 +141,61 @@ class Database:
     _opening: Opening
     _url: str
     _pooler_url: str | None
+    _shares: ConnectionShares
+    _limit: asyncio.Semaphore | None = None
 
-    def transaction(self, account_id: UUID, *, snapshot: bool = False) -> AbstractAsyncContextManager[Tx]:
+    def limited(self, limit: asyncio.Semaphore) -> "Database":
+        """Return this database, limited: each transaction holds the semaphore `limit` while it is open."""
+        return replace(self, _limit=limit)
+
+    def transaction(
+        self, account_id: UUID, *, snapshot: bool = False, quick: bool = False
+    ) -> AbstractAsyncContextManager[Tx]:
         """Open a transaction of one account: committed when the block ends, rolled back when it raises.
 
-        A `snapshot` is read-only, and all its statements see the same state. So the total of a list matches its page.
-        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+        A `snapshot` is read-only, and all its statements see the same state. So the total of a list matches
+        its page. A `quick` transaction may write. Use it only if it waits for no lock that others hold for
+        long. Snapshots and quick transactions never wait for a connection behind transactions that write.
+        Raises DatabaseUnavailableError, NoFreeConnectionError, LockTimeoutError, DeadlockError.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if snapshot else "BEGIN"
         setting = f"SET LOCAL app.account = '{account_id}'"
-        return self._transaction(begin, setting, view=partial(Tx, account_id=account_id))
+        share = (account_id, snapshot or quick)
+        return self._transaction(begin, setting, view=partial(Tx, account_id=account_id), share=share)
+
+    def inspection(self, account_id: UUID) -> AbstractAsyncContextManager[Tx]:
+        """Open a read-only transaction of one account with time and memory for statements that sort many rows.
+
+        Raises DatabaseUnavailableError, NoFreeConnectionError.
+        """
+        setting = (
+            f"SET LOCAL app.account = '{account_id}'; SET LOCAL work_mem = '64MB'; "
+            f"SET LOCAL statement_timeout = '{INSPECTION_TIMEOUT_SECONDS}s'"
+        )
+        return self._transaction(
+            "BEGIN READ ONLY",
+            setting,
+            view=partial(Tx, account_id=account_id),
+            share=(account_id, True),
+            timeout_seconds=INSPECTION_TIMEOUT_SECONDS,
+        )
 
     def discovery(self) -> AbstractAsyncContextManager[Discovery]:
         """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
         setting = "SET LOCAL app.discover = 'on'"
-        if not self._opening.has_citus:  # Citus cannot make a generic plan for a read over several nodes
-            setting += "; SET LOCAL plan_cache_mode = 'force_generic_plan'; SET LOCAL jit = 'off'"
+        if not self._opening.has_citus:
+            # a generic plan expects many due rows, so PostgreSQL would scan small tables instead of their indexes
+            setting += "; SET LOCAL enable_seqscan = 'off'"
         return self._transaction("BEGIN READ ONLY", setting, view=Discovery)
 
-    async def ping(self) -> datetime:
-        """Return the time of the database, over a new connection, because all those of the pool may be in use.
+    async def clock_time(self, tx: Tx, /) -> datetime:
+        """Return the time of the database, read in an open transaction."""
+        return await tx.clock_time()
 
-        If there is a pooler, it must accept a connection as well. Raises DatabaseUnavailableError.
+    async def ping(self) -> datetime:
+        """Return the time of the database. Use a new connection, because those of the pool may all be in use.
+
+        If there is a pooler, check that it accepts a connection too. Raises DatabaseUnavailableError.
         """
         try:
             if self._pooler_url is not None:
@@ -162,37 +211,60 @@ class Database:
     async def notify(self, lanes: str) -> None:
         """Notify all workers that the named lanes have work. Workers also poll, so a lost notification is harmless."""
         async with self._acquire() as connection:
-            # One message, without parameters: a pooler may send a second message over another server connection.
+            # A parameter would need a second message, which a pooler may send over another server connection.
             await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
     async def close(self) -> None:
         await self._pool.close()
 
     @asynccontextmanager
-    async def _transaction(self, begin: str, setting: str, *, view: Callable[[Any], T]) -> AsyncGenerator[T]:
-        async with self._acquire() as connection:
+    async def _transaction(
+        self,
+        begin: str,
+        setting: str,
+        *,
+        view: Callable[[Any], T],
+        share: tuple[UUID, bool] | None = None,
+        timeout_seconds: int | None = None,
+    ) -> AsyncGenerator[T]:
+        async with self._limit or nullcontext(), self._acquire(share) as connection:
             try:
                 with time_limit(connection, ACQUIRE_TIMEOUT_SECONDS):
                     await self._opening.begin(connection, begin, setting=setting)
-                with time_limit(connection, TRANSACTION_TIMEOUT_SECONDS), mark_open_transaction():
+                with (
+                    time_limit(connection, timeout_seconds or TRANSACTION_TIMEOUT_SECONDS),
+                    mark_open_transaction(),
+                ):
                     yield view(connection)
-                    # `commit` also checks that the writes were kept. A read-only transaction has no writes.
+                    # A transaction that writes ends with `commit`, which checks that the server kept the writes.
                     await (commit(connection) if begin == "BEGIN" else connection.execute("COMMIT"))
             except BaseException:
                 await roll_back(connection)
                 raise
 
     @asynccontextmanager
-    async def _acquire(self) -> AsyncGenerator[Any]:
-        is_connected = False
+    async def _acquire(self, share: tuple[UUID, bool] | None = None) -> AsyncGenerator[Any]:
+        """Yield a connection.
+
+        `share` is an account, and whether the connection counts in the account's share of the pool for reads.
+        """
+        is_connected = has_share = False
         try:
-            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # `acquire(timeout=...)` would start a task
+            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # `acquire(timeout=...)` starts a task
+                if share is not None:
+                    await self._shares.take(share[0], reads=share[1])
+                    has_share = True
                 connection = await self._pool.acquire()
             is_connected = True
             try:
                 yield connection
             finally:
                 await self._pool.release(connection)
+        except TimeoutError as error:
+            if share is not None and not has_share:
+                message = f"the account's share of the connections was in use for {ACQUIRE_TIMEOUT_SECONDS} s"
+                raise NoFreeConnectionError(message) from error
+            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
         except asyncpg.LockNotAvailableError as error:
             raise LockTimeoutError(str(error)) from error
         except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
@@ -203,6 +275,9 @@ class Database:
             if is_connected:
                 raise
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        finally:
+            if share is not None and has_share:
+                self._shares.give_back(share[0], reads=share[1])
 
 
 async def connect(
@@ -211,15 +286,22 @@ async def connect(
     max_connections: int,
     pooler_url: str | None = None,
     connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection,
+    niceness: int = 0,
 ) -> Database:
     """Open a database. A `connection_class` may observe every statement, or make it fail.
+
+    A `niceness` lowers the priority of the connections' backends, if PostgreSQL runs on this host.
 
     Raises DatabaseUnavailableError with the reason.
     """
     try:
         pool, opening = await open_pool(
-            url, max_connections=max_connections, pooler_url=pooler_url, connection_class=connection_class
+            url,
+            max_connections=max_connections,
+            pooler_url=pooler_url,
+            connection_class=connection_class,
+            niceness=niceness,
         )
     except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
         raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-    return Database(pool, opening, url, pooler_url)
+    return Database(pool, opening, url, pooler_url, ConnectionShares(max_connections))

@@ -1,20 +1,315 @@
-"""Find the accounts with due work of a lane, in one read over all accounts, and when an account's next work is due.
+"""Find the accounts with due work of a lane (ADR 0016).
+
+A poll usually reads only due rows, from indexes that begin with the time. These indexes cannot serve accounts
+whose test clock was moved, so a poll reads those accounts one by one. While MAX_DUE_ROWS or more rows are
+due, a poll reads all accounts one by one. Accounts with an advancing test clock are left out, because the
+clock's driver does their work. A lease that ends later than any valid lease counts as expired
+(`store.leases`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import LiteralString
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.store.db import Discovery
+
+MAX_DUE_ROWS = 1000
+"""The LIMIT of each statement in DISCOVER_DUE.
+
+If more rows are due, those of one account may fill the limit, so that the statement misses other accounts.
+"""
+_ALL_CLOCKS, _MOVED_CLOCKS = timedelta(0), timedelta(microseconds=1)
+"""Smallest clock offsets with which `discover_by_clock` finds all accounts, or those whose test clock was moved."""
+
+DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
+    "generation": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT s.account_id FROM subscription s
+            WHERE s.status = 'active' AND s.put_off_until IS NULL
+                AND s.generate_at > '-infinity' AND s.generate_at <= $1
+            ORDER BY s.generate_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT s.account_id FROM subscription s
+            WHERE s.status = 'active' AND s.put_off_until > '-infinity' AND s.put_off_until <= $1
+            ORDER BY s.put_off_until LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
+    "pricing": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT p.account_id FROM price_pull p
+            WHERE p.next_attempt_at > '-infinity' AND p.next_attempt_at <= $1
+                AND (p.lease_until IS NULL OR p.lease_until <= $1
+                    OR p.lease_until > $1::timestamptz + interval '3 minutes')
+            ORDER BY p.next_attempt_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT p.account_id FROM price_pull p WHERE p.warn_at > '-infinity' AND p.warn_at <= $1
+            ORDER BY p.warn_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT t.account_id FROM pricing_attempt t
+            WHERE t.outcome IS NULL AND t.open_until > '-infinity' AND t.open_until <= $1
+            ORDER BY t.open_until LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT t.account_id FROM pricing_attempt t
+            WHERE t.outcome IS NULL AND t.open_until > '-infinity'
+                AND t.open_until > $1::timestamptz + interval '3 minutes'
+            ORDER BY t.open_until LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
+    "issuance": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT v.account_id FROM invoice v
+            WHERE v.status = 'ready' AND v.next_attempt_at > '-infinity' AND v.next_attempt_at <= $1
+                AND (v.lease_until IS NULL OR v.lease_until <= $1
+                    OR v.lease_until > $1::timestamptz + interval '3 minutes')
+            ORDER BY v.next_attempt_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
+    "reconciliation": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT v.account_id FROM invoice v
+            WHERE v.status IN ('issued', 'overdue', 'paid', 'canceled')
+                AND v.next_attempt_at > '-infinity' AND v.next_attempt_at <= $1
+                AND (v.lease_until IS NULL OR v.lease_until <= $1
+                    OR v.lease_until > $1::timestamptz + interval '3 minutes')
+            ORDER BY v.next_attempt_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT l.account_id FROM late_charge_check l
+            WHERE l.next_check_at > '-infinity' AND l.next_check_at <= $1
+            ORDER BY l.next_check_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT r.account_id FROM refund_request r
+            WHERE r.next_attempt_at > '-infinity' AND r.next_attempt_at <= $1
+                AND (r.lease_until IS NULL OR r.lease_until <= $1
+                    OR r.lease_until > $1::timestamptz + interval '3 minutes')
+            ORDER BY r.next_attempt_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT u.account_id FROM unmatched_charge u
+            WHERE u.next_look_at > '-infinity' AND u.next_look_at <= $1
+            ORDER BY u.next_look_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
+    "sweep": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT w.account_id FROM connection_sweep w
+            WHERE w.next_sweep_at > '-infinity' AND w.next_sweep_at <= $1
+                AND (w.lease_until IS NULL OR w.lease_until <= $1
+                    OR w.lease_until > $1::timestamptz + interval '3 minutes')
+            ORDER BY w.next_sweep_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
+    "mirroring": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT m.account_id FROM product_mirror m
+            WHERE m.next_attempt_at > '-infinity' AND m.next_attempt_at <= $1
+                AND (m.lease_until IS NULL OR m.lease_until <= $1
+                    OR m.lease_until > $1::timestamptz + interval '3 minutes')
+            ORDER BY m.next_attempt_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
+}
+"""For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
+
+The indexes by time have `> '-infinity'` in their conditions, and so do these statements. Other statements do not, so
+that PostgreSQL cannot use such an index to find one account's rows: it would read the due rows of all accounts.
+"""
+DISCOVER_ONE_BY_ONE: LiteralString = """
+SELECT a.account_id, a.mode, a.currency, a.clock_offset
+FROM (
+    SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
+    FROM account a
+    WHERE a.account_id = ANY($3::uuid[]) AND NOT EXISTS (
+        SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing'
+    )
+    GROUP BY a.account_id
+) a
+WHERE CASE
+    WHEN $2::text = 'generation' THEN coalesce((
+        SELECT true FROM subscription s
+        WHERE s.account_id = a.account_id AND s.status = 'active' AND s.put_off_until IS NULL AND s.generate_at <= a.now
+        ORDER BY s.generate_at LIMIT 1
+    ), (
+        SELECT true FROM subscription s
+        WHERE s.account_id = a.account_id AND s.status = 'active' AND s.put_off_until <= a.now
+        ORDER BY s.put_off_until LIMIT 1
+    )) WHEN $2 = 'pricing' THEN coalesce((
+        SELECT true FROM price_pull p
+        WHERE p.account_id = a.account_id AND p.next_attempt_at <= a.now
+            AND (p.lease_until IS NULL OR p.lease_until <= $1
+                OR p.lease_until > $1::timestamptz + interval '3 minutes')
+        ORDER BY p.next_attempt_at LIMIT 1
+    ), (
+        SELECT true FROM price_pull p
+        WHERE p.account_id = a.account_id AND p.warn_at <= a.now
+        ORDER BY p.warn_at LIMIT 1
+    ), (
+        SELECT true FROM pricing_attempt t
+        WHERE t.account_id = a.account_id AND t.outcome IS NULL AND t.open_until <= $1
+        ORDER BY t.open_until LIMIT 1
+    ), (
+        SELECT true FROM pricing_attempt t
+        WHERE t.account_id = a.account_id AND t.outcome IS NULL
+            AND t.open_until > $1::timestamptz + interval '3 minutes'
+        ORDER BY t.open_until LIMIT 1
+    )) WHEN $2 = 'issuance' THEN (
+        SELECT true FROM invoice v
+        WHERE v.account_id = a.account_id AND v.status = 'ready' AND v.next_attempt_at <= a.now
+            AND (v.lease_until IS NULL OR v.lease_until <= $1
+                OR v.lease_until > $1::timestamptz + interval '3 minutes')
+        ORDER BY v.next_attempt_at LIMIT 1
+    ) WHEN $2 = 'reconciliation' THEN coalesce((
+        SELECT true FROM invoice v
+        WHERE v.account_id = a.account_id AND v.status IN ('issued', 'overdue', 'paid', 'canceled')
+            AND v.next_attempt_at <= a.now
+                AND (v.lease_until IS NULL OR v.lease_until <= $1
+                    OR v.lease_until > $1::timestamptz + interval '3 minutes')
+        ORDER BY v.status, v.next_attempt_at LIMIT 1
+    ), (
+        SELECT true FROM late_charge_check l
+        WHERE l.account_id = a.account_id AND l.next_check_at <= a.now
+        ORDER BY l.next_check_at LIMIT 1
+    ), (
+        SELECT true FROM refund_request r
+        WHERE r.account_id = a.account_id AND r.next_attempt_at <= a.now
+            AND (r.lease_until IS NULL OR r.lease_until <= $1
+                OR r.lease_until > $1::timestamptz + interval '3 minutes')
+        ORDER BY r.next_attempt_at LIMIT 1
+    ), (
+        SELECT true FROM unmatched_charge u
+        WHERE u.account_id = a.account_id AND u.next_look_at <= a.now
+        ORDER BY u.next_look_at LIMIT 1
+    )) WHEN $2 = 'sweep' THEN (
+        SELECT true FROM connection_sweep w
+        WHERE w.account_id = a.account_id AND w.next_sweep_at <= a.now
+            AND (w.lease_until IS NULL OR w.lease_until <= $1
+                OR w.lease_until > $1::timestamptz + interval '3 minutes')
+        ORDER BY w.next_sweep_at LIMIT 1
+    ) WHEN $2 = 'mirroring' THEN (
+        SELECT true FROM product_mirror m
+        WHERE m.account_id = a.account_id AND m.next_attempt_at <= a.now
+            AND (m.lease_until IS NULL OR m.lease_until <= $1
+                OR m.lease_until > $1::timestamptz + interval '3 minutes')
+        ORDER BY m.next_attempt_at LIMIT 1
+    )
+END
+"""
+"""Finds those of the accounts `$3` that have due work of the lane `$2`.
 
 A subquery computes each account's time: under Row Level Security, an index serves only comparisons with plain values,
 not with sums. GROUP BY keeps PostgreSQL from merging this subquery into the outer query. A CTE would do so too, but
 Citus would collect its rows on one node. `ORDER BY ... LIMIT 1` uses an index, but EXISTS may read the whole table.
-Accounts with an advancing test clock are left out, because the clock's driver does their work.
 """
-
-from collections.abc import Sequence
-from datetime import datetime
-
-from fatura.domain.account import Account
-from fatura.store.db import Discovery, Tx
+LANES = frozenset(DISCOVER_DUE)
+"""The lanes that `discover` knows."""
 
 
 async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts with due work of a lane that no worker has leased."""
+    rows = [row for sql in DISCOVER_DUE[lane] for row in await discovery.fetch(sql, real_now)]
+    if sum(row["due_rows"] for row in rows) >= MAX_DUE_ROWS:
+        everyone = await discover_by_clock(discovery, least_offset=_ALL_CLOCKS)
+        return await discover_one_by_one(discovery, lane, account_ids=everyone, real_now=real_now)
+    moved = await discover_by_clock(discovery, least_offset=_MOVED_CLOCKS)
+    return [
+        *await discover_one_by_one(discovery, lane, account_ids=moved, real_now=real_now),
+        *await discover_served(discovery, {row["account_id"] for row in rows}.difference(moved)),
+    ]
+
+
+async def discover_by_clock(discovery: Discovery, *, least_offset: timedelta) -> Sequence[UUID]:
+    """Return the accounts whose clock is at least `least_offset` ahead of real time."""
+    rows = await discovery.fetch(
+        "SELECT a.account_id FROM account a WHERE a.clock_offset >= $1::interval", least_offset
+    )
+    return [row["account_id"] for row in rows]
+
+
+async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -> Sequence[Account]:
+    """Return the listed accounts, without those whose test clock is advancing."""
+    if not account_ids:
+        return []
+    return await discovery.fetch_as(
+        Account,
+        """
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
+        WHERE a.account_id = ANY($1::uuid[])
+            AND NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+        """,
+        list(account_ids),
+    )
+
+
+async def discover_one_by_one(
+    discovery: Discovery, lane: str, *, account_ids: Sequence[UUID], real_now: datetime
+) -> Sequence[Account]:
+    """Return those of the listed accounts that have due work by their own clocks."""
+    if not account_ids:
+        return []
+    return await discovery.fetch_as(Account, DISCOVER_ONE_BY_ONE, real_now, lane, account_ids)
+
+
+async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
+    """Return the accounts with events to deliver now: with `is_down` those whose endpoint is down, else the others."""
+    due = await discovery.fetch(
+        """
+        SELECT w.account_id FROM webhook w
+        WHERE w.disabled_at IS NULL AND w.push_at <= $1 AND (w.failures > 0) = $2
+            AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $1)
+            AND (w.lease_until IS NULL OR w.lease_until <= $1
+                OR w.lease_until > $1::timestamptz + interval '3 minutes')
+        """,
+        real_now,
+        is_down,
+    )
+    untaken = await discovery.fetch("SELECT c.account_id FROM account_counter c WHERE c.untaken_events")
+    listed = {row["account_id"] for row in untaken}
+    listed.update(await discover_by_clock(discovery, least_offset=_MOVED_CLOCKS))
+    return [
+        *await discover_push_one_by_one(discovery, list(listed), is_down=is_down, real_now=real_now),
+        *await discover_served(discovery, {row["account_id"] for row in due} - listed),
+    ]
+
+
+async def discover_push_one_by_one(
+    discovery: Discovery, account_ids: Sequence[UUID], *, is_down: bool, real_now: datetime
+) -> Sequence[Account]:
+    """Return those of the listed accounts that have events to deliver now by their own clocks."""
+    if not account_ids:
+        return []
     return await discovery.fetch_as(
         Account,
         """
@@ -22,148 +317,55 @@ async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Se
         FROM (
             SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
             FROM account a
-            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            WHERE a.account_id = ANY($3::uuid[]) AND NOT EXISTS (
+                SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing'
+            )
             GROUP BY a.account_id
         ) a
-        WHERE CASE
-            WHEN $2::text = 'generation' THEN (
-                SELECT true FROM subscription s
-                WHERE s.account_id = a.account_id AND s.status = 'active' AND s.generate_at <= a.now
-                ORDER BY s.generate_at LIMIT 1
-            ) WHEN $2 = 'pricing' THEN coalesce((
-                SELECT true FROM price_pull p
-                WHERE p.account_id = a.account_id AND p.next_attempt_at <= a.now
-                    AND (p.lease_until IS NULL OR p.lease_until <= $1)
-                ORDER BY p.next_attempt_at LIMIT 1
-            ), (
-                SELECT true FROM price_pull p
-                WHERE p.account_id = a.account_id AND p.warn_at <= a.now
-                ORDER BY p.warn_at LIMIT 1
-            ), (
-                SELECT true FROM pricing_attempt t
-                WHERE t.account_id = a.account_id AND t.outcome IS NULL AND t.open_until <= $1
-                ORDER BY t.open_until LIMIT 1
-            )) WHEN $2 = 'issuance' THEN (
-                SELECT true FROM invoice v
-                WHERE v.account_id = a.account_id AND v.status = 'ready' AND v.next_attempt_at <= a.now
-                    AND (v.lease_until IS NULL OR v.lease_until <= $1)
-                ORDER BY v.next_attempt_at LIMIT 1
-            ) WHEN $2 = 'reconciliation' THEN coalesce((
-                SELECT true FROM invoice v
-                WHERE v.account_id = a.account_id AND v.status IN ('issued', 'overdue', 'paid', 'canceled')
-                    AND v.next_attempt_at <= a.now AND (v.lease_until IS NULL OR v.lease_until <= $1)
-                ORDER BY v.status, v.next_attempt_at LIMIT 1
-            ), (
-                SELECT true FROM late_charge_check l
-                WHERE l.account_id = a.account_id AND l.next_check_at <= a.now
-                ORDER BY l.next_check_at LIMIT 1
-            )) WHEN $2 = 'mirroring' THEN (
-                SELECT true FROM product_mirror m
-                WHERE m.account_id = a.account_id AND m.next_attempt_at <= a.now
-                    AND (m.lease_until IS NULL OR m.lease_until <= $1)
-                ORDER BY m.next_attempt_at LIMIT 1
-            )
-        END
-        """,
-        real_now,
-        lane,
-    )
-
-
-async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts with events to deliver now, either those whose endpoint is down or those whose is up."""
-    return await discovery.fetch_as(
-        Account,
-        """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset
-        FROM webhook w JOIN (
-            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
-            FROM account a
-            WHERE NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
-            GROUP BY a.account_id
-        ) a ON a.account_id = w.account_id
-        JOIN account_counter n ON n.account_id = w.account_id
-        WHERE w.disabled_at IS NULL AND (w.failures > 0) = $2 AND (w.lease_until IS NULL OR w.lease_until <= $1)
+        JOIN webhook w ON w.account_id = a.account_id
+        JOIN account_counter c ON c.account_id = a.account_id
+        WHERE w.disabled_at IS NULL AND (w.failures > 0) = $2 AND (c.untaken_events OR w.push_at <= a.now)
             AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= a.now)
-            AND (n.last_sequence > w.fanned_out_to OR coalesce(
-                (
-                    SELECT true FROM delivery d
-                    WHERE d.account_id = w.account_id AND d.next_attempt_at <= a.now
-                        AND d.waits IS NOT TRUE AND NOT EXISTS (
-                            SELECT FROM delivery b
-                            WHERE b.account_id = d.account_id AND b.ordered_by = d.ordered_by
-                                AND b.sequence < d.sequence AND b.next_attempt_at IS NOT NULL
-                        )
-                    ORDER BY d.sequence LIMIT 1
-                ), (
-                    SELECT true FROM delivery d
-                    WHERE d.account_id = w.account_id AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
-                    ORDER BY d.sequence LIMIT 1
-                )
-            ))
+            AND (w.lease_until IS NULL OR w.lease_until <= $1
+                OR w.lease_until > $1::timestamptz + interval '3 minutes')
         """,
         real_now,
         is_down,
+        account_ids,
     )
+
+
+async def discover_propagations(
+    discovery: Discovery,
+    *,
+    real_now: datetime,  # noqa: ARG001 - what runs is always due
+) -> Sequence[Account]:
+    """Return the accounts of running propagations and moves between connections, at most MAX_DUE_ROWS of each."""
+    rows = await discovery.fetch(
+        """
+        SELECT d.account_id FROM (
+            SELECT p.account_id FROM propagation p WHERE p.status = 'running' ORDER BY p.worked_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """
+    )
+    moves = await discovery.fetch(
+        """
+        SELECT d.account_id FROM (
+            SELECT m.account_id FROM connection_move m WHERE m.status = 'running' ORDER BY m.worked_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """
+    )
+    return await discover_served(discovery, {row["account_id"] for row in [*rows, *moves]})
 
 
 async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
-    return await discovery.fetch_as(
-        Account,
+    """Return the accounts of expired idempotency keys. At most MAX_DUE_ROWS keys are read, the oldest first."""
+    rows = await discovery.fetch(
         """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
-        WHERE (
-            SELECT true FROM idempotency_key i WHERE i.account_id = a.account_id AND i.expires_at <= $1
-            ORDER BY i.expires_at LIMIT 1
-        )
+        SELECT d.account_id FROM (
+            SELECT i.account_id FROM idempotency_key i WHERE i.expires_at <= $1 ORDER BY i.expires_at LIMIT 1000
+        ) d GROUP BY d.account_id
         """,
         real_now,
     )
-
-
-async def next_due_at(tx: Tx) -> datetime | None:
-    """Return when the next work of any lane is due on the account's clock, or None."""
-    return await tx.fetchval(
-        """
-        SELECT least(
-            (SELECT min(s.generate_at) FROM subscription s WHERE s.account_id = $1 AND s.status = 'active'),
-            (SELECT min(p.next_attempt_at) FROM price_pull p
-                WHERE p.account_id = $1 AND p.next_attempt_at IS NOT NULL),
-            (SELECT min(p.warn_at) FROM price_pull p WHERE p.account_id = $1 AND p.warn_at IS NOT NULL),
-            (SELECT min(v.next_attempt_at) FROM invoice v
-                WHERE v.account_id = $1 AND v.status = 'ready' AND v.next_attempt_at IS NOT NULL),
-            (SELECT min(v.next_attempt_at) FROM invoice v
-                WHERE v.account_id = $1 AND v.status = 'issued' AND v.next_attempt_at IS NOT NULL),
-            (SELECT min(v.next_attempt_at) FROM invoice v
-                WHERE v.account_id = $1 AND v.status = 'overdue' AND v.next_attempt_at IS NOT NULL),
-            (SELECT min(v.next_attempt_at) FROM invoice v
-                WHERE v.account_id = $1 AND v.status = 'paid' AND v.next_attempt_at IS NOT NULL),
-            (SELECT min(v.next_attempt_at) FROM invoice v
-                WHERE v.account_id = $1 AND v.status = 'canceled' AND v.next_attempt_at IS NOT NULL),
-            (SELECT min(l.next_check_at) FROM late_charge_check l
-                WHERE l.account_id = $1 AND l.next_check_at IS NOT NULL),
-            (SELECT min(m.next_attempt_at) FROM product_mirror m
-                WHERE m.account_id = $1 AND m.next_attempt_at IS NOT NULL),
-            (SELECT min(greatest(w.next_attempt_at, u.due_at)) FROM webhook w CROSS JOIN (
-                (SELECT n.due_at FROM (
-                    SELECT d.sequence, d.ordered_by, d.next_attempt_at AS due_at FROM delivery d
-                    WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE
-                    ORDER BY d.next_attempt_at
-                ) n
-                WHERE NOT EXISTS (
-                    SELECT FROM delivery b
-                    WHERE b.account_id = $1 AND b.ordered_by = n.ordered_by AND b.sequence < n.sequence
-                        AND b.next_attempt_at IS NOT NULL
-                )
-                ORDER BY n.due_at LIMIT 1)
-                UNION ALL
-                SELECT coalesce(d.delivered_at, d.given_up_at) FROM delivery d
-                WHERE d.account_id = $1 AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
-                UNION ALL
-                SELECT e.created_at FROM event e
-                WHERE e.account_id = $1
-                    AND e.sequence = (SELECT x.fanned_out_to + 1 FROM webhook x WHERE x.account_id = $1)
-            ) u WHERE w.account_id = $1 AND w.disabled_at IS NULL)
-        )
-        """
-    )
+    return await discover_served(discovery, [row["account_id"] for row in rows])

@@ -1,63 +1,124 @@
-"""How late the work of each lane is, over all accounts. Most reads need only the first entry of an index."""
+"""Find out how late the work of each lane is, over all accounts."""
 
 from datetime import datetime, timedelta
+from typing import LiteralString
 
 from fatura.store.db import Discovery
 
 MOST_COUNTED = 100_000
-"""Limit of counting due subscriptions, so that a scrape of the metrics does not read a million rows."""
+"""Counting due subscriptions ends at this number, so that a scrape of the metrics does not read a million rows."""
+
+
+DISCOVER_OLDEST: LiteralString = """
+SELECT w.lane, max($1::timestamptz + a.clock_offset - w.due_at) AS age
+FROM account a CROSS JOIN LATERAL (
+    SELECT 'generation' AS lane, min(s.generate_at) AS due_at FROM subscription s
+    WHERE s.account_id = a.account_id AND s.status = 'active' AND s.put_off_until IS NULL
+    UNION ALL
+    SELECT 'generation', min(s.put_off_until) FROM subscription s
+    WHERE s.account_id = a.account_id AND s.status = 'active' AND s.put_off_until IS NOT NULL
+    UNION ALL
+    SELECT 'pricing', min(p.next_attempt_at) FROM price_pull p
+    WHERE p.account_id = a.account_id AND p.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'pricing', min(p.warn_at) FROM price_pull p
+    WHERE p.account_id = a.account_id AND p.warn_at IS NOT NULL
+    UNION ALL
+    SELECT 'pricing', min(t.open_until) + a.clock_offset FROM pricing_attempt t
+    WHERE t.account_id = a.account_id AND t.outcome IS NULL
+    UNION ALL
+    SELECT 'issuance', min(v.next_attempt_at) FROM invoice v
+    WHERE v.account_id = a.account_id AND v.status = 'ready' AND v.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
+    WHERE v.account_id = a.account_id AND v.status = 'issued' AND v.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
+    WHERE v.account_id = a.account_id AND v.status = 'overdue' AND v.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
+    WHERE v.account_id = a.account_id AND v.status = 'paid' AND v.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
+    WHERE v.account_id = a.account_id AND v.status = 'canceled' AND v.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(l.next_check_at) FROM late_charge_check l
+    WHERE l.account_id = a.account_id AND l.next_check_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(f.next_attempt_at) FROM refund_request f
+    WHERE f.account_id = a.account_id AND f.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(x.next_look_at) FROM unmatched_charge x
+    WHERE x.account_id = a.account_id AND x.next_look_at IS NOT NULL
+    UNION ALL
+    SELECT 'sweep', min(c.next_sweep_at) FROM connection_sweep c WHERE c.account_id = a.account_id
+    UNION ALL
+    SELECT 'gateway_probe', min(h.next_probe_at) FROM connection_health h
+    WHERE h.account_id = a.account_id AND h.next_probe_at IS NOT NULL
+    UNION ALL
+    SELECT 'propagation', min(r.worked_at) FROM propagation r
+    WHERE r.account_id = a.account_id AND r.status = 'running'
+    UNION ALL
+    SELECT 'propagation', min(o.worked_at) FROM connection_move o
+    WHERE o.account_id = a.account_id AND o.status = 'running'
+    UNION ALL
+    SELECT 'mirroring', min(m.next_attempt_at) FROM product_mirror m
+    WHERE m.account_id = a.account_id AND m.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'push', min(greatest(d.next_attempt_at, h.next_attempt_at)) FROM delivery d
+    JOIN webhook h ON h.account_id = d.account_id
+    WHERE d.account_id = a.account_id AND h.disabled_at IS NULL AND h.failures = 0
+        AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE
+) w
+WHERE NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+GROUP BY w.lane
+"""
+"""Returns the age of the oldest due work of each lane, by the clocks of the accounts."""
 
 
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
     """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
-    Endpoints that are down, which only merchants can repair, and accounts with an advancing test clock are left out.
+    The same work counts as in `due_times.due_by_lane`, and also work that is due in real time. Deliveries to
+    an endpoint that is down are left out, because only the merchant can repair the endpoint. Accounts whose
+    test clock is advancing are left out too.
     """
-    rows = await discovery.fetch(
-        """
-        SELECT w.lane, max($1::timestamptz + a.clock_offset - w.due_at) AS age
-        FROM account a CROSS JOIN LATERAL (
-            SELECT 'generation' AS lane, min(s.generate_at) AS due_at FROM subscription s
-            WHERE s.account_id = a.account_id AND s.status = 'active'
-            UNION ALL
-            SELECT 'pricing', min(p.next_attempt_at) FROM price_pull p
-            WHERE p.account_id = a.account_id AND p.next_attempt_at IS NOT NULL
-            UNION ALL
-            SELECT 'issuance', min(v.next_attempt_at) FROM invoice v
-            WHERE v.account_id = a.account_id AND v.status = 'ready' AND v.next_attempt_at IS NOT NULL
-            UNION ALL
-            SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
-            WHERE v.account_id = a.account_id AND v.status = 'issued' AND v.next_attempt_at IS NOT NULL
-            UNION ALL
-            SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
-            WHERE v.account_id = a.account_id AND v.status = 'overdue' AND v.next_attempt_at IS NOT NULL
-            UNION ALL
-            SELECT 'mirroring', min(m.next_attempt_at) FROM product_mirror m
-            WHERE m.account_id = a.account_id AND m.next_attempt_at IS NOT NULL
-            UNION ALL
-            SELECT 'push', min(greatest(d.next_attempt_at, h.next_attempt_at)) FROM delivery d
-            JOIN webhook h ON h.account_id = d.account_id
-            WHERE d.account_id = a.account_id AND h.disabled_at IS NULL AND h.failures = 0
-                AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE
-        ) w
-        WHERE NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
-        GROUP BY w.lane
-        """,
+    rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
+    kept = await discovery.fetch(
+        "SELECT 'retention' AS lane, $1::timestamptz - min(i.expires_at) AS age FROM idempotency_key i",
         real_now,
     )
-    return {row["lane"]: max(row["age"] or timedelta(), timedelta()) for row in rows}
+    return {row["lane"]: max(row["age"] or timedelta(), timedelta()) for row in [*rows, *kept]}
 
 
 async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> int:
-    """Return how many due subscriptions are not yet billed, at most MOST_COUNTED."""
+    """Return the number of subscriptions with a cycle due for generation, at most MOST_COUNTED.
+
+    Subscriptions that were put off are left out; `discover_put_off` counts them.
+    """
     (row,) = await discovery.fetch(
         """
         SELECT count(*) AS total FROM (
             SELECT s.account_id FROM account a JOIN subscription s ON s.account_id = a.account_id
-            WHERE s.status = 'active' AND s.generate_at <= $1::timestamptz + a.clock_offset LIMIT $2
+            WHERE s.status = 'active' AND s.put_off_until IS NULL
+                AND s.generate_at <= $1::timestamptz + a.clock_offset LIMIT $2
         ) d
         """,
         real_now,
+        MOST_COUNTED,
+    )
+    return row["total"]
+
+
+async def discover_put_off(discovery: Discovery) -> int:
+    """Return the number of subscriptions whose next invoice could not be generated, at most MOST_COUNTED."""
+    (row,) = await discovery.fetch(
+        """
+        SELECT count(*) AS total FROM (
+            SELECT s.account_id FROM subscription s
+            WHERE s.status = 'active' AND s.put_off_until IS NOT NULL LIMIT $1
+        ) d
+        """,
         MOST_COUNTED,
     )
     return row["total"]

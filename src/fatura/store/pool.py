@@ -1,24 +1,50 @@
 """The connection pool, and how transactions begin on PostgreSQL itself, through a pooler or on Citus."""
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import asyncpg
 
 from fatura.store import multi_host
 
-LOCK_TIMEOUT_SECONDS = 5
-"""Maximum wait of a statement for a lock (D-14)."""
+LOCK_TIMEOUT_MS = 2500
+"""Maximum wait of a statement for a lock. A waiting statement occupies a connection (D-149)."""
 STATEMENT_TIMEOUT_SECONDS = 120
 IDLE_TIMEOUT_SECONDS = 30
 STATEMENTS_KEPT = 100
 """Maximum number of prepared statements that a connection caches."""
+STATEMENT_SECONDS = 60
+"""How long a connection keeps a prepared statement.
+
+After this time, a plan that was made for small tables is replaced, even if PostgreSQL has not analyzed the
+tables since they grew.
+"""
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
 LIMITS = {
-    "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
+    "lock_timeout": f"{LOCK_TIMEOUT_MS}ms",
     "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
     "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_SECONDS}s",
 }
+
+
+PLANNING = {"plan_cache_mode": "force_generic_plan", "jit": "off"}
+"""Settings with which PostgreSQL plans each prepared statement once, for an account of average size.
+
+Without them, PostgreSQL plans the first five executions for the given account. If many rows were just inserted, the
+table's statistics may lack this account, and the planner expects no rows. It may then choose an index with which each
+look-up of one row reads all rows of the account.
+"""
+
+
+CITUS_SETTINGS = f"SET LOCAL plan_cache_mode = 'auto'; SET LOCAL lock_timeout = '{LIMITS['lock_timeout']}';"
+"""Settings of each transaction on Citus.
+
+Citus cannot make a generic plan for a read over several nodes. It passes settings to its nodes only if they are set in
+the transaction. With `lock_timeout` set on the connection only, a statement waited 120 s for a locked row on a node.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +70,54 @@ async def open_pool(
     max_connections: int,
     pooler_url: str | None,
     connection_class: "type[asyncpg.Connection[asyncpg.Record]]",
+    niceness: int,
 ) -> tuple[Any, Opening]:
     """Open a pool and find out how its transactions begin. Raises UNAVAILABLE_ERRORS, asyncpg.PostgresError."""
     is_pooled = pooler_url is not None
     pool = await asyncpg.create_pool(
         pooler_url or url,
         connect=multi_host.connect,
-        init=_preload_array_types,
+        init=partial(_prepare, niceness=niceness),
         min_size=1,
         max_size=max_connections,
         connection_class=connection_class,
         reset=_keep_settings,
         max_inactive_connection_lifetime=300,
         statement_cache_size=0 if is_pooled else STATEMENTS_KEPT,
-        server_settings=_NAMES if is_pooled else {**_NAMES, **LIMITS},
+        max_cached_statement_lifetime=STATEMENT_SECONDS,
+        server_settings=_NAMES if is_pooled else {**_NAMES, **LIMITS, **PLANNING},
     )
     async with pool.acquire() as connection, connection.transaction():
         server: Any = await connection.fetchrow(_SERVER)
     settings = "" if server["bound_by_row_security"] else "SET LOCAL ROLE fatura_app;"
     if is_pooled:  # a pooler may run each transaction on another connection, so session settings do not last
-        settings += " ".join(f"SET LOCAL {name} = '{value}';" for name, value in LIMITS.items())
+        settings += " ".join(f"SET LOCAL {name} = '{value}';" for name, value in (LIMITS | PLANNING).items())
+    if server["has_citus"]:
+        settings += CITUS_SETTINGS
     return pool, Opening(settings, has_citus=server["has_citus"])
 
 
-async def _preload_array_types(connection: Any) -> None:
-    """Load all array types that statements use. asyncpg would otherwise query each at its first use, in 8 to 12 ms.
+async def _prepare(connection: Any, *, niceness: int) -> None:
+    """Prepare a new connection. With a `niceness`, lower the priority of its backend, which must run on this host."""
+    if niceness:
+        pid = connection.get_server_pid()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + niceness)
+    await _preload_array_types(connection)
 
-    The query runs in a transaction. Otherwise, a pooler could send its messages to different server connections.
+
+async def _preload_array_types(connection: Any) -> None:
+    """Load all array types that statements use.
+
+    Without this, asyncpg would look up each type at its first use, which takes 8 to 12 ms. The statements run
+    in a transaction, because a pooler could otherwise send them to different server connections.
+
+    Citus hides the tables of its shards from catalogue queries. Each such query then takes a second of the
+    coordinator's CPU. `citus.override_table_visibility` turns the hiding off; PostgreSQL without Citus
+    ignores it.
     """
     async with connection.transaction():
+        await connection.execute("SET LOCAL citus.override_table_visibility = 'off'")
         await connection.fetchrow(ARRAY_TYPES, *(None,) * ARRAY_TYPES.count("$"))
 
 

@@ -1,4 +1,4 @@
-"""All encrypted columns: count the values encrypted with each key, and replace them by newly encrypted ones."""
+"""The encrypted columns, with SQL that counts the values per key and replaces values encrypted with an old key."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from uuid import UUID
 
 from fatura.store import idempotency
 from fatura.store.accounts import secrets
-from fatura.store.charging import connections
+from fatura.store.charging import charges
+from fatura.store.connections import connections
 from fatura.store.db import Tx
 from fatura.store.subscriptions import customers
 from fatura.store.vault import Vault
@@ -17,10 +18,11 @@ RowId = UUID | str
 
 @dataclass(frozen=True, slots=True)
 class SealedColumn:
-    """An encrypted column with its statements.
+    """An encrypted column with the statements that replace its values.
 
-    `page` locks the next rows whose value is not encrypted with key `$3`, and `write` replaces the values. `first`
-    sorts before every row id. `keyed_hash` returns the hash of a decrypted value, which `write` also stores, as `$4`.
+    `page` locks and reads rows after row id `$2` whose value is not encrypted with key `$3`. `first` is an id that
+    sorts before the ids of all rows. `write` stores the new values. If the table also has a hash of the plain value,
+    `keyed_hash` computes this hash, and `write` stores it from `$4`.
     """
 
     place: str
@@ -88,6 +90,20 @@ COLUMNS: tuple[SealedColumn, ...] = (
         _document_hash,
     ),
     SealedColumn(
+        charges.REQUEST_PLACE,
+        UUID(int=0),
+        """
+        SELECT c.charge_id AS row_id, c.request_sealed AS sealed FROM charge c
+        WHERE c.account_id = $1 AND c.charge_id > $2 AND substr(c.request_sealed, 1, 4) <> $3
+        ORDER BY c.charge_id LIMIT $4 FOR NO KEY UPDATE
+        """,
+        """
+        UPDATE charge c SET request_sealed = n.sealed
+        FROM unnest($2::uuid[], $3::bytea[]) AS n (row_id, sealed)
+        WHERE c.account_id = $1 AND c.charge_id = n.row_id
+        """,
+    ),
+    SealedColumn(
         idempotency.PLACE,
         "",
         """
@@ -130,6 +146,9 @@ async def usage(tx: Tx) -> Mapping[bytes, int]:
             UNION ALL
             SELECT substr(c.document_sealed, 1, 4) FROM customer c
             WHERE c.account_id = $1 AND c.document_sealed IS NOT NULL
+            UNION ALL
+            SELECT substr(r.request_sealed, 1, 4) FROM charge r
+            WHERE r.account_id = $1 AND r.request_sealed IS NOT NULL
             UNION ALL
             SELECT substr(i.answer, 1, 4) FROM idempotency_key i WHERE i.account_id = $1 AND i.is_sealed
             UNION ALL

@@ -1,14 +1,28 @@
-"""The difference between the database's clock and this host's, cached for a second (D-5)."""
+"""Measure how much this host's clock differs from the database's, and refuse to work if it is wrong (D-5)."""
 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fatura.observability import log
+
+MAX_CLOCK_SKEW = timedelta(seconds=30)
+"""Maximum difference from the database's clock at which this host may write and run lanes (D-5)."""
+MAX_PUSH_SKEW = timedelta(seconds=15)
+"""Maximum difference from the database's clock at which this host may deliver events.
+
+It is smaller than MAX_CLOCK_SKEW, because wrong clocks could let two workers hold an endpoint's lease, and events of
+an invoice could then arrive out of order.
+"""
 CACHE_SECONDS = 1
-"""How long a measurement is cached, because each measurement opens a database connection."""
+"""How long a measurement is cached. Without the cache, every transaction would ask the database for its time."""
 JUMP = timedelta(seconds=0.1)
 """If the real-time and monotonic clocks have diverged by this much since the last measurement, measure again."""
+
+
+class WrongClockError(Exception):
+    """This host's clock differs too much from the database's clock. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +35,11 @@ class _Measurement:
 class ClockSkew:
     """Measures the difference between the two clocks and caches it; each process has one instance."""
 
-    __slots__ = ("_last",)
+    __slots__ = ("_is_wrong", "_last")
 
     def __init__(self) -> None:
         self._last: _Measurement | None = None
+        self._is_wrong = False
 
     async def get(
         self, clock: Callable[[], datetime], database_clock: Callable[[], Awaitable[datetime]]
@@ -38,3 +53,29 @@ class ClockSkew:
         skew = await database_clock() - clock()
         self._last = _Measurement(skew, clock(), time.monotonic())
         return skew
+
+    async def check(
+        self,
+        clock: Callable[[], datetime],
+        database_clock: Callable[[], Awaitable[datetime]],
+        *,
+        at_most: timedelta = MAX_CLOCK_SKEW,
+    ) -> None:
+        """Compare the clocks. Log once that this host's clock is wrong, and once that it is right again.
+
+        Raises WrongClockError.
+        """
+        skew = await self.get(clock, database_clock)
+        if abs(skew) <= at_most:
+            if self._is_wrong and abs(skew) <= MAX_PUSH_SKEW:
+                self._is_wrong = False
+                log.info("clock.right")
+            return
+        reason = (
+            f"this host's clock differs by {abs(skew).total_seconds():.0f} s from the database's clock, "
+            f"more than {at_most.total_seconds():.0f} s; set both by NTP"
+        )
+        if not self._is_wrong:
+            self._is_wrong = True
+            log.error("clock.wrong", reason=reason)
+        raise WrongClockError(reason)

@@ -9,8 +9,11 @@ from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
 from fatura.store.db import Database
 from fatura.store.vault import Vault
+from fatura.usecases.answering_accounts import AnsweringAccounts
+from fatura.usecases.batch_size import BatchSize
 from fatura.usecases.clock_skew import ClockSkew
-from fatura.usecases.open_call_limit import OpenCallLimit
+from fatura.usecases.lane_polls import LanePolls
+from fatura.usecases.open_call_limit import MAX_GATEWAY_REQUESTS, MAX_OPEN_CALLS, OpenCallLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +27,13 @@ class Deps:
     merchants: MerchantClient
     clock: Callable[[], datetime]
     notify: Callable[[str], None]
-    open_calls: OpenCallLimit = field(default_factory=OpenCallLimit)
+    open_calls: OpenCallLimit = field(
+        default_factory=lambda: OpenCallLimit(MAX_OPEN_CALLS, "calls to price endpoints")
+    )
+    gateway_requests: OpenCallLimit = field(
+        default_factory=lambda: OpenCallLimit(MAX_GATEWAY_REQUESTS, "requests that wait for gateways")
+    )
     clock_skew: ClockSkew = field(default_factory=ClockSkew)
+    lane_polls: LanePolls = field(default_factory=LanePolls)
+    generation_batch: BatchSize = field(default_factory=BatchSize)
+    answering: AnsweringAccounts = field(default_factory=AnsweringAccounts)

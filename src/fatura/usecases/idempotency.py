@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +12,7 @@ import msgspec
 from fatura.domain.account import Account
 from fatura.domain.errors import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED, EngineError
 from fatura.store import idempotency
-from fatura.store.db import LockTimeoutError
+from fatura.store.db import LOCK_TIMEOUT_MS, LockTimeoutError
 from fatura.store.idempotency import StoredKey
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
@@ -20,6 +21,11 @@ from fatura.views.view import View
 KEEP_FOR = timedelta(days=30)
 KEEP_SECRET_FOR = timedelta(hours=24)
 """How long an answer that contains a secret is kept; it is stored encrypted (D-14)."""
+KEY_WAIT_SECONDS = 5
+"""How long a request waits for an earlier one with the same key (D-14).
+
+During the wait, each lock timeout returns the database connection to the pool.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,10 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """A request with an Idempotency-Key. A request with the same key, route (with ids) and parsed body repeats it."""
+    """A request with an Idempotency-Key.
+
+    A later request is a repeat if it has the same key, the same route with the same ids, and the same parsed body.
+    """
 
     key: str
     route: str
@@ -46,7 +55,10 @@ class IdempotentRequest:
 
 @dataclass(slots=True)
 class _Progress:
-    """Whether the transaction has claimed the key. Until then, a lock timeout means that another request holds it."""
+    """Whether the transaction has claimed the key.
+
+    A lock timeout before the claim means that another request with the key is in progress.
+    """
 
     is_claimed: bool = False
 
@@ -63,30 +75,33 @@ async def execute_once(
     """Run `function` in a transaction, or return the answer that is stored for the key. Errors are not stored.
 
     Raises EngineError: `engine.idempotency_key_reused`; `engine.idempotency_in_progress` while another request with
-    the key is running; and what `function` raises. Raises LockTimeoutError for any other lock.
+    the key is running; and what `function` raises.
+    Raises LockTimeoutError if the transaction waits too long for any lock other than the key's.
     """
     if request is None:
         return await in_transaction(deps, account, _execute, function, status=status)
-    progress = _Progress()
-    try:
-        return await in_transaction(
-            deps,
-            account,
-            _execute_or_replay,
-            request,
-            function,
-            progress,
-            status=status,
-            holds_secret=holds_secret,
-        )
-    except LockTimeoutError:
-        if progress.is_claimed:
-            raise
-        raise EngineError(
-            IDEMPOTENCY_IN_PROGRESS,
-            "A request with this Idempotency-Key is still in progress; retry in a moment.",
-            retry_after_seconds=1,
-        ) from None
+    progress, give_up_at = _Progress(), time.monotonic() + KEY_WAIT_SECONDS
+    while True:
+        try:
+            return await in_transaction(
+                deps,
+                account,
+                _execute_or_replay,
+                request,
+                function,
+                progress,
+                status=status,
+                holds_secret=holds_secret,
+            )
+        except LockTimeoutError:
+            if progress.is_claimed:
+                raise
+            if time.monotonic() + LOCK_TIMEOUT_MS / 2000 > give_up_at:
+                raise EngineError(
+                    IDEMPOTENCY_IN_PROGRESS,
+                    "A request with this Idempotency-Key is still in progress; retry in a moment.",
+                    retry_after_seconds=1,
+                ) from None
 
 
 async def _execute(work: Work, function: Callable[[Work], Awaitable[View]], *, status: int) -> StoredAnswer:
@@ -102,7 +117,7 @@ async def _execute_or_replay(
     status: int,
     holds_secret: bool,
 ) -> StoredAnswer:
-    progress.is_claimed = False  # an earlier run, which ended in a deadlock, may have set it
+    progress.is_claimed = False  # after a deadlock, this function runs again
     if not await _claim(work, request):
         stored = await idempotency.find(work.tx, request.key)
         assert stored is not None, "a conflicting key is committed and visible"
@@ -140,7 +155,9 @@ async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
 
 
 async def find_answer(deps: Deps, account: Account, request: IdempotentRequest | None) -> StoredAnswer | None:
-    """Return the stored answer of a key, so that a route does not call a third party for a repeated request.
+    """Return the answer that is stored for the request's key, or None.
+
+    A route calls this before it calls a third party, so that a repeated request causes no second call.
 
     Raises EngineError: `engine.idempotency_key_reused`.
     """
@@ -155,7 +172,7 @@ async def _find_answer(work: Work, request: IdempotentRequest) -> StoredAnswer |
 
 
 async def _claim(work: Work, request: IdempotentRequest) -> bool:
-    """Claim the key. The body's hash is encrypted, because a plain hash would allow guessing a tax document in it."""
+    """Claim the key. The body's hash is encrypted: a tax document in the body could be guessed from a plain hash."""
     real_now = work.deps.clock()
     return await idempotency.claim(
         work.tx,

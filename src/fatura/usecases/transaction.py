@@ -1,4 +1,4 @@
-"""Run functions in a transaction of one account, and before its commit update the totals and insert the events."""
+"""Run functions in a transaction of one account. Before the commit, update the account's totals and insert events."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -17,8 +18,15 @@ from fatura.domain.events import NewEvent
 from fatura.ids import new_id, new_ids
 from fatura.store import counters
 from fatura.store.accounts import accounts
-from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError, Tx
+from fatura.store.db import (
+    DatabaseUnavailableError,
+    DeadlockError,
+    LockTimeoutError,
+    NoFreeConnectionError,
+    Tx,
+)
 from fatura.store.webhooks import events
+from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.views.events import DATA
 from fatura.views.view import View
@@ -26,8 +34,14 @@ from fatura.views.view import View
 T = TypeVar("T")
 P = ParamSpec("P")
 
-DATABASE_FAILURES = (DatabaseUnavailableError, DeadlockError, LockTimeoutError)
-"""Any transaction may raise these. Nothing was committed, unless the database became unavailable during the commit."""
+DATABASE_FAILURES = (
+    DatabaseUnavailableError,
+    NoFreeConnectionError,
+    DeadlockError,
+    LockTimeoutError,
+    WrongClockError,
+)
+"""Exceptions that any transaction may raise. Nothing was committed, unless the database failed during the commit."""
 MAX_RUNS = 4
 """Maximum number of times that a transaction is run when every run ends in a deadlock."""
 
@@ -39,11 +53,14 @@ class LaneName(StrEnum):
     PRICING = "pricing"
     ISSUANCE = "issuance"
     RECONCILIATION = "reconciliation"
+    SWEEP = "sweep"
+    GATEWAY_PROBE = "gateway_probe"
     MIRRORING = "mirroring"
     PUSH = "push"
     PROBE = "probe"
     TEST_CLOCK = "test_clock"
     RETENTION = "retention"
+    PROPAGATION = "propagation"
 
 
 @dataclass(slots=True)
@@ -64,7 +81,7 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Set `now` again after waiting for a lock, so that it is later than changes committed during the wait."""
+        """Set `now` again after waiting for a lock. `now` is then later than all changes committed during the wait."""
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())
@@ -114,14 +131,21 @@ class Work:
             self.notify(LaneName.PUSH)
 
 
+async def check_clock(deps: Deps, tx: Tx) -> None:
+    """Compare this host's clock with the database's before a write that depends on it. Raises WrongClockError."""
+    await deps.clock_skew.check(deps.clock, partial(deps.db.clock_time, tx))
+
+
 @asynccontextmanager
 async def open_work(deps: Deps, account: Account, *, snapshot: bool = False) -> AsyncGenerator[Work]:
     """Open a transaction of an account. A sandbox account's clock offset is read in the same transaction.
 
     With `snapshot` the transaction is read-only and all its statements see the same state.
-    Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+    Raises DATABASE_FAILURES; with `snapshot`, all of them except WrongClockError.
     """
     async with deps.db.transaction(account.account_id, snapshot=snapshot) as tx:
+        if not snapshot:
+            await check_clock(deps, tx)
         if account.mode is Mode.SANDBOX:
             account = await _reload(tx)
         work = Work(deps, tx, account, account.now(deps.clock()))
@@ -141,7 +165,7 @@ async def in_transaction(
 ) -> T:
     """Run `function(work, ...)` in one transaction; retry it after a deadlock.
 
-    Raises what the function raises, DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+    Raises what the function raises, and DATABASE_FAILURES.
     """
     return await run(deps, account, lambda work: function(work, *args, **kwargs))
 
@@ -149,7 +173,7 @@ async def in_transaction(
 async def run(
     deps: Deps, account: Account, function: Callable[[Work], Awaitable[T]], *, snapshot: bool = False
 ) -> T:
-    """Run `function(work)` like `in_transaction`. A `snapshot` is read-only, and all its statements see one state."""
+    """Run `function(work)` like `in_transaction`; `snapshot` has the same meaning as for `open_work`."""
     for number in range(1, MAX_RUNS + 1):
         try:
             async with open_work(deps, account, snapshot=snapshot) as work:
@@ -161,7 +185,7 @@ async def run(
 
 
 async def load_account(deps: Deps, account_id: UUID) -> Account:
-    async with deps.db.transaction(account_id) as tx:
+    async with deps.db.transaction(account_id, quick=True) as tx:
         return await _reload(tx)
 
 

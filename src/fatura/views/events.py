@@ -9,10 +9,13 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from fatura.domain.events import CATALOGUE
 from fatura.domain.invoice import InvoiceDetail
+from fatura.domain.payments import PaymentEntry
 from fatura.domain.pricing import PricingOutcome
-from fatura.domain.subscription import Commitment, Subscription
+from fatura.domain.subscription import Commitment, Subscription, TermsChange, TermsReason
+from fatura.views.integration import ConnectionErrorView, ConnectionView
 from fatura.views.invoices import InvoiceItemView, InvoiceSummaryView
-from fatura.views.subscriptions import CanceledSubscriptionView, SubscriptionView
+from fatura.views.payments import PaymentEntryView, RefundView
+from fatura.views.subscriptions import CanceledSubscriptionView, SubscriptionView, TermsChangeView
 from fatura.views.view import ExternalRef, Id, Instant, Ordinal, View, instant
 from fatura.views.webhooks import WebhookView
 
@@ -45,7 +48,10 @@ class EventListView(View):
     data: list[EventView]
     next_cursor: Annotated[
         str,
-        Meta(description="Send it as `cursor` to continue. The last answer has one too, for the next poll."),
+        Meta(
+            description="Send this value as `cursor` to get the next events. After the last event, send it in the "
+            "next poll."
+        ),
     ]
 
 
@@ -56,10 +62,11 @@ class EventInvoiceItemView(InvoiceItemView):
 
 
 class EventInvoiceView(InvoiceSummaryView):
-    """An invoice with its items and your own ids of its subscription and products (D-37)."""
+    """An invoice with its items and payments, and with your own ids of its subscription and products (D-37)."""
 
     subscription_external_ref: ExternalRef | None
     items: list[EventInvoiceItemView]
+    payments: list[PaymentEntryView]
 
     @classmethod
     def of_detail(cls, detail: InvoiceDetail) -> Self:
@@ -67,6 +74,7 @@ class EventInvoiceView(InvoiceSummaryView):
             detail.invoice,
             subscription_external_ref=detail.subscription_external_ref,
             items=[EventInvoiceItemView.of(item) for item in detail.items],
+            payments=[PaymentEntryView.of(entry) for entry in detail.payments],
         )
 
 
@@ -83,12 +91,15 @@ class PricingErrorView(View):
 
 
 class IssueErrorView(View):
-    """Why the charge was not created, or why a person must check a second charge (D-36)."""
+    """Why issuing the invoice is delayed or has stopped, or which charge a person must check (D-36)."""
 
     code: str
     message: str
     gateway_invoice_id: (
-        Annotated[str, Meta(description="The additional charge; only with `second_charge`.")] | UnsetType
+        Annotated[
+            str, Meta(description="Id of the charge, if `code` is `second_charge` or `charge_missing`.")
+        ]
+        | UnsetType
     ) = UNSET
 
 
@@ -121,6 +132,58 @@ class SubscriptionCanceledDataView(View):
         return cls(subscription=CanceledSubscriptionView.with_commitment(subscription, commitment))
 
 
+class SubscriptionTermsDataView(View):
+    """The subscription, and the new entry in the history of its terms."""
+
+    subscription: SubscriptionView
+    change: TermsChangeView
+
+    @classmethod
+    def of(cls, subscription: Subscription, *, reason: TermsReason, changed_at: datetime) -> Self:
+        change = TermsChange(
+            from_cycle=subscription.cycle_count + 1,
+            plan_id=subscription.plan_id,
+            plan_version=subscription.plan_version,
+            customized=subscription.customized,
+            changed_at=changed_at,
+            reason=reason,
+        )
+        return cls(subscription=SubscriptionView.of(subscription), change=TermsChangeView.of(change))
+
+
+class SubscriptionGatewayDataView(View):
+    """The subscription, and the gateway connection that billed it before (D-59)."""
+
+    subscription: SubscriptionView
+    previous_gateway_connection_id: Id
+
+    @classmethod
+    def of(cls, subscription: Subscription, *, previous_connection_id: UUID) -> Self:
+        return cls(
+            subscription=SubscriptionView.of(subscription),
+            previous_gateway_connection_id=str(previous_connection_id),
+        )
+
+
+class SubscriptionErrorView(View):
+    """Why the next invoice of a subscription could not be generated (D-142)."""
+
+    code: str
+    message: str
+
+
+class SubscriptionBillingErrorDataView(View):
+    """The subscription, and why its next invoice could not be generated."""
+
+    subscription: SubscriptionView
+    error: SubscriptionErrorView
+
+    @classmethod
+    def of(cls, subscription: Subscription, *, code: str, message: str) -> Self:
+        error = SubscriptionErrorView(code=code, message=message)
+        return cls(subscription=SubscriptionView.of(subscription), error=error)
+
+
 class InvoiceDataView(View):
     """The invoice."""
 
@@ -129,6 +192,17 @@ class InvoiceDataView(View):
     @classmethod
     def of(cls, detail: InvoiceDetail) -> Self:
         return cls(invoice=EventInvoiceView.of_detail(detail))
+
+
+class InvoiceEntryDataView(View):
+    """The invoice, and the payment, refund or dispute that the event reports (D-50)."""
+
+    invoice: EventInvoiceView
+    entry: PaymentEntryView
+
+    @classmethod
+    def of_entry(cls, detail: InvoiceDetail, entry: PaymentEntry) -> Self:
+        return cls(invoice=EventInvoiceView.of_detail(detail), entry=PaymentEntryView.of(entry))
 
 
 class InvoicePricingErrorDataView(View):
@@ -145,6 +219,13 @@ class InvoiceIssueErrorDataView(View):
     error: IssueErrorView
 
 
+class InvoiceRefundDataView(View):
+    """The invoice, and the refund that was not made."""
+
+    invoice: EventInvoiceView
+    refund: RefundView
+
+
 class WebhookDisabledDataView(View):
     """The webhook, and why it was disabled."""
 
@@ -152,15 +233,41 @@ class WebhookDisabledDataView(View):
     error: WebhookErrorView
 
 
+class ConnectionDataView(View):
+    """The gateway connection."""
+
+    connection: ConnectionView
+
+
+class ConnectionErrorDataView(View):
+    """The gateway connection, and why its last call failed."""
+
+    connection: ConnectionView
+    error: ConnectionErrorView
+
+
 DATA: Mapping[str, type[View]] = {
     **dict.fromkeys(CATALOGUE, InvoiceDataView),
     "subscription.created": SubscriptionDataView,
     "subscription.customized": SubscriptionDataView,
+    "subscription.terms_changed": SubscriptionTermsDataView,
+    "subscription.gateway_changed": SubscriptionGatewayDataView,
+    "subscription.billing_failed": SubscriptionBillingErrorDataView,
     "subscription.canceled": SubscriptionCanceledDataView,
+    "invoice.partially_paid": InvoiceEntryDataView,
+    "invoice.overpaid": InvoiceEntryDataView,
+    "invoice.payment_unexpected": InvoiceEntryDataView,
+    "invoice.refunded": InvoiceEntryDataView,
+    "invoice.refund_failed": InvoiceRefundDataView,
+    "invoice.disputed": InvoiceEntryDataView,
+    "invoice.dispute_closed": InvoiceEntryDataView,
     "invoice.pricing_warning": InvoicePricingErrorDataView,
     "invoice.pricing_exhausted": InvoicePricingErrorDataView,
     "invoice.issue_delayed": InvoiceIssueErrorDataView,
     "invoice.issue_failed": InvoiceIssueErrorDataView,
+    "invoice.charge_missing": InvoiceIssueErrorDataView,
     "webhook.disabled": WebhookDisabledDataView,
+    "connection.failing": ConnectionErrorDataView,
+    "connection.recovered": ConnectionDataView,
 }
 """The view of each event type's `data`."""

@@ -18,7 +18,13 @@ class ChecksView(View):
 
     database: bool
     clock: Annotated[
-        bool, Meta(description="false when the host's clock cannot be trusted; the API serves nevertheless.")
+        bool, Meta(description="false when the host's clock is wrong; the API then answers only reads.")
+    ]
+    workers: Annotated[
+        bool,
+        Meta(
+            description="false when a lane of background work has failed to look for due work for a minute."
+        ),
     ]
 
 

@@ -1,6 +1,7 @@
 """The integration of an account: API keys, the secret and gateway connections (spec 4.6, D-41 to D-43)."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Self
 
 from msgspec import Meta
@@ -8,8 +9,9 @@ from msgspec import Meta
 from fatura.domain.account import Account
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import ApiKey, Mode
+from fatura.domain.gateway_health import HEALTHY, CallError, ConnectionHealth, HealthState
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
-from fatura.views.view import Id, Instant, ListView, View
+from fatura.views.view import Currency, Id, Instant, ListView, Ordinal, View, instant
 
 
 class ApiKeyView(View):
@@ -19,7 +21,9 @@ class ApiKeyView(View):
     name: Annotated[str, Meta(min_length=1, max_length=120)]
     prefix: Annotated[str, Meta(description="Start of the key, to tell keys apart.")]
     created_at: Instant
-    last_used_at: Annotated[Instant | None, Meta(description="To the minute; null when never used.")]
+    last_used_at: Annotated[
+        Instant | None, Meta(description="Last use, accurate to a minute; null when never used.")
+    ]
     revoked_at: Annotated[Instant | None, Meta(description="null while the key works.")]
 
     @classmethod
@@ -34,17 +38,67 @@ class ApiKeyListView(ListView[ApiKeyView]):
 class NewApiKeyView(ApiKeyView):
     """A new API key (D-41)."""
 
-    key: Annotated[str, Meta(description="The key itself, shown once.")]
+    key: Annotated[str, Meta(description="The text of the key, shown only in this answer.")]
 
 
 class NewSecretView(View):
     """A new integration secret (D-42)."""
 
-    secret: Annotated[str, Meta(description="Signs every call to you; shown once.")]
+    secret: Annotated[
+        str, Meta(description="Key that signs every call to your server; shown only in this answer.")
+    ]
     previous_valid_until: Annotated[
         Instant,
         Meta(description="Until then, every call is signed with both secrets, and either one verifies it."),
     ]
+
+
+class ConnectionErrorView(View):
+    """Why the last call to a gateway failed (D-55)."""
+
+    code: Annotated[
+        str,
+        Meta(
+            description="`timeout`, `failed`, `unknown`, `credentials_refused` or `credentials_unreadable`."
+        ),
+    ]
+    message: str
+
+    @classmethod
+    def of(cls, error: CallError) -> Self:
+        return cls.from_attributes(error)
+
+
+class ConnectionHealthView(View):
+    """Whether the calls to a gateway succeed (D-55)."""
+
+    state: Annotated[
+        HealthState,
+        Meta(
+            description="`failing` after three failed calls in a row: the engine then sends only single probes. "
+            "`paused` while the connection is inactive."
+        ),
+    ]
+    since: Annotated[
+        Instant | None,
+        Meta(
+            description="`failing`: when the first failed call ended; `paused`: when it became inactive; `ok`: null."
+        ),
+    ]
+    error: Annotated[
+        ConnectionErrorView | None,
+        Meta(description="The last failure since a call succeeded. It may be set while `state` is `ok`."),
+    ]
+
+    @classmethod
+    def of(cls, connection: Connection, health: ConnectionHealth, *, paused_at: datetime | None) -> Self:
+        state, since = HealthState.OK, None
+        if health.is_failing:
+            state, since = HealthState.FAILING, health.failing_since
+        if not connection.active:
+            state, since = HealthState.PAUSED, paused_at
+        error = None if health.error is None else ConnectionErrorView.of(health.error)
+        return cls(state=state, since=instant(since), error=error)
 
 
 class ConnectionView(View):
@@ -54,15 +108,33 @@ class ConnectionView(View):
     provider: str
     label: Annotated[str, Meta(max_length=120)] | None
     active: bool
-    issues_charges: Annotated[bool, Meta(description="Whether it can bill subscriptions.")]
-    methods: Annotated[Sequence[PaymentMethod], Meta(description="Payment methods that it can charge.")]
-    max_installments: Annotated[int, Meta(ge=1, le=MAX_INSTALLMENTS, description="Most card installments.")]
-    product_catalog: Annotated[bool, Meta(description="Whether products are mirrored to it.")]
+    issues_charges: Annotated[bool, Meta(description="Whether the connection can create charges.")]
+    methods: Annotated[
+        Sequence[PaymentMethod], Meta(description="Payment methods that the connection can charge.")
+    ]
+    max_installments: Annotated[
+        int, Meta(ge=1, le=MAX_INSTALLMENTS, description="Highest number of card installments.")
+    ]
+    min_amount_cents: Annotated[
+        Ordinal | None, Meta(description="Lowest amount of a charge; null if there is no minimum.")
+    ]
+    min_installment_cents: Annotated[
+        Ordinal | None,
+        Meta(description="Lowest amount of each installment of a card; null if there is no minimum."),
+    ]
+    product_catalog: Annotated[
+        bool, Meta(description="Whether Fatura copies products to the gateway's catalog.")
+    ]
+    refunds: Annotated[bool, Meta(description="Whether Fatura can refund payments through the gateway.")]
     created_at: Instant
+    health: ConnectionHealthView
 
     @classmethod
-    def of(cls, connection: Connection) -> Self:
-        return cls.from_attributes(connection)
+    def of(
+        cls, connection: Connection, health: ConnectionHealth = HEALTHY, *, paused_at: datetime | None = None
+    ) -> Self:
+        shown = ConnectionHealthView.of(connection, health, paused_at=paused_at)
+        return cls.from_attributes(connection, health=shown)
 
 
 class ConnectionListView(ListView[ConnectionView]):
@@ -80,7 +152,7 @@ class IntegrationView(View):
 
     account_id: Id
     mode: Mode
-    currency: Annotated[str, Meta(description="ISO 4217.")]
+    currency: Currency
     gateways: list[ConnectionView]
 
     @classmethod

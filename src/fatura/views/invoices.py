@@ -6,17 +6,32 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
+from fatura.domain.charge import PAYABLE, STAGES, ChargeStatus, PayData, ShownCharge
 from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, PricingSource, PricingStatus
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
+from fatura.domain.refunds import RefundRequest
 from fatura.views.customers import CustomerView
-from fatura.views.view import Cents, Count, Id, Instant, Ordinal, PageView, Percent, TotalCents, View, instant
+from fatura.views.payments import PaymentEntryView, RefundView
+from fatura.views.view import (
+    Cents,
+    Count,
+    Currency,
+    Id,
+    Instant,
+    Ordinal,
+    PageView,
+    Percent,
+    TotalCents,
+    View,
+    instant,
+)
 
 Months = Annotated[int, Meta(ge=1, le=12, description="Months covered.")]
 Installments = Annotated[
     Annotated[int, Meta(ge=2, le=MAX_INSTALLMENTS)] | None,
-    Meta(description="null for single payments and methods other than card."),
+    Meta(description="null for a single payment, and for every method other than card."),
 ]
 
 
@@ -34,17 +49,30 @@ class InvoiceSummaryView(View):
     id: Id
     subscription_id: Id
     customer: CustomerView
-    cycle: Annotated[Ordinal, Meta(description="The first invoice is cycle 1.")]
+    cycle: Annotated[
+        Ordinal,
+        Meta(description="The cycle of the first invoice is the subscription's `startCycle`, by default 1."),
+    ]
     status: InvoiceStatus
     due_date: date
     payment_method: PaymentMethod
     installments: Installments
     total_cents: Annotated[TotalCents | None, Meta(description="null while an item waits for its value.")]
+    currency: Currency
+    paid_cents: Annotated[
+        TotalCents, Meta(description="Sum of all payments. Fees and refunds do not lower it.")
+    ]
+    refunded_cents: Annotated[TotalCents, Meta(description="Sum of all refunds.")]
     gateway_invoice_id: Annotated[str | None, Meta(description="Id of the charge in the gateway.")]
     issued_at: Annotated[Instant | None, Meta(description="When the gateway confirmed the charge.")]
-    paid_at: Annotated[Instant | None, Meta(description="When the payment was confirmed.")]
-    refunded_at: Annotated[Instant | None, Meta(description="When a refund was first reported.")]
-    disputed_at: Annotated[Instant | None, Meta(description="When a dispute was first reported.")]
+    paid_at: Annotated[Instant | None, Meta(description="Instant of the payment that covered the total.")]
+    refunded_at: Annotated[
+        Instant | None, Meta(description="When the refunds were first known to cover what was paid.")
+    ]
+    disputed_at: Annotated[
+        Instant | None,
+        Meta(description="When a dispute was first reported; null again when all disputes are won."),
+    ]
     canceled_at: Annotated[Instant | None, Meta(description="When the invoice was canceled.")]
     issue_error: Annotated[
         IssueFailureView | None,
@@ -65,6 +93,9 @@ class InvoiceSummaryView(View):
             payment_method=invoice.payment_method,
             installments=invoice.installments,
             total_cents=invoice.total_cents,
+            currency=invoice.currency,
+            paid_cents=invoice.paid_cents,
+            refunded_cents=invoice.refunded_cents,
             gateway_invoice_id=invoice.gateway_invoice_id,
             issued_at=instant(invoice.issued_at),
             paid_at=instant(invoice.paid_at),
@@ -82,7 +113,7 @@ class InvoicePageView(PageView[InvoiceSummaryView]):
 
 
 class InvoiceItemView(View):
-    """One line of an invoice. Its terms are fixed when the invoice is generated (spec 2.5)."""
+    """One line of an invoice. Its months, monthly price and discount never change (spec 2.5)."""
 
     id: Id
     product_id: Id
@@ -107,6 +138,7 @@ class InvoiceItemView(View):
     ]
     discount_percent: Annotated[Percent | None, Meta(description="null when there is no discount.")]
     amount_cents: Annotated[TotalCents | None, Meta(description="null while pending, and when skipped.")]
+    currency: Currency
     description: Annotated[
         Annotated[str, Meta(max_length=300)] | None, Meta(description="Text that the subscriber reads.")
     ]
@@ -129,18 +161,97 @@ class PricingAttemptView(View):
     created_at: Instant
 
 
-class InvoiceView(InvoiceSummaryView):
-    """An invoice with its items and price calls (spec 2.5)."""
+class ChargeErrorView(View):
+    """Why the charge does not exist at the gateway, or why a person must check it (D-49)."""
 
-    items: list[InvoiceItemView]
-    pricing_attempts: list[PricingAttemptView]
+    code: str
+    detail: Annotated[str, Meta(description="The reason in words, often the gateway's.")]
+
+
+class ChargeView(View):
+    """One charge of an invoice (D-49)."""
+
+    id: Id
+    number: Annotated[Ordinal, Meta(description="1, 2, 3 ... in each invoice.")]
+    connection_id: Id
+    provider: str
+    status: Annotated[
+        ChargeStatus,
+        Meta(
+            description="`sending`: the request is being sent; `unknown`: its outcome is unknown; `open`: the payer "
+            "can pay; `refused`: the payment was declined, and the payer may try again; `not_made`: the gateway has no "
+            "charge."
+        ),
+    ]
+    gateway_invoice_id: Annotated[str | None, Meta(description="Id of the charge in the gateway.")]
+    amount_cents: TotalCents
+    currency: Currency
+    payment_method: PaymentMethod
+    installments: Installments
+    due_date: date
+    created_at: Instant
+    closed_at: Annotated[Instant | None, Meta(description="When the charge was paid, canceled or given up.")]
+    error: ChargeErrorView | None
 
     @classmethod
-    def of_detail(cls, detail: InvoiceDetail, attempts: Sequence[PricingAttempt] = ()) -> Self:
+    def of(cls, charge: ShownCharge) -> Self:
+        error = None
+        if charge.error_code is not None:
+            error = ChargeErrorView(code=charge.error_code, detail=charge.error_detail or "")
+        return cls.from_attributes(
+            charge, id=str(charge.charge_id), status=STAGES[charge.stage].status, error=error
+        )
+
+
+class PayDataView(View):
+    """What a payer needs to pay the charge that is open (D-49)."""
+
+    url: Annotated[str | None, Meta(description="The provider's page for the payer.")]
+    pix_code: Annotated[str | None, Meta(description="Pix code to copy and paste.")]
+    boleto_line: Annotated[str | None, Meta(description="The digits of the boleto.")]
+    expires_at: Annotated[Instant | None, Meta(description="Until when the charge can be paid this way.")]
+
+    @classmethod
+    def of(cls, pay: PayData) -> Self:
+        return cls.from_attributes(pay)
+
+
+class InvoiceView(InvoiceSummaryView):
+    """An invoice with its items, payments, refunds, price calls and charges (spec 2.5, D-49, D-50)."""
+
+    items: list[InvoiceItemView]
+    payments: Annotated[
+        list[PaymentEntryView],
+        Meta(description="Payments, refunds and disputes, in the order in which they happened."),
+    ]
+    refunds: Annotated[
+        list[RefundView],
+        Meta(description="The newest 100 refunds that you asked for, oldest first, also those that failed."),
+    ]
+    pricing_attempts: list[PricingAttemptView]
+    charges: Annotated[list[ChargeView], Meta(description="The newest 100 charges, oldest first.")]
+    payment: Annotated[
+        PayDataView | None, Meta(description="How the payer can pay; null when no charge can be paid.")
+    ]
+
+    @classmethod
+    def of_detail(
+        cls,
+        detail: InvoiceDetail,
+        attempts: Sequence[PricingAttempt] = (),
+        *,
+        charges: Sequence[ShownCharge] = (),
+        refunds: Sequence[RefundRequest] = (),
+    ) -> Self:
+        payable = next((charge for charge in charges if charge.stage in PAYABLE), None)
         return cls.of(
             detail.invoice,
             items=[InvoiceItemView.of(item) for item in detail.items],
+            payments=[PaymentEntryView.of(entry) for entry in detail.payments],
+            refunds=[RefundView.of(refund) for refund in refunds],
             pricing_attempts=[PricingAttemptView.from_attributes(attempt) for attempt in attempts],
+            charges=[ChargeView.of(charge) for charge in charges],
+            payment=None if payable is None else PayDataView.of(payable.pay),
         )
 
 

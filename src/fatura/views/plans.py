@@ -1,13 +1,14 @@
-"""Plans, and the move of a plan's subscribers to its current version (spec 2.3, D-23)."""
+"""Plans, and the answer of propagation, which moves subscribers to a plan's current version (spec 2.3, D-23)."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
+from uuid import UUID
 
 from msgspec import Meta
 
 from fatura.domain.offer import MAX_DISCOUNTS, MAX_INSTALLMENTS, MAX_ITEMS, OfferItem, PaymentMethod, Plan
-from fatura.domain.propagation import SkipReason
-from fatura.views.view import Count, Id, Instant, Ordinal, PageView, Percent, TotalCents, View
+from fatura.domain.propagation import Propagation, PropagationStatus, SkipReason
+from fatura.views.view import Count, Id, Instant, Ordinal, PageView, Percent, TotalCents, View, instant
 
 
 class DiscountView(View):
@@ -46,7 +47,12 @@ class PlanSummaryView(View):
     ]
     default_payment_method: Annotated[PaymentMethod, Meta(description="Payment method of new subscribers.")]
     max_installments: Annotated[
-        int, Meta(ge=1, le=MAX_INSTALLMENTS, description="Most card installments; 1 is a single payment.")
+        int,
+        Meta(
+            ge=1,
+            le=MAX_INSTALLMENTS,
+            description="Highest number of card installments; 1: a single payment.",
+        ),
     ]
     commitment_cycles: Annotated[
         Ordinal | None, Meta(description="Commitment in cycles, recorded only; null when there is none.")
@@ -76,14 +82,15 @@ class PlanView(PlanSummaryView):
 
 
 class SkippedSubscriptionView(View):
-    """A subscriber who was not moved to the current version."""
+    """A subscription that was not moved."""
 
     subscription_id: Id
     reason: Annotated[
         SkipReason,
         Meta(
             description="`gateway_connection_inactive`: its connection is inactive or issues no charges; "
-            "`payment_method_unsupported`, `installments_unsupported`: its connection cannot bill the new terms."
+            "`payment_method_unsupported`, `installments_unsupported`, `amount_unsupported`: the connection cannot "
+            "bill its terms; `failed`: an unexpected error, which the engine's log shows."
         ),
     ]
 
@@ -91,7 +98,7 @@ class SkippedSubscriptionView(View):
 class PropagationView(View):
     """The result of moving a plan's subscribers, or of a dry run (D-23)."""
 
-    version: Annotated[Ordinal, Meta(description="The plan's current version.")]
+    version: Annotated[Ordinal, Meta(description="The version to which the subscribers move.")]
     moved: Annotated[
         Count, Meta(description="Subscribers moved; those already on the version are not counted.")
     ]
@@ -105,3 +112,67 @@ class PropagationView(View):
         ),
     ]
     next_cycle_cents_after: Annotated[TotalCents, Meta(description="The same total under the new terms.")]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        version: int,
+        moved: int,
+        skipped: Sequence[tuple[UUID, SkipReason]],
+        cents_before: int,
+        cents_after: int,
+        **more: Any,
+    ) -> Self:
+        return cls(
+            version=version,
+            moved=moved,
+            skipped=[
+                SkippedSubscriptionView(subscription_id=str(subscription_id), reason=reason)
+                for subscription_id, reason in skipped
+            ],
+            next_cycle_cents_before=cents_before,
+            next_cycle_cents_after=cents_after,
+            **more,
+        )
+
+    @classmethod
+    def of_stored(cls, stored: Propagation, skipped: Sequence[tuple[UUID, SkipReason]], **more: Any) -> Self:
+        return cls.of(
+            version=stored.version,
+            moved=stored.moved,
+            skipped=skipped,
+            cents_before=stored.cents_before,
+            cents_after=stored.cents_after,
+            **more,
+        )
+
+
+class PropagationProgressView(PropagationView):
+    """A plan's newest propagation, and what it has done so far (D-54)."""
+
+    id: Id
+    status: Annotated[
+        PropagationStatus,
+        Meta(
+            description="`running`: subscribers still move; `done`: all were moved or skipped; "
+            "`replaced`: a later propagation moves the others."
+        ),
+    ]
+    from_version: Annotated[
+        Ordinal | None, Meta(description="Version whose subscribers move; null: those of all older versions.")
+    ]
+    created_at: Instant
+    ended_at: Annotated[Instant | None, Meta(description="null while running.")]
+
+    @classmethod
+    def of_progress(cls, stored: Propagation, skipped: Sequence[tuple[UUID, SkipReason]]) -> Self:
+        return cls.of_stored(
+            stored,
+            skipped,
+            id=str(stored.propagation_id),
+            status=stored.status,
+            from_version=stored.from_version,
+            created_at=instant(stored.created_at),
+            ended_at=instant(stored.ended_at),
+        )

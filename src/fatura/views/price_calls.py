@@ -6,11 +6,11 @@ from typing import Annotated
 from msgspec import UNSET, Meta, UnsetType
 
 from fatura.domain.pricing import MAX_DESCRIPTION_CHARS, CallMode
-from fatura.views.view import Count, Ordinal, View
+from fatura.views.view import Count, Currency, Ordinal, View
 
 
 class PriceReferenceView(View):
-    """A resource, named by your own id, or by Fatura's id if you gave it none."""
+    """A product, subscription or customer. `externalRef` is your own id; if you gave none, it is Fatura's id."""
 
     external_ref: str
 
@@ -35,7 +35,7 @@ class PriceRequestView(View):
     customer: PriceReferenceView
     period: PricePeriodView
     cycle: Ordinal
-    currency: Annotated[str, Meta(description="ISO 4217.")]
+    currency: Currency
 
 
 class PriceAnswerView(View):

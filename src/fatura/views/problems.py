@@ -7,8 +7,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from fatura.domain.errors import CATALOGUE, EngineError
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.payments import EntrySource
 from fatura.domain.product import PricingMode
-from fatura.views.view import Id, Instant, Ordinal, View
+from fatura.views.view import Id, Instant, Ordinal, TotalCents, View
 
 _ROWS = "".join(f"| `{each.type}` | {each.status} | {each.when} |\n" for each in CATALOGUE)
 _TYPES = f"Stable code to branch on.\n\n| Type | Status | When |\n|---|---|---|\n{_ROWS}"
@@ -24,12 +25,21 @@ class InvalidFieldView(View):
 
 
 class ConnectionOptionView(View):
-    """A gateway connection that can bill. Only `engine.payment_method_unsupported` lists methods and installments."""
+    """A connection that can bill. Only `engine.payment_method_unsupported` adds `methods` and `maxInstallments`."""
 
     connection_id: Id
     provider: str
     methods: list[PaymentMethod] | UnsetType = UNSET
     max_installments: Ordinal | UnsetType = UNSET
+
+
+class RefundPartView(View):
+    """Payments of an invoice that one refund can return: those of one charge, or those received elsewhere."""
+
+    source: EntrySource
+    charge_id: Id | None
+    gateway_invoice_id: Annotated[str | None, Meta(description="Id of the charge in the gateway.")]
+    refundable_cents: TotalCents
 
 
 class ProblemMetaView(View):
@@ -43,12 +53,37 @@ class ProblemMetaView(View):
     payment_method: PaymentMethod | UnsetType = UNSET
     max_installments: Annotated[Ordinal, Meta(description="Requested installments.")] | UnsetType = UNSET
     gateway_max: (
-        Annotated[Ordinal, Meta(description="Most installments that the gateway allows.")] | UnsetType
+        Annotated[Ordinal, Meta(description="Maximum number of installments at the gateway.")] | UnsetType
+    ) = UNSET
+    amount_cents: (
+        Annotated[TotalCents, Meta(description="The lowest amount that would be charged.")] | UnsetType
+    ) = UNSET
+    min_amount_cents: (
+        Annotated[Ordinal, Meta(description="Lowest amount of a charge at the gateway.")] | UnsetType
+    ) = UNSET
+    min_installment_cents: (
+        Annotated[Ordinal, Meta(description="Lowest amount of an installment at the gateway.")] | UnsetType
     ) = UNSET
     provider: str | UnsetType = UNSET
     product_ids: (
         Annotated[list[Id], Meta(description="The products that the problem is about.")] | UnsetType
     ) = UNSET
+    open_cents: Annotated[TotalCents, Meta(description="What is open of the invoice.")] | UnsetType = UNSET
+    refundable_cents: (
+        Annotated[TotalCents, Meta(description="What one refund can return at most.")] | UnsetType
+    ) = UNSET
+    parts: (
+        Annotated[
+            list[RefundPartView],
+            Meta(description="What can be refunded, one refund for each, in this order."),
+        ]
+        | UnsetType
+    ) = UNSET
+    refund_id: Annotated[Id, Meta(description="The refund that was not made.")] | UnsetType = UNSET
+    code: Annotated[str, Meta(description="Why it was not made, often the gateway's code.")] | UnsetType = (
+        UNSET
+    )
+    limit: Annotated[Ordinal, Meta(description="How many the account may have.")] | UnsetType = UNSET
     now: Annotated[Instant, Meta(description="Time of the test clock.")] | UnsetType = UNSET
 
 

@@ -30,7 +30,8 @@ class ProductView(View):
         Meta(description="Price endpoint; null for `fixed` products."),
     ]
     cap_cents: Annotated[
-        Cents | None, Meta(description="Upper limit of a charge; null for `fixed` products.")
+        Cents | None,
+        Meta(description="Highest amount that the price endpoint may answer; null for `fixed` products."),
     ]
     archived_at: Annotated[
         Instant | None, Meta(description="null while active; new plans cannot use an archived product.")

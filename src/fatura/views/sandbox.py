@@ -18,10 +18,12 @@ class TestClockView(View):
     now: Instant
     status: Literal["ready", "advancing"]
     processed: Annotated[
-        Mapping[str, int], Meta(description="Work done so far by the last advance, by kind of work.")
+        Mapping[str, int], Meta(description="How much work each lane has done since the last advance began.")
     ]
     target: (
-        Annotated[Instant, Meta(description="Where the clock advances to; left out when `ready`.")]
+        Annotated[
+            Instant, Meta(description="Instant to which the clock advances; absent when `status` is `ready`.")
+        ]
         | UnsetType
     ) = UNSET
 
@@ -67,10 +69,18 @@ class SandboxProductListView(ListView[SandboxProductView]):
 
 
 class QueuedFaultView(View):
-    """A fault queued for the next calls of an operation (D-46)."""
+    """A fault queued for the next calls of an operation: for a number of calls, or for some time (D-46, D-61)."""
 
     id: Id
     connection_id: Id
     operation: SandboxOperation
     fault: SandboxFault
-    times: Ordinal
+    times: (
+        Annotated[Ordinal, Meta(description="Number of calls that fail; absent with `seconds`.")] | UnsetType
+    ) = UNSET
+    seconds: (
+        Annotated[
+            Ordinal, Meta(description="Seconds of real time for which calls fail; absent with `times`.")
+        ]
+        | UnsetType
+    ) = UNSET

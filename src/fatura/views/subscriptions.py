@@ -7,7 +7,14 @@ from msgspec import Meta
 
 from fatura.domain.invoice import InvoiceDraft, ItemDraft, PricingSource, PricingStatus
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.subscription import Commitment, PaymentMethodSource, Subscription, SubscriptionStatus
+from fatura.domain.subscription import (
+    Commitment,
+    PaymentMethodSource,
+    Subscription,
+    SubscriptionStatus,
+    TermsChange,
+    TermsReason,
+)
 from fatura.views.customers import CustomerView
 from fatura.views.invoices import Installments, Months
 from fatura.views.view import (
@@ -16,6 +23,7 @@ from fatura.views.view import (
     ExternalRef,
     Id,
     Instant,
+    ListView,
     Ordinal,
     PageView,
     Percent,
@@ -40,12 +48,15 @@ class SubscriptionView(View):
     charge_day: Annotated[int, Meta(ge=1, le=28, description="Day of the month on which invoices are due.")]
     payment_method: Annotated[PaymentMethod, Meta(description="Payment method of its invoices.")]
     payment_method_source: Annotated[
-        PaymentMethodSource, Meta(description="Whether the method is the plan's or its own.")
+        PaymentMethodSource, Meta(description="Whether the method is the plan's or the subscription's own.")
     ]
     gateway_connection_id: Annotated[
-        Id | None, Meta(description="Connection that charges the invoices, fixed at creation.")
+        Id | None,
+        Meta(description="Connection that charges the invoices, fixed at creation; only a move changes it."),
     ]
-    cycle_count: Annotated[Count, Meta(description="Invoices generated so far.")]
+    cycle_count: Annotated[
+        Count, Meta(description="Cycle of the newest invoice; `startCycle` - 1 before the first invoice.")
+    ]
     commitment_cycles: Annotated[
         Ordinal | None, Meta(description="Commitment in cycles, recorded only; null when there is none.")
     ]
@@ -85,7 +96,7 @@ class CommitmentView(View):
     """The commitment of a canceled subscription; recorded, never enforced (spec 4.4)."""
 
     cycles: Annotated[Ordinal | None, Meta(description="Agreed cycles; null when there is no commitment.")]
-    completed: Annotated[Count, Meta(description="Cycles billed up to the cancellation.")]
+    completed: Annotated[Count, Meta(description="`cycleCount` at the cancellation.")]
     fulfilled: bool
 
 
@@ -97,6 +108,31 @@ class CanceledSubscriptionView(SubscriptionView):
     @classmethod
     def with_commitment(cls, subscription: Subscription, commitment: Commitment) -> Self:
         return cls.of(subscription, commitment=CommitmentView.from_attributes(commitment))
+
+
+class TermsChangeView(View):
+    """The terms that apply to a subscription from a cycle on (D-54)."""
+
+    from_cycle: Annotated[Ordinal, Meta(description="First cycle that these terms bill.")]
+    plan_id: Id
+    plan_version: Ordinal
+    customized: Annotated[bool, Meta(description="true when the terms are the subscription's own.")]
+    changed_at: Instant
+    reason: Annotated[
+        TermsReason,
+        Meta(
+            description="`enrolled`: the subscription was created; `customized`: it got terms of its own; "
+            "`propagated`: it moved to another version of its plan."
+        ),
+    ]
+
+    @classmethod
+    def of(cls, change: TermsChange) -> Self:
+        return cls.from_attributes(change)
+
+
+class TermsHistoryView(ListView[TermsChangeView]):
+    """The changes of a subscription's terms, oldest first (D-54)."""
 
 
 class PreviewItemView(View):

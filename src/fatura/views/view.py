@@ -12,9 +12,9 @@ from fatura.domain.money import MAX_CENTS
 ViewT = TypeVar("ViewT")
 
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-"""A UUID as text, because asyncpg's UUID objects cache their text. msgspec would format each UUID again."""
+"""A UUID as text. asyncpg's UUID objects cache their text, so `str` is faster than msgspec, which formats it again."""
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-"""The text that `instant` returns. msgspec itself would write another number of fractional digits."""
+"""The text that `instant` returns. msgspec would write a datetime with another number of fractional digits."""
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 Cents = Annotated[int, Meta(ge=0, le=MAX_CENTS)]
 TotalCents = Annotated[int, Meta(ge=0)]
@@ -22,6 +22,7 @@ TotalCents = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 Ordinal = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=1, le=100)]
+Currency = Annotated[str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217 code, such as `BRL`.")]
 ExternalRef = Annotated[str, Meta(min_length=1, max_length=120)]
 
 
@@ -33,9 +34,9 @@ class View(Struct, rename="camel", kw_only=True, gc=False):
 
     @classmethod
     def from_attributes(cls, record: object, **given: Any) -> Self:
-        """Return the view of a record. A field that is not in `given` is the record's attribute of the same name.
+        """Return the view of a record. Copy each field that is not in `given` from the record.
 
-        This is half as fast as naming each field, which the views of long lists do.
+        The views of long lists name each field instead, which is twice as fast.
         """
         copied = {
             name: _formatted(getattr(record, name)) for name in cls.__struct_fields__ if name not in given
@@ -58,7 +59,8 @@ def instant(at: datetime | None) -> str | None:
     if at is None:
         return None
     in_utc = at if at.tzinfo is UTC else at.astimezone(UTC)
-    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"  # cuts off +00:00
+    to_the_second = msgspec.json.encode(in_utc)[1:20].decode()  # isoformat() takes twice as long
+    return f"{to_the_second}.{in_utc.microsecond // 1000:03}Z"
 
 
 def _formatted(value: Any) -> Any:

@@ -1,33 +1,43 @@
 """The lanes of background work: what each does, its batch size, and how many batches run concurrently."""
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fatura.domain.account import Account
 from fatura.usecases import due_accounts, idempotency
 from fatura.usecases.billing import generation
-from fatura.usecases.catalog import mirroring
-from fatura.usecases.charging import issuance, late_charge_checks, polling
+from fatura.usecases.catalog import mirroring, propagation
+from fatura.usecases.charging import issuance, late_charge_checks, probing
 from fatura.usecases.deps import Deps
+from fatura.usecases.payments import refund_calls
 from fatura.usecases.pricing import price_pull
+from fatura.usecases.reconciliation import polling, sweep, unmatched_charges
 from fatura.usecases.sandbox import test_clock
+from fatura.usecases.subscriptions import connection_moves
 from fatura.usecases.transaction import LaneName, in_transaction
 from fatura.usecases.webhooks import delivery
 
-GENERATION_BATCH = 1000
-"""Subscriptions billed in one transaction."""
 CALL_BATCH = 64
-"""Invoices or products claimed together; their gateway calls run concurrently."""
-PRICE_BATCH = 64
-"""Price calls claimed together."""
-MAX_PUSHES = 128
-"""Maximum number of accounts whose webhooks one lane delivers concurrently.
+"""Maximum number of invoices or products claimed together. Their gateway calls run concurrently."""
+MAX_CALLING = 2000
+"""Maximum number of accounts for which one lane waits for gateways' answers concurrently.
 
-An endpoint that does not answer counts towards this limit for 10 s. Endpoints that are down are served by the PROBE
-lane, so they do not delay those that are up.
+An account whose gateway hangs counts towards this limit for 20 s per call. After a few failed calls, the gateway gets
+only probes, which the lane GATEWAY_PROBE sends.
 """
+PRICE_BATCH = 64
+"""Maximum number of price calls claimed together."""
+MAX_PUSHES = 128
+"""Maximum number of accounts to whose webhooks one lane delivers concurrently.
+
+An account whose endpoint does not answer counts towards this limit for 10 s. The lane PROBE serves the endpoints that
+are down, so that they do not delay the endpoints that are up.
+"""
+MAX_SWEEPS = 32
+"""Maximum number of connections that one process sweeps concurrently."""
 MAX_CLOCKS = 32
-"""Maximum number of test clocks moved concurrently; an endpoint that does not answer delays one of them by 10 s."""
+"""Maximum number of test clocks moved concurrently. A silent endpoint delays the clock of its account by 10 s."""
 EXPIRED_KEYS_BATCH = 1000
 
 
@@ -37,7 +47,9 @@ class Lane:
 
     `run` returns how much it did, or 0 when nothing was due. Accounts take turns, one batch each, so that an account
     with much work does not delay others. `batches_at_once` limits the concurrent batches of all accounts, and
-    `batches_an_account` limits those of one account. It is above 1 if a batch spends most of its time waiting.
+    `batches_an_account` limits those of one account.
+    Some lanes run many concurrent batches, because these mostly wait for calls. `transactions_at_once` limits the
+    concurrent transactions of such a lane, so that it leaves connections to the other lanes.
     """
 
     name: str
@@ -45,10 +57,18 @@ class Lane:
     run: Callable[[Deps, Account], Awaitable[int]]
     batches_at_once: int
     batches_an_account: int = 1
+    transactions_at_once: int | None = None
+
+
+async def _move_subscriptions(deps: Deps, account: Account) -> int:
+    return await propagation.run(deps, account) + await connection_moves.run(deps, account)
 
 
 async def _generate(deps: Deps, account: Account) -> int:
-    return await generation.run(deps, account, limit=GENERATION_BATCH)
+    began = time.monotonic()
+    done = await generation.run(deps, account, limit=deps.generation_batch.current)
+    deps.generation_batch.note(done, seconds=time.monotonic() - began)
+    return done
 
 
 async def _price(deps: Deps, account: Account) -> int:
@@ -61,7 +81,9 @@ async def _issue(deps: Deps, account: Account) -> int:
 
 async def _reconcile(deps: Deps, account: Account) -> int:
     polled = await polling.reconcile(deps, account, limit=CALL_BATCH)
-    return polled + await late_charge_checks.check(deps, account, limit=CALL_BATCH)
+    checked = await late_charge_checks.check(deps, account, limit=CALL_BATCH)
+    refunded = await refund_calls.settle_due(deps, account, limit=CALL_BATCH)
+    return polled + checked + refunded + await unmatched_charges.look(deps, account, limit=CALL_BATCH)
 
 
 async def _mirror(deps: Deps, account: Account) -> int:
@@ -77,6 +99,7 @@ async def _advance_clock(deps: Deps, account: Account) -> int:
 
 
 ENGINE: tuple[Lane, ...] = (
+    Lane(LaneName.PROPAGATION, due_accounts.of(LaneName.PROPAGATION), _move_subscriptions, batches_at_once=2),
     Lane(
         LaneName.GENERATION,
         due_accounts.of(LaneName.GENERATION),
@@ -87,9 +110,41 @@ ENGINE: tuple[Lane, ...] = (
     Lane(
         LaneName.PRICING, due_accounts.of(LaneName.PRICING), _price, batches_at_once=64, batches_an_account=32
     ),
-    Lane(LaneName.ISSUANCE, due_accounts.of(LaneName.ISSUANCE), _issue, batches_at_once=4),
-    Lane(LaneName.RECONCILIATION, due_accounts.of(LaneName.RECONCILIATION), _reconcile, batches_at_once=4),
-    Lane(LaneName.MIRRORING, due_accounts.of(LaneName.MIRRORING), _mirror, batches_at_once=2),
+    Lane(
+        LaneName.ISSUANCE,
+        due_accounts.of(LaneName.ISSUANCE),
+        _issue,
+        batches_at_once=MAX_CALLING,
+        transactions_at_once=4,
+    ),
+    Lane(
+        LaneName.RECONCILIATION,
+        due_accounts.of(LaneName.RECONCILIATION),
+        _reconcile,
+        batches_at_once=MAX_CALLING,
+        transactions_at_once=4,
+    ),
+    Lane(
+        LaneName.SWEEP,
+        due_accounts.of(LaneName.SWEEP),
+        sweep.sweep,
+        batches_at_once=MAX_SWEEPS,
+        transactions_at_once=1,
+    ),
+    Lane(
+        LaneName.GATEWAY_PROBE,
+        due_accounts.of(LaneName.GATEWAY_PROBE),
+        probing.probe,
+        batches_at_once=MAX_CALLING,
+        transactions_at_once=2,
+    ),
+    Lane(
+        LaneName.MIRRORING,
+        due_accounts.of(LaneName.MIRRORING),
+        _mirror,
+        batches_at_once=MAX_CALLING,
+        transactions_at_once=2,
+    ),
     Lane(LaneName.PUSH, due_accounts.of(LaneName.PUSH), delivery.deliver, batches_at_once=MAX_PUSHES),
 )
 """The lanes whose work depends on the account's clock; they run at each step of a test clock."""

@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.observability import log
 from fatura.usecases.deps import Deps
+from fatura.usecases.lane_polls import STUCK_AFTER_SECONDS
 from fatura.usecases.transaction import DatabaseUnavailableError
 from fatura.workers.lanes import Lane
 
@@ -18,52 +20,93 @@ POLL_SECONDS = 1
 """Time between two polls for due work when no notification arrives."""
 IDLE_PAUSE_SECONDS = 0.05
 """Minimum pause after an empty poll, even when notified: all workers get each notification, but most find no work."""
+MOST_BACK_OFF_SECONDS = 5
+"""Maximum pause after a failed poll. The pause begins with a second and doubles with each failure in a row."""
+POLL_SHARE = 0.2
+"""Maximum share of its time that a lane spends on polls, so that long polls do not keep the database busy."""
+MOST_PAUSE_SECONDS = 5
+"""Maximum pause after a long poll."""
 
 
 class LaneRunner:
     """Runs one lane: accounts take turns, each with at most `batches_an_account` concurrent batches."""
 
     def __init__(self, deps: Deps, lane: Lane) -> None:
+        self._transactions: asyncio.Semaphore | None = None
+        self._unlimited = deps  # a poll for due work must not wait for the lane's own batches
+        if lane.transactions_at_once is not None:
+            self._transactions = asyncio.Semaphore(lane.transactions_at_once)
+            deps = replace(deps, db=deps.db.limited(self._transactions))
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        # the salt gives each worker another order of accounts, so that workers rarely claim the same one
+        # the salt gives each worker its own order of accounts, so that workers rarely serve one account concurrently
         self._salt = random.getrandbits(64)
         self._last_place: int | None = None
+        self._failures = 0
+        self._is_stuck = False
         self.notified = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run batches of due accounts until `stop` is set, then finish the running ones."""
         while not stop.is_set():
             self.notified.clear()
+            began = time.monotonic()
             due = await self._find_due()
+            if due is None:
+                await self._back_off(stop)
+                continue
+            next_at = began + min((time.monotonic() - began) / POLL_SHARE, MOST_PAUSE_SECONDS)
             await self._pass(self._in_turn(due), stop)
             if not due:
                 await asyncio.sleep(IDLE_PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), max(next_at - time.monotonic(), 0))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.notified.wait(), POLL_SECONDS)
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Start one batch per account, waiting while `batches_at_once` run. Return after POLL_SECONDS to poll again."""
+        """Start one batch for each due account. While `batches_at_once` are running, wait. Stop after POLL_SECONDS."""
         polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            if self._transactions is not None:
+                async with self._transactions:
+                    pass  # running batches get transactions first, to record their answers
             if stop.is_set() or time.monotonic() - polled_at > POLL_SECONDS:
                 self.notified.set()
                 return
             self._start(account)
 
-    async def _find_due(self) -> Sequence[Account]:
-        """Return the accounts with due work. If that fails, log the exception and return an empty list."""
+    async def _find_due(self) -> Sequence[Account] | None:
+        """Return the accounts with due work, or None if the poll fails. Log only the first failure in a row."""
+        name, polls = self._lane.name, self._deps.lane_polls
         try:
-            return await self._lane.due(self._deps)
+            due = await self._lane.due(self._unlimited)
         except DatabaseUnavailableError as error:
-            log.warning("lane.database_unavailable", lane=self._lane.name, error=str(error))
+            if polls.note_failure(name):
+                log.warning("lane.database_unavailable", lane=name, error=str(error))
         except Exception:  # noqa: BLE001 - logged with its traceback; other lanes must continue
-            log.exception("lane.poll_failed", lane=self._lane.name)
-        return []
+            if polls.note_failure(name):
+                log.exception("lane.poll_failed", lane=name)
+        else:
+            self._failures, self._is_stuck = 0, False
+            if polls.note_success(name):
+                log.info("lane.polls_again", lane=name)
+            return due
+        return None
+
+    async def _back_off(self, stop: asyncio.Event) -> None:
+        """Pause after a failed poll; a notification does not end the pause. Log once that the lane is stuck."""
+        if not self._is_stuck and self._lane.name in self._deps.lane_polls.stuck():
+            self._is_stuck = True
+            log.error("lane.stuck", lane=self._lane.name, seconds=STUCK_AFTER_SECONDS)
+        pause = min(2**self._failures, MOST_BACK_OFF_SECONDS) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+        self._failures += 1
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause)
 
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
         """Return the accounts that may run another batch, starting after the account that was served last.
@@ -93,7 +136,7 @@ class LaneRunner:
 
 
 async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
-    """Run one batch and return how much it did; log an exception and return 0."""
+    """Run one batch and return how much it did. If the batch raises an exception, log the exception and return 0."""
     try:
         return await lane.run(deps, account)
     except Exception:  # noqa: BLE001 - logged with its traceback; the next poll retries

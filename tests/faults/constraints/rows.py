@@ -2,28 +2,37 @@
 
 from tests.support.world import rows
 
-# `once`: the columns of a unique index, except `account_id`. `where`: values that bring a row into a partial index.
+# `once`: the columns of a unique index, except `account_id`. `where`: values that a row of a partial index has.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |
     invoice_charge_once            | invoice            | connection_id gateway_invoice_id | "gateway_invoice_id": "ch"
-    charge_attempt_one_live        | charge_attempt     | invoice_id                       | "state": "sending"
+    charge_one_live                | charge             | invoice_id                       | "stage": "sending"
+    charge_gateway_id_once         | charge             | connection_id gateway_invoice_id | "gateway_invoice_id": "ch"
+    refund_request_one_open        | refund_request     | invoice_id                       | "stage": "planned"
+    refund_request_entry_once      | refund_request     | payment_entry_id                 |
+    payment_entry_reference_once   | payment_entry      | connection_id kind reference     | "source": "gateway"
     pricing_attempt_one_scheduled  | pricing_attempt    | invoice_id position              | "outcome": null, "by_hand": false
     event_id_once                  | event              | event_id                         |
     api_key_hash_once              | api_key            | secret_hash                      |
     integration_secret_one_current | integration_secret |                                  | "valid_until": null
     customer_ref_once              | customer           | external_ref                     |
+    subscription_terms_pk          | subscription_terms | subscription_id number           |
+    propagation_one_running        | propagation        | plan_id                          | "status": "running", "ended_at": null
+    propagation_skip_pk            | propagation_skip   | propagation_id subscription_id   |
+    connection_move_one_running    | connection_move    | from_connection_id               | "status": "running", "ended_at": null
+    connection_move_skip_pk        | connection_move_skip | connection_move_id subscription_id |
     plan_version_number_once       | plan_version       | plan_id version                  | "subscription_id": null
     event_pk                       | event              | sequence                         |
     idempotency_key_pk             | idempotency_key    | key                              |
-    charge_attempt_pk              | charge_attempt     | invoice_id attempt               |
+    charge_number_once             | charge             | invoice_id number                |
     invoice_item_pk                | invoice_item       | invoice_id position              |
     delivery_pk                    | delivery           | sequence                         |
     account_counter_pk             | account_counter    |                                  |
     lost_invoice_pk                | lost_invoice       | subscription_id cycle            |
 """)  # noqa: E501 - wrapped rows would be hard to read
 
-# Changes that make a copy of a valid row invalid, and the check that refuses each.
+# Each line changes a copy of a valid row so that `check` must refuse the copy.
 CHECKS = rows("""
     check                           | table              | changed
     product_pricing                 | product            | "monthly_price_cents": -1
@@ -49,6 +58,20 @@ CHECKS = rows("""
     plan_discount_cycles            | plan_discount      | "from_cycle": 4, "to_cycle": 3
     gateway_connection_methods      | gateway_connection | "methods": ["card", "cash"]
     gateway_connection_installments | gateway_connection | "max_installments": 13
+    gateway_connection_minimums     | gateway_connection | "min_amount_cents": 0
+    gateway_connection_minimums     | gateway_connection | "min_installment_cents": 0
+    connection_health_failing       | connection_health  | "failures": 3
+    connection_health_failing       | connection_health  | "failures": -1
+    connection_health_failing       | connection_health  | "next_probe_at": "2035-01-01"
+    connection_health_failing       | connection_health  | "error_code": "timeout"
+    connection_health_failing       | connection_health  | "emitted": true
+    connection_health_failing       | connection_health  | "polls_per_second": 0
+    connection_sweep_progress       | connection_sweep   | "started_at": "2035-01-01"
+    connection_sweep_progress       | connection_sweep   | "listed_to": "2035-01-01"
+    connection_sweep_progress       | connection_sweep   | "checked_to": "00000000-0000-0000-0000-000000000000"
+    connection_sweep_progress       | connection_sweep   | "started_at": "2000-01-01", "listed_to": "2000-01-01"
+    unmatched_charge_state          | unmatched_charge   | "state": "guess"
+    unmatched_charge_looked         | unmatched_charge   | "next_look_at": null, "state": null
     subscription_status             | subscription       | "status": "canceled"
     subscription_status             | subscription       | "status": "paused"
     subscription_status             | subscription       | "canceled_at": "2035-01-01"
@@ -56,22 +79,46 @@ CHECKS = rows("""
     subscription_charge_day         | subscription       | "charge_day": 29
     subscription_method             | subscription       | "payment_method": "cash"
     subscription_method_source      | subscription       | "payment_method_source": "guess"
+    subscription_start              | subscription       | "start_cycle": 0
+    subscription_start              | subscription       | "start_cycle": 1201, "cycle_count": 1200
     subscription_cycles             | subscription       | "cycle_count": -1
+    subscription_cycles             | subscription       | "start_cycle": 7, "cycle_count": 5
+    subscription_put_off            | subscription       | "failures": 1
+    subscription_put_off            | subscription       | "put_off_until": "2035-01-01"
+    subscription_put_off            | subscription       | "failures": -1
     subscription_commitment         | subscription       | "commitment_cycles": 0
+    subscription_terms_cycle        | subscription_terms | "from_cycle": 0
+    subscription_terms_reason       | subscription_terms | "number": 2, "reason": "guess"
+    subscription_terms_first        | subscription_terms | "reason": "propagated"
+    subscription_terms_first        | subscription_terms | "number": 2
+    subscription_terms_first        | subscription_terms | "number": 0, "reason": "customized"
+    propagation_status              | propagation        | "status": "running"
+    propagation_status              | propagation        | "ended_at": null
+    propagation_status              | propagation        | "status": "lost"
+    propagation_progress            | propagation        | "moved": -1
+    propagation_progress            | propagation        | "cents_after": 0.5
+    propagation_skip_reason         | propagation_skip   | "reason": "guess"
+    connection_move_elsewhere       | connection_move    | "from_connection_id": "00000000-0000-0000-0000-000000000000", "to_connection_id": "00000000-0000-0000-0000-000000000000"
+    connection_move_status          | connection_move    | "status": "running"
+    connection_move_status          | connection_move    | "ended_at": null
+    connection_move_status          | connection_move    | "status": "lost"
+    connection_move_moved           | connection_move    | "moved": -1
+    connection_move_skip_reason     | connection_move_skip | "reason": "guess"
     customer_document               | customer           | "document_hash": "00"
     invoice_status                  | invoice            | "status": "lost"
     invoice_cycle                   | invoice            | "cycle": 0
     invoice_period                  | invoice            | "period_start": "2034-02-02", "period_end": "2034-02-01"
     invoice_method                  | invoice            | "payment_method": "cash"
+    invoice_currency                | invoice            | "currency": "brl"
+    invoice_item_currency           | invoice_item       | "currency": "R$"
     invoice_installments            | invoice            | "payment_method": "pix", "installments": 2
     invoice_installments            | invoice            | "payment_method": "card", "installments": 1
     invoice_total                   | invoice            | "status": "draft", "total_cents": 1
     invoice_total                   | invoice            | "status": "ready", "total_cents": 0
     invoice_total                   | invoice            | "status": "issued", "total_cents": null
     invoice_total                   | invoice            | "status": "paid", "total_cents": -1
-    invoice_charge                  | invoice            | "status": "ready", "gateway_invoice_id": "ch"
+    invoice_charge                  | invoice            | "status": "draft", "gateway_invoice_id": "ch"
     invoice_charge                  | invoice            | "status": "issued", "gateway_invoice_id": null
-    invoice_charge                  | invoice            | "status": "paid", "total_cents": 1, "gateway_invoice_id": null
     invoice_charge                  | invoice            | "status": "paid", "total_cents": 0, "gateway_invoice_id": "ch"
     invoice_issued_at               | invoice            | "gateway_invoice_id": "ch", "issued_at": null
     invoice_issued_at               | invoice            | "gateway_invoice_id": null, "issued_at": "2034-01-01"
@@ -86,10 +133,50 @@ CHECKS = rows("""
     invoice_item_status             | invoice_item       | "amount_cents": null
     invoice_item_status             | invoice_item       | "pricing_status": "pending"
     invoice_item_status             | invoice_item       | "amount_cents": -1
-    charge_attempt_state            | charge_attempt     | "state": "lost"
-    charge_attempt_confirmed        | charge_attempt     | "state": "sending", "gateway_invoice_id": "ch"
-    charge_attempt_confirmed        | charge_attempt     | "state": "confirmed", "gateway_invoice_id": null
-    charge_attempt_amount           | charge_attempt     | "amount_cents": 0
+    charge_stage                    | charge             | "stage": "lost"
+    charge_confirmed                | charge             | "stage": "sending", "gateway_invoice_id": "ch"
+    charge_confirmed                | charge             | "stage": "open", "gateway_invoice_id": null
+    charge_confirmed                | charge             | "gateway_invoice_id": "ch", "confirmed_at": null
+    charge_closed                   | charge             | "stage": "failed", "closed_at": null
+    charge_closed                   | charge             | "stage": "sending", "closed_at": "2034-01-01"
+    charge_error                    | charge             | "error_code": "x", "error_detail": null
+    charge_amount                   | charge             | "amount_cents": 0
+    charge_number                   | charge             | "number": 0
+    charge_currency                 | charge             | "currency": "brl"
+    charge_method                   | charge             | "payment_method": "cash"
+    charge_installments             | charge             | "payment_method": "pix", "installments": 2
+    charge_installments             | charge             | "payment_method": "card", "installments": 1
+    payment_entry_kind              | payment_entry      | "kind": "gift"
+    payment_entry_amount            | payment_entry      | "amount_cents": 0
+    payment_entry_amount            | payment_entry      | "fee_cents": -1
+    payment_entry_currency          | payment_entry      | "currency": "brl"
+    payment_entry_method            | payment_entry      | "method": "gold"
+    payment_entry_source            | payment_entry      | "source": "rumour"
+    payment_entry_source            | payment_entry      | "source": "gateway"
+    payment_entry_source            | payment_entry      | "kind": "payment", "method": null
+    payment_entry_source            | payment_entry      | "gateway_charge_id": "ch"
+    refund_request_stage            | refund_request     | "stage": "lost"
+    refund_request_stage            | refund_request     | "stage": "sending", "sent_at": null
+    refund_request_stage            | refund_request     | "stage": "accepted", "sent_at": null
+    refund_request_stage            | refund_request     | "stage": "done", "payment_entry_id": null
+    refund_request_stage            | refund_request     | "stage": "failed", "error_code": null
+    refund_request_closed           | refund_request     | "stage": "planned", "closed_at": "2034-01-01"
+    refund_request_closed           | refund_request     | "stage": "done", "closed_at": null
+    refund_request_closed           | refund_request     | "stage": "done", "closed_at": "2034-01-01", "next_attempt_at": "2034-01-01"
+    refund_request_closed           | refund_request     | "stage": "done", "closed_at": "2034-01-01", "next_attempt_at": null, "lease_until": "2034-01-01"
+    refund_request_closed           | refund_request     | "stage": "planned", "closed_at": null, "next_attempt_at": "2034-01-01", "payment_entry_id": "019a0000-0000-7000-8000-000000000000"
+    refund_request_closed           | refund_request     | "error_code": "x", "error_detail": null
+    refund_request_amount           | refund_request     | "amount_cents": 0
+    refund_request_amount           | refund_request     | "amount_cents": 3, "left_cents": 2
+    refund_request_currency         | refund_request     | "currency": "brl"
+    refund_request_source           | refund_request     | "connection_id": "019a0000-0000-7000-8000-000000000000", "gateway_charge_id": null
+    refund_request_source           | refund_request     | "connection_id": null, "gateway_charge_id": null, "charge_id": null, "stage": "planned"
+    refund_request_source           | refund_request     | "connection_id": null, "gateway_charge_id": null, "charge_id": "019a0000-0000-7000-8000-000000000000", "stage": "done"
+    reissue_request_method          | reissue_request    | "payment_method": "cash"
+    reissue_request_installments    | reissue_request    | "payment_method": "pix", "installments": 2
+    reissue_request_installments    | reissue_request    | "payment_method": "card", "installments": 1
+    payment_request_amount          | payment_request    | "amount_cents": 0
+    payment_request_method          | payment_request    | "method": "gold"
     lost_invoice_amount             | lost_invoice       | "amount_cents": 0
     product_mirror_done             | product_mirror     | "gateway_product_id": "p", "mirrored_at": null
     test_clock_status               | test_clock         | "status": "advancing"
@@ -115,47 +202,73 @@ CHECKS = rows("""
     sandbox_fault_call              | sandbox_fault      | "operation": "call"
     sandbox_fault_fault             | sandbox_fault      | "fault": "yawns"
     sandbox_fault_times             | sandbox_fault      | "times_left": -1
+    sandbox_fault_length            | sandbox_fault      | "active_until": "2035-01-01"
+    sandbox_fault_length            | sandbox_fault      | "times_left": null
 """)  # noqa: E501 - wrapped rows would be hard to read
 
-# Columns that never change after the assignment `when`. If `when` is blank, they never change. `*`: every column.
+# The assignment `when` brings a row into a state. In this state, the trigger must refuse changes of `columns`.
+# A blank `when` means every state, and `*` means every column.
 FROZEN = rows("""
     trigger                | table            | when                       | columns
     event_kept             | event            |                            | *
+    payment_entry_kept     | payment_entry    |                            | *
+    gateway_connection_frozen | gateway_connection | provider_account = 'one' | provider_account
     plan_version_kept      | plan_version     |                            | *
     plan_item_kept         | plan_item        |                            | *
     plan_discount_kept     | plan_discount    |                            | *
+    subscription_terms_kept | subscription_terms |                          | *
+    propagation_frozen     | propagation      | status = 'done'            | *
+    propagation_frozen     | propagation      | status = 'running'         | account_id propagation_id plan_id plan_version_id
+    propagation_frozen     | propagation      | status = 'running'         | version from_version created_at
+    propagation_skip_kept  | propagation_skip |                            | *
+    connection_move_frozen | connection_move  | status = 'done'            | *
+    connection_move_frozen | connection_move  | status = 'running'         | account_id connection_move_id from_connection_id
+    connection_move_frozen | connection_move  | status = 'running'         | to_connection_id created_at
+    connection_move_skip_kept | connection_move_skip |                     | *
+    subscription_start_kept | subscription    |                            | start_cycle
     delivery_attempt_kept  | delivery_attempt |                            | *
     invoice_moves          | invoice          |                            | account_id invoice_id subscription_id connection_id
-    invoice_moves          | invoice          |                            | cycle period_start period_end due_date created_at
+    invoice_moves          | invoice          |                            | cycle period_start period_end due_date created_at plan_version_id
     invoice_moves          | invoice          |                            | payment_method installments total_cents issued_at
     invoice_moves          | invoice          |                            | gateway_invoice_id charge_due_date paid_at
-    invoice_moves          | invoice          |                            | refunded_at disputed_at canceled_at
+    invoice_moves          | invoice          |                            | refunded_at canceled_at unexpected_payment_at currency
     invoice_item_frozen    | invoice_item     | pricing_status = 'priced'  | *
     invoice_item_frozen    | invoice_item     | pricing_status = 'skipped' | *
     invoice_item_frozen    | invoice_item     | pricing_status = 'pending' | account_id invoice_id position item_id months
-    invoice_item_frozen    | invoice_item     | pricing_status = 'pending' | product_id product_name
-    charge_attempt_frozen  | charge_attempt   | state = 'confirmed'        | *
-    charge_attempt_frozen  | charge_attempt   | state = 'failed'           | *
-    charge_attempt_frozen  | charge_attempt   | state = 'sending'          | account_id invoice_id attempt connection_id
-    charge_attempt_frozen  | charge_attempt   | state = 'sending'          | amount_cents
+    invoice_item_frozen    | invoice_item     | pricing_status = 'pending' | product_id product_name currency
+    charge_moves           | charge           |                            | account_id charge_id invoice_id number created_at
+    charge_moves           | charge           |                            | connection_id amount_cents currency
+    charge_moves           | charge           |                            | payment_method installments gateway_invoice_id
+    charge_moves           | charge           | gateway_invoice_id = 'ch'  | confirmed_at due_date sent_at
+    refund_request_moves   | refund_request   |                            | account_id refund_id invoice_id amount_cents left_cents
+    refund_request_moves   | refund_request   |                            | currency created_at charge_id connection_id
+    refund_request_moves   | refund_request   |                            | gateway_charge_id reason
+    refund_request_moves   | refund_request   | stage = 'done'             | closed_at payment_entry_id
     pricing_attempt_frozen | pricing_attempt  | outcome = 'ok'             | *
     pricing_attempt_frozen | pricing_attempt  | outcome = NULL             | account_id invoice_id position attempt by_hand url
     pricing_attempt_frozen | pricing_attempt  | outcome = NULL             | cap_cents request_body created_at
 """)  # noqa: E501 - wrapped rows would be hard to read
 
-# Tables whose rows are never deleted.
+# Tables whose trigger refuses every DELETE.
 NEVER_DELETED = rows("""
     trigger               | table
     event_kept            | event
+    payment_entry_kept    | payment_entry
     plan_version_kept     | plan_version
     plan_item_kept        | plan_item
     plan_discount_kept    | plan_discount
     invoice_kept          | invoice
     invoice_item_kept     | invoice_item
-    charge_attempt_kept   | charge_attempt
+    charge_kept           | charge
+    refund_request_kept   | refund_request
     pricing_attempt_kept  | pricing_attempt
     delivery_kept         | delivery
     delivery_attempt_kept | delivery_attempt
+    subscription_terms_kept | subscription_terms
+    propagation_kept      | propagation
+    propagation_skip_kept | propagation_skip
+    connection_move_kept  | connection_move
+    connection_move_skip_kept | connection_move_skip
 """)
 
 # Columns that are named like another table's key but have no foreign key, each with the reason.
@@ -163,7 +276,8 @@ NO_FOREIGN_KEY = rows("""
     column                       | because
     event.subscription_id        | an event is a snapshot and stays readable without the row
     event.invoice_id             | as above
-    charge_attempt.connection_id | copied from the invoice, which has the foreign key, and frozen with the attempt
+    charge.charge_id             | our own id; `charge_id` of sandbox_charge is the id that the gateway gave its charge
+    payment_request.payment_entry_id | the id of an entry that is not recorded yet
     lost_invoice.invoice_id      | a restore found charges of an invoice that is not generated yet
     sandbox_charge.invoice_id    | the sandbox gateway stores the engine's ids without reading its tables
     sandbox_product.product_id   | as above

@@ -1,4 +1,4 @@
-"""The statements that each constraint must refuse. Some are hand-written, others are derived from the keys."""
+"""The statements that each constraint must refuse. Some are hand-written (`rows`), others derived from the catalog."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ _VALUES: Mapping[str, tuple[str, str]] = {
     "smallint": ("29001", "29002"),
     "integer": ("29001", "29002"),
     "bigint": ("29001", "29002"),
+    "numeric": ("29001", "29002"),
     "text": ("one", "other"),
     "date": ("2034-01-01", "2034-01-02"),
     "timestamp with time zone": ("2034-01-01", "2034-01-02"),
@@ -29,14 +30,14 @@ _VALUES: Mapping[str, tuple[str, str]] = {
     "text[]": ("{one}", "{other}"),
     "interval": ("1 s", "2 s"),
 }
-"""Two values for each column type. No sample row contains one of them."""
+"""Two different values for each column type. Except for the booleans, no sample row contains these values."""
 _NOT_IN_JSON = frozenset({"jsonb", "text[]"})
-"""Types whose text form is not a valid JSON value."""
+"""Types whose values `_copy` cannot set from a JSON string."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """Creates violations from rows of account `mine`. `theirs` has one row of another account per table."""
+    """Creates violations from rows of account `mine`. `theirs` maps each table to a row of another account."""
 
     catalog: Catalog
     mine: UUID
@@ -68,7 +69,10 @@ class Violations:
                 yield self._duplicate(constraint, constraint.columns[1:])
 
     def _duplicate(self, constraint: Constraint, unique: Sequence[str], *, where: str = "") -> Violation:
-        """Return a statement that inserts a copy of a row. The copy differs in all columns except the unique ones."""
+        """Return a violation of a unique index: a statement that inserts a copy of a row.
+
+        The copy and the row have the same values in the columns `unique`, and other values in most other columns.
+        """
         types = self.catalog.columns[constraint.table]
         same = json.loads(f"{{{where}}}")
         same = {column: _VALUES[types[column]][0] for column in unique} | same
@@ -82,18 +86,21 @@ class Violations:
         return Violation(constraint, description, self._copy(constraint.table, other | same), before)
 
     def _bad_references(self) -> Iterator[Violation]:
-        """Yield rows that reference unknown rows or rows of another account.
+        """Yield violations of foreign keys: unknown ids, ids of another account, and DELETEs of referenced rows.
 
-        Covers all foreign keys, and columns that lack one but are named like another table's key.
+        Also yield an unknown id for each column that has the name of another table's key, but no foreign key.
         """
         for constraint in self.catalog.of(FOREIGN):
             yield from self._unknown_and_foreign(constraint)
+        referencing = {(each.table, column) for each in self.catalog.of(FOREIGN) for column in each.columns}
         key_tables = {
             each.columns[1]: each.table
             for each in self.catalog.of(UNIQUE)
-            if each.is_primary and len(each.columns) == 2 and each.columns[1].endswith("_id")
+            if each.is_primary
+            and len(each.columns) == 2
+            and each.columns[1].endswith("_id")
+            and (each.table, each.columns[1]) not in referencing
         }
-        referencing = {(each.table, column) for each in self.catalog.of(FOREIGN) for column in each.columns}
         exempt = {(table, column) for table, column in (each[0].split(".") for each in NO_FOREIGN_KEY)}
         for table in self.catalog.tables:
             for column in self.catalog.columns[table]:

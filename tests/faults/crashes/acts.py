@@ -1,4 +1,4 @@
-"""The steps of a flow: client requests, lane runs and time that passes."""
+"""The steps of a flow. A step sends a request, runs lanes, lets time pass, or creates an account."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ HONEST = GatewayFaults()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request with its own Idempotency-Key. After a kill, its client repeats it until it is answered.
+    """A client's request. After a kill, the client repeats the request with the same Idempotency-Key.
 
-    `path` may contain ids from the preparation, such as `{plan}`. `body` is computed from the shop. If a route takes no
-    Idempotency-Key, `replays` is false, and `done_by` is the status of a repeat whose effect already exists.
+    `path` may contain the names of ids that the fixture created, such as `{plan}`. `body` computes the JSON body.
+    `replays` is false if the engine ignores the Idempotency-Key of this route (D-14). If such a request took effect
+    before the kill, its repeat may get the status `done_by` instead of a success.
     """
 
     method: str
@@ -36,7 +37,7 @@ class Request:
         return answer
 
     def comparable(self, shop: Shop, answer: Answer) -> Json:
-        """Return the part of a response that must be equal in every run."""
+        """Return the part of a response that must be the same in a trial with a kill and in one without a kill."""
         if self.replays or not self.is_final(answer):
             return [answer.status, outcome.normalized(answer.json, shop)]
         return "answered"
@@ -47,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RunLanes:
-    """Runs the named lanes, or all, until nothing is due."""
+    """Runs the named lanes, or all lanes if none is named, until no work is due."""
 
     lanes: tuple[str, ...] = ()
 
@@ -65,7 +66,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OpenAccount:
-    """The command `fatura account create`. A kill leaves the account complete or absent, and a person repeats it."""
+    """Does the same as `fatura account create`.
+
+    After a kill, the account must exist completely or not at all. The recovery executes this step again, as a person
+    would repeat the command.
+    """
 
     async def __call__(self, shop: Shop) -> None:
         await accounts.open_account(shop.deps, name="Second", mode=Mode.SANDBOX)
@@ -75,7 +80,7 @@ Act = Request | RunLanes | Wait | OpenAccount
 
 
 class Prepare(Protocol):
-    """A function that prepares the fixture of the same name."""
+    """A function that creates a fixture: the account in which a flow starts. The function's name names the fixture."""
 
     __name__: str
 
@@ -84,10 +89,10 @@ class Prepare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A fixture, and the steps during which the process is killed.
+    """One operation of the engine: the fixture in which it starts, and its steps `acts`.
 
-    `before` contains the faults of external services during the preparation, and `faults` those during the trial. The
-    recovering process runs until `days` days after the kill.
+    A trial kills the process during one step. Afterwards another process runs the lanes until `days` days after the
+    kill. The test gateway and merchants have the faults `before` while the fixture is created, and `faults` afterwards.
     """
 
     name: str

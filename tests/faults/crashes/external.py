@@ -22,13 +22,16 @@ from tests.faults.gateway import faults
 CLOCK_FILE = "clock"
 FAULTS_FILE = "faults"
 KILL_FILE = "kill"
-"""File names in a trial's folder. `kill` has the id of a process that is killed before its call is answered."""
+"""File names in a trial's folder. `kill` contains the id of a process.
+
+The external services kill this process before they answer its next call.
+"""
 KEPT = 32
-"""Maximum number of open journals. The least recently used one is closed first."""
+"""Maximum number of open journals. The least recently used journal is closed first."""
 
 
 class TrialClock:
-    """The clock in a trial's folder. The trial's processes set it forward."""
+    """A clock that reads its time from a file in the trial's folder. The trial's processes change this file."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / CLOCK_FILE
@@ -57,8 +60,8 @@ class TrialRouter:
     def _of(self, trial: str) -> GatewayAndMerchant:
         if trial not in self._known:
             folder = self._folder / trial
-            delivered = faults.read((folder / FAULTS_FILE).read_text())
-            self._known[trial] = GatewayAndMerchant(folder, cast("FastClock", TrialClock(folder)), delivered)
+            chosen = faults.read((folder / FAULTS_FILE).read_text())
+            self._known[trial] = GatewayAndMerchant(folder, cast("FastClock", TrialClock(folder)), chosen)
         self._known.move_to_end(trial)
         if len(self._known) > KEPT:
             _, oldest = self._known.popitem(last=False)

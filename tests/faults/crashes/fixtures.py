@@ -1,9 +1,13 @@
-"""Fixtures that create the account in which a flow starts. No work is due unless the fixture's name says so."""
+"""Functions that create fixtures. A fixture is the account in which a flow starts.
+
+Most functions leave no work of the engine due. The others have names that say what is due, such as `due_subscribers`.
+"""
 
 from datetime import timedelta
 
 from fatura.domain.calendar import start_of_day
 from tests.faults.crashes.place import Shop
+from tests.faults.journal import JOURNAL_FILE, Journal
 from tests.support.world import Json, item, plan_body, subscription_body
 
 DUE_IN_DAYS = 5
@@ -61,7 +65,7 @@ async def unpriced(shop: Shop) -> None:
 
 
 async def held(shop: Shop) -> None:
-    """Hold an invoice after failed price calls. Each flow of this fixture sets `Flow.before` to make the calls fail."""
+    """A held invoice. Its price calls fail, because each flow with this fixture lists such faults in `Flow.before`."""
     await unpriced(shop)
     await shop.run("pricing", "push")
     invoice = (await shop.all("/v1/invoices?status=awaiting_value"))[0]
@@ -85,6 +89,15 @@ async def two_ready(shop: Shop) -> None:
 async def issued(shop: Shop) -> None:
     await ready(shop)
     await shop.run()
+
+
+async def forgotten(shop: Shop) -> None:
+    """An issued invoice whose charge the gateway does not know any more. Its poll is due."""
+    await issued(shop)
+    journal = Journal(shop.place.folder / JOURNAL_FILE)
+    journal.change("DELETE FROM charge")
+    journal.close()
+    _to_the_morning(shop, days=2)
 
 
 async def two_due(shop: Shop) -> None:
@@ -117,7 +130,7 @@ async def unmirrored(shop: Shop) -> None:
 
 
 async def new_version(shop: Shop) -> None:
-    """A plan with a newer version, and three subscribers, one of them customized."""
+    """A plan with a second version. Its three subscribers still have the first version. One of them is customized."""
     await two_subscribers(shop)
     await _enrolled(shop, shop.ids["plan"], "second")
     third = await _enrolled(shop, shop.ids["plan"], "third")
@@ -128,7 +141,7 @@ async def new_version(shop: Shop) -> None:
 
 
 async def second_cycle(shop: Shop) -> None:
-    """A subscriber with new terms, on the morning of the day when the second cycle is generated."""
+    """A subscriber with new terms, on the morning of the day when the invoice of cycle 2 is generated."""
     await issued(shop)
     body = plan_body({"productId": shop.ids["fixed"]}, {"productId": shop.ids["variable"]}, periodMonths=3)
     assert (await shop.put(f"/v1/plans/{shop.ids['plan']}", body)).status == 200

@@ -1,4 +1,4 @@
-"""The flows during which the crash matrix kills the engine. Together they contain every operation that writes."""
+"""The flows: operations that trials interrupt by a kill, such as creating a plan or issuing invoices."""
 
 from tests.faults.crashes import fixtures
 from tests.faults.crashes.acts import Flow, OpenAccount, Request, Wait, run
@@ -114,6 +114,25 @@ FLOWS: tuple[Flow, ...] = (
     ),
     Flow("cancel-ready", fixtures.ready, (Request("POST", "/v1/invoices/{invoice}/cancel"),)),
     Flow("cancel-issued", fixtures.issued, (Request("POST", "/v1/invoices/{invoice}/cancel"),)),
+    Flow(
+        "reissue",
+        fixtures.issued,
+        (Request("POST", "/v1/invoices/{invoice}/reissue", lambda _: {}), run("issuance")),
+        faults=UNPAID,
+        before=UNPAID,
+    ),
+    Flow(
+        "manual-payment",
+        fixtures.issued,
+        (Request("POST", "/v1/invoices/{invoice}/payments", lambda _: {"method": "cash"}),),
+        faults=UNPAID,
+        before=UNPAID,
+    ),
+    Flow(
+        "missing-charge",
+        fixtures.forgotten,
+        (run("reconciliation"), Wait(3700), run("reconciliation")),
+    ),
     Flow("retention", fixtures.old_keys, (run("retention"),)),
     Flow("billing-day", fixtures.due_subscribers, (run(),)),
     Flow(

@@ -1,4 +1,4 @@
-"""Kill a durable PostgreSQL at its n-th fsync with `strace`, and check that no acknowledged request is lost."""
+"""Let `strace` kill PostgreSQL at its n-th fsync, and check that no acknowledged request is lost."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from tests.support.world import Json, World, open_world
 
 CLIENTS = 4
 LATEST_FSYNC = 30
-"""Maximum of the random n: a server process is killed at its n-th fsync. Each commit makes one fsync."""
+"""Maximum of the random number n. A server process is killed at its n-th fsync, and each commit makes one fsync."""
 PATIENCE_SECONDS = 60
 
 
 @dataclass(slots=True)
 class Fsyncs:
-    """The results of all kills. `acknowledged` has the response bodies by Idempotency-Key."""
+    """The results of all kills. `acknowledged` contains the body of each 201 response, by Idempotency-Key."""
 
     kills: int = 0
     acknowledged: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -47,7 +47,10 @@ def missing_requirement() -> str | None:
 
 
 def run(count: int, *, seed: int, progress: Callable[[int], None]) -> Fsyncs:
-    """Kill the server `count` times under load. After each kill, check the acknowledged requests."""
+    """Kill the server `count` times while clients create products.
+
+    After each kill, repeat the last 50 acknowledged requests, and check that each gets its first response again.
+    """
     tried = Fsyncs()
     with tempfile.TemporaryDirectory(prefix="fatura-fsyncs-") as folder, server(Path(folder)) as postgres:
         asyncio.run(_run(postgres, tried, count, drawn=random.Random(seed), progress=progress))  # noqa: S311 - not for security
@@ -61,16 +64,16 @@ async def _run(
     async with open_world(postgres.url) as world:
         for number in range(count):
             nth = drawn.randint(1, LATEST_FSYNC)
-            baseline = drawn.random() < 0.5
-            await _kill_once(postgres, world, tried, nth=nth, baseline=baseline)
+            postmaster = drawn.random() < 0.5
+            await _kill_once(postgres, world, tried, nth=nth, postmaster=postmaster)
             progress(number + 1)
         await _check_all(world, tried)
 
 
-async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, baseline: bool) -> None:
-    """Kill one server process at its n-th fsync, which makes PostgreSQL end all sessions.
+async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int, postmaster: bool) -> None:
+    """Kill one server process at its n-th fsync. PostgreSQL then ends all sessions and recovers.
 
-    With `baseline`, also kill the postmaster.
+    If `postmaster` is true, also kill the postmaster.
     """
     died = asyncio.Event()
     with _tracing(postgres, nth):
@@ -78,19 +81,19 @@ async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int,
             clients = [_ask_on(world, tried, died) for _ in range(CLIENTS)]
             unanswered = [key for keys in await asyncio.gather(*clients) for key in keys]
     tried.kills += 1
-    if baseline:
+    if postmaster:
         postgres.kill()
     await _returned(postgres)
     for key in unanswered:
         await _repeat(world, tried, key)
     for key in list(tried.acknowledged)[-50:]:
-        await _check_replay(world, tried, key, at=f"fsync {nth}{', baseline' if baseline else ''}")
+        await _check_replay(world, tried, key, at=f"fsync {nth}{', with postmaster' if postmaster else ''}")
 
 
 async def _returned(postgres: Server) -> None:
-    """Wait until the server accepts connections.
+    """Wait until the server accepts connections. If the server has ended, restart it.
 
-    Restart it if it has ended, for example because its recovery was killed.
+    The server ends when its postmaster or the process of its recovery is killed.
     """
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -102,7 +105,7 @@ async def _returned(postgres: Server) -> None:
 
 @contextlib.contextmanager
 def _tracing(postgres: Server, nth: int) -> Generator[None]:
-    """During the block, kill the server process that reaches the n-th fsync, just before the fsync."""
+    """During the block, kill a server process just before its n-th fsync."""
     traced = [word for pid in (postgres.postmaster(), *postgres.children()) for word in ("-p", str(pid))]
     rule = f"inject=fsync,fdatasync:signal=SIGKILL:when={nth}"
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", rule, *traced]
@@ -146,7 +149,7 @@ async def _check_replay(world: World, tried: Fsyncs, key: str, *, at: str) -> No
 
 
 async def _check_all(world: World, tried: Fsyncs) -> None:
-    """Check that each key has exactly one product, and that there are no other products."""
+    """Check that exactly the products of the acknowledged keys exist, and that all invariants hold."""
     names = [each["name"] for each in await world.all("/v1/products")]
     if sorted(names) != sorted(tried.acknowledged):
         tried.problems.append(f"{len(tried.acknowledged)} products were acknowledged, and {len(names)} exist")

@@ -1,4 +1,7 @@
-"""The final state of a trial, without ids, instants and attempt counts, because these differ between runs."""
+"""The outcome of a trial: its final rows, events and charges.
+
+It omits ids, instants and numbers of attempts, because these differ between trials.
+"""
 
 import re
 from collections import defaultdict
@@ -14,8 +17,8 @@ _VARYING = (
     (re.compile(r"rk_(test|live)_[\w-]+"), "key"),
     (re.compile(r"whsec_[\w+/=-]+"), "secret"),
 )
-_OWN_TIME = frozenset({"invoice.held", "invoice.pricing_warning"})
-"""Events that are not compared. A price call that a kill interrupts counts as a time-out (D-105) and may cause them."""
+_NOT_COMPARED = frozenset({"invoice.held", "invoice.pricing_warning"})
+"""Types of events that a kill may cause: a price call that the kill interrupts counts as a time-out (D-105)."""
 
 _QUERIES = {
     "subscriptions": """
@@ -38,6 +41,18 @@ _QUERIES = {
         JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
         ORDER BY 1, 2
     """,
+    "terms": """
+        SELECT c.external_ref, h.number, h.from_cycle, h.reason, v.version
+        FROM subscription_terms h
+        JOIN subscription s ON s.account_id = h.account_id AND s.subscription_id = h.subscription_id
+        JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
+        JOIN plan_version v ON v.account_id = h.account_id AND v.plan_version_id = h.plan_version_id
+        ORDER BY 1, 2
+    """,
+    "propagations": """
+        SELECT p.version, p.status, p.moved, p.cents_before::text, p.cents_after::text FROM propagation p
+        ORDER BY p.propagation_id
+    """,
     "plans": """
         SELECT p.current_version, p.archived_at IS NOT NULL AS archived, (
             SELECT count(*) FROM plan_version v WHERE v.account_id = p.account_id AND v.plan_id = p.plan_id
@@ -57,7 +72,9 @@ _QUERIES = {
             (SELECT count(*) FROM customer c WHERE c.document_sealed IS NOT NULL) AS documents,
             (SELECT count(*) FROM gateway_connection) AS connections,
             (SELECT count(*) FROM integration_secret) AS secrets,
-            (SELECT count(*) FROM charge_attempt a WHERE a.state IN ('sending', 'parked', 'failed')) AS open_attempts,
+            (
+                SELECT count(*) FROM charge c WHERE c.stage IN ('planned', 'sending', 'unknown', 'parked', 'failed')
+            ) AS open_charges,
             (SELECT count(*) FROM pricing_attempt a WHERE a.outcome IS NULL) AS open_calls,
             (SELECT string_agg(c.status, '') FROM test_clock c) AS test_clock,
             (SELECT w.disabled_at IS NULL FROM webhook w) AS pushes
@@ -66,7 +83,7 @@ _QUERIES = {
 
 
 def normalized(value: Any, shop: Shop) -> Any:
-    """Replace everything in a text or JSON value that differs between runs."""
+    """Replace the parts of a JSON value that differ between trials: ids, instants, secrets and the trial's URL."""
     if isinstance(value, dict):
         return {name: normalized(inner, shop) for name, inner in value.items()}
     if isinstance(value, list):
@@ -87,7 +104,7 @@ async def of(shop: Shop, journal: Journal) -> dict[str, Any]:
 
 
 async def _events(shop: Shop) -> dict[str, list[str]]:
-    delivered: defaultdict[str, list[str]] = defaultdict(list)
+    types: defaultdict[str, list[str]] = defaultdict(list)
     for row in await shop.sql(
         """
         SELECT e.type, c.external_ref, v.cycle
@@ -99,9 +116,9 @@ async def _events(shop: Shop) -> dict[str, list[str]]:
         ORDER BY e.sequence
         """
     ):
-        if row["type"] not in _OWN_TIME:
-            delivered[f"{row['external_ref']} {row['cycle']}"].append(row["type"])
-    return dict(sorted(delivered.items()))
+        if row["type"] not in _NOT_COMPARED:
+            types[f"{row['external_ref']} {row['cycle']}"].append(row["type"])
+    return dict(sorted(types.items()))
 
 
 async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:
@@ -124,7 +141,10 @@ async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:
 
 
 def differences(expected: Any, found: Any, path: str = "") -> list[str]:
-    """Return the differences of two outcomes as `path: expected, found`."""
+    """Compare the result `expected` of a trial without a kill with the result `found` after a kill.
+
+    Return one line for each difference, with the position of the value and both values.
+    """
     if isinstance(expected, dict) and isinstance(found, dict):
         names = dict.fromkeys([*expected, *found])
         return [

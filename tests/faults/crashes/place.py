@@ -1,4 +1,4 @@
-"""A trial's folder, and the engine that uses this folder and the worker's database."""
+"""The folder, clock and engine of a trial. The engine uses the database of the worker that executes the trial."""
 
 import json
 import shutil
@@ -26,6 +26,7 @@ from tests.faults.crashes.points import CountedGateway, CountedMerchants, Points
 from tests.faults.engine import OnClock, engine_on
 from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import share_secrets
+from tests.faults.journal import JOURNAL_FILE, copy_journal
 from tests.support.world import LANE, Merchant, api_client, run_until_idle
 
 NOTES_FILE = "notes.json"
@@ -35,7 +36,10 @@ STATEMENTS = 1000
 
 @dataclass(slots=True)
 class ShiftedClock:
-    """Real time plus an offset that a trial increases. The external services show the same time."""
+    """A clock that shows real time plus an offset, which the trial increases.
+
+    The test gateway and merchants read the clock from `file`.
+    """
 
     file: Path
     _fast: FastClock
@@ -48,7 +52,7 @@ class ShiftedClock:
 
     @classmethod
     def continued(cls, folder: Path) -> "ShiftedClock":
-        """Return the clock that another process of the trial has set."""
+        """Return the clock that another process of the trial has stored."""
         return cls(folder / CLOCK_FILE, clock.read((folder / CLOCK_FILE).read_text()))
 
     def __call__(self) -> datetime:
@@ -66,7 +70,7 @@ class ShiftedClock:
 
 @dataclass(slots=True)
 class Notes:
-    """The account, time and ids that the preparation stores for later processes."""
+    """What a fixture stores for later trials: its account, its ids, and the time when its creation ended."""
 
     account_id: str = ""
     api_key: str = ""
@@ -77,7 +81,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The database, folder, external services and key ring that all trials of one worker use."""
+    """What all trials of one worker process share: the database, folder, external services and key ring."""
 
     url: str
     folder: Path
@@ -87,7 +91,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The name, folder and external services of a trial or a preparation."""
+    """The name of a trial or a fixture, which determines its folder and the URL of its external services."""
 
     shared: Shared
     name: str
@@ -104,17 +108,23 @@ class Place:
         return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
 
     def copy_folder(self, like: "Place") -> None:
+        """Copy the files of the other folder. SQLite copies the journal, because the external services have it open."""
         self.folder.mkdir()
         for file in like.folder.iterdir():
-            if not file.name.endswith("-shm"):
+            if not file.name.startswith(JOURNAL_FILE):
                 shutil.copy(file, self.folder)
+        if (like.folder / JOURNAL_FILE).exists():
+            copy_journal(like.folder / JOURNAL_FILE, self.folder / JOURNAL_FILE)
 
     def drop_folder(self) -> None:
         shutil.rmtree(self.folder)
 
 
 class Shop(Merchant):
-    """A merchant's API access to the engine of a trial, with the trial's lanes and clock."""
+    """A merchant that calls the API of a trial's engine.
+
+    It can also run the engine's lanes and set the clock forward.
+    """
 
     def __init__(
         self, deps: Deps, client: httpx.AsyncClient, place: Place, *, notes: Notes, now: ShiftedClock
@@ -171,7 +181,10 @@ async def open_shop(
     points: Points | None = None,
     db: Database | None = None,
 ) -> AsyncGenerator[Shop]:
-    """Open the engine of a trial, on the pool `db` or on a new one. `points` count all I/O."""
+    """Open the engine of a trial, on the connection pool `db` or on a new pool.
+
+    If `points` is given, it counts the engine's I/O, and may kill the process at a statement or call.
+    """
     async with AsyncExitStack() as stack:
         pool = db or await stack.enter_async_context(open_pool(place.shared.url, points))
         opened = await stack.enter_async_context(
@@ -189,7 +202,7 @@ async def open_shop(
 
 @asynccontextmanager
 async def open_pool(url: str, points: Points | None = None) -> AsyncGenerator[Database]:
-    """Open a connection pool. `points` count every statement on it."""
+    """Open a connection pool. If `points` is given, it counts every statement of the pool."""
     kind = KeptConnection if points is None else connection_class(points)
     db = await connect(url, max_connections=4, connection_class=kind)
     try:

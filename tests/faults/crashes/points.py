@@ -1,12 +1,17 @@
-"""Crash points: statements and external calls at which a process can be killed. Each has a name and a number."""
+"""Crash points: statements and external calls at which a process can be killed.
+
+A point's name consists of the engine's function, the kind of I/O and a number: `module.function / UPDATE #2` is the
+second UPDATE of this function.
+"""
 
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
@@ -19,11 +24,11 @@ from tests.faults.connections import Send
 T = TypeVar("T")
 
 _WIRING = ("/fatura/store/db.py", "/fatura/usecases/transaction.py", "/fatura/open_transaction.py")
-"""Modules through which every statement passes. A point is named after the nearest caller in another module."""
+"""Modules through which every statement passes. A point is named after the nearest caller outside these modules."""
 
 
 class Moment(StrEnum):
-    """When the process is killed: before sending, after sending, or after the response."""
+    """When the process is killed: before sending a statement or call, after sending it, or after the response."""
 
     BEFORE = "before"
     SENT = "sent"
@@ -32,10 +37,10 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KillAt:
-    """A point and a moment.
+    """A point, and the moment of the kill at this point.
 
-    A point's number counts only I/O of the same function and kind, because concurrent I/O of different kinds may change
-    order.
+    The number in a point's name counts only I/O of the same function and kind. A count of all I/O would differ between
+    trials, because concurrent I/O has no fixed order.
     """
 
     name: str
@@ -44,10 +49,10 @@ class KillAt:
 
 @dataclass(slots=True)
 class Points:
-    """Counts I/O while `counting`, and kills the process at one point.
+    """Counts the I/O inside `counting`, and kills the process at the point `kill_at`.
 
-    It writes two files to `folder`: `died` with the name of the point, and `kill` with the id of the process that an
-    external service must kill.
+    If the kill comes after an external call is sent, the external service kills the process. It finds the id of the
+    process in the file `kill` in `folder`.
     """
 
     folder: Path
@@ -62,7 +67,7 @@ class Points:
         yield
         self.is_counting = False
 
-    async def perform(self, kind: str, send: Callable[[], Awaitable[T]], die_sent: "DieSent") -> T:
+    async def perform(self, kind: str, send: Callable[[], Awaitable[T]], send_and_die: "SendAndDie") -> T:
         """Count one I/O. Then perform it, or kill the process before, during or after it."""
         if not self.is_counting:
             return await send()
@@ -72,11 +77,10 @@ class Points:
         moment = None
         if self.kill_at is not None and self.kill_at.name == self.names[-1]:
             moment = self.kill_at.moment
-            (self.folder / "died").write_text(f"{self.names[-1]} / {moment}")
         if moment is Moment.BEFORE:
             kill_self()
         if moment is Moment.SENT:
-            await die_sent()
+            await send_and_die()
         try:
             return await send()
         finally:
@@ -84,7 +88,7 @@ class Points:
                 kill_self()
 
 
-DieSent = Callable[[], Coroutine[Any, Any, object]]
+SendAndDie = Callable[[], Coroutine[Any, Any, object]]
 
 
 def kill_self() -> NoReturn:
@@ -105,13 +109,13 @@ def _place() -> str:
 
 def connection_class(points: Points) -> "type[asyncpg.Connection[Any]]":
     async def around(connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
-        async def die_sent() -> None:
-            if is_prepared:  # prepare it first, so that the next message to the server executes it
+        async def send_and_die() -> None:
+            if is_prepared:  # prepare the statement now, so that the next message to the server executes it
                 await connection._get_statement(sql, None)
-            send().send(None)  # sends the statement, and stops when it would wait for the response
+            send().send(None)  # this runs asyncpg's coroutine until it waits for the response
             kill_self()
 
-        return await points.perform(sql.split(maxsplit=1)[0].rstrip(";"), send, die_sent)
+        return await points.perform(sql.split(maxsplit=1)[0].rstrip(";"), send, send_and_die)
 
     return connections.connection_class(around)
 
@@ -120,6 +124,15 @@ class CountedGateway:
     def __init__(self, gateway: Any, points: Points) -> None:
         self._gateway = gateway
         self._points = points
+
+    async def charges_since(self, since: datetime) -> AsyncIterator[Any]:
+        """Read the whole list in one call to the gateway."""
+
+        async def read() -> list[Any]:
+            return [charge async for charge in self._gateway.charges_since(since)]
+
+        for charge in await outside_call(self._points, "charges_since", read):
+            yield charge
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._gateway, name)
@@ -162,11 +175,11 @@ class _CountedSession:
 
 
 async def outside_call(points: Points, kind: str, send: Callable[[], Awaitable[T]]) -> T:
-    async def die_sent() -> None:
-        delivered = points.folder / "killing"
-        delivered.write_text(str(os.getpid()))
-        delivered.rename(points.folder / "kill")  # atomic: concurrent calls never read half a file
+    async def send_and_die() -> None:
+        written = points.folder / "killing"
+        written.write_text(str(os.getpid()))
+        written.rename(points.folder / "kill")  # atomic, so that concurrent calls never read half a file
         await send()
         raise AssertionError("the external service kills its caller")
 
-    return await points.perform(kind, send, die_sent)
+    return await points.perform(kind, send, send_and_die)

@@ -1,4 +1,4 @@
-"""The worker processes of the crash matrix, and the process of the external services."""
+"""Start the worker processes that execute the trials, and the process with the test gateways and merchants."""
 
 import itertools
 import json
@@ -23,7 +23,10 @@ Job = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WorkerPool:
-    """Sockets to the workers. Each worker can run only flows whose fixtures it has prepared."""
+    """Sockets to the worker processes.
+
+    A worker can run only flows whose fixtures it has created in its own database.
+    """
 
     lines: list[TextIO]
 
@@ -32,7 +35,7 @@ class WorkerPool:
             line.write(json.dumps([server_url, f"crash_{number}"]) + "\n")
 
     def do(
-        self, rows: Sequence[Sequence[Job]], delivered: Callable[[int], None] = lambda _: None
+        self, rows: Sequence[Sequence[Job]], report_done: Callable[[int], None] = lambda _: None
     ) -> list[list[Any]]:
         done = itertools.count(1)
 
@@ -40,7 +43,7 @@ class WorkerPool:
             results: list[Any] = []
             for job in jobs:
                 results.append(_exchange(line, job))
-                delivered(next(done))
+                report_done(next(done))
             return results
 
         with ThreadPoolExecutor(WORKERS) as threads:

@@ -1,23 +1,26 @@
-"""Recovery after a kill: another process runs 60 seconds later, clients repeat requests, and a day passes."""
+"""Recovery after a kill: clients repeat their requests, and another process runs the lanes.
+
+The lanes first run 60 seconds after the kill, when the leases of the killed process must have expired.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from fatura.store import discovery
+from fatura.store import due_times
 from tests.faults import ledgers
 from tests.faults.crashes import outcome
 from tests.faults.crashes.acts import Flow, OpenAccount, Request
 from tests.faults.crashes.place import Place, ShiftedClock, Shop, open_shop
 from tests.faults.crashes.trial_database import TrialDatabase
-from tests.faults.journal import Journal
+from tests.faults.journal import JOURNAL_FILE, Journal
 from tests.support.world import Answer
 
 RECOVERED_WITHIN = timedelta(seconds=60)
 """Time after a kill within which another process must take over all work."""
 LEAST_STEP = timedelta(seconds=5)
 MOST_STEPS = 300
-"""Maximum number of times at which a trial runs the lanes. More of them indicate an endless loop."""
+"""Maximum number of times that a trial runs the lanes. A higher number indicates an endless loop."""
 
 _LEASES = """
     SELECT max(held.until) AS until FROM (
@@ -30,7 +33,7 @@ _LEASES = """
     ) held
 """
 _UNSETTLED = """
-    SELECT (SELECT count(*) FROM charge_attempt a WHERE a.state IN ('sending', 'absent'))
+    SELECT (SELECT count(*) FROM charge c WHERE c.stage IN ('planned', 'sending', 'unknown', 'absent'))
         + (SELECT count(*) FROM pricing_attempt t WHERE t.outcome IS NULL)
         + (SELECT count(*) FROM price_pull p WHERE p.next_attempt_at IS NOT NULL)
         + (SELECT count(*) FROM delivery d WHERE d.next_attempt_at IS NOT NULL) AS left
@@ -49,7 +52,7 @@ async def recover(
     died_at = now()
     async with open_shop(place, now=now, notes=place.notes(), db=database.db) as shop:
         held_until = (await shop.sql(_LEASES))[0]["until"]
-        answers = [await act(shop) for act in requests]  # the first repeats come before the leases expire
+        answers = [await act(shop) for act in requests]  # the leases of the killed process are still valid
         now.move_to(died_at + RECOVERED_WITHIN)
         await shop.run()
         problems = await _still_due(shop)
@@ -58,7 +61,7 @@ async def recover(
             if isinstance(act, OpenAccount) and killed:
                 await act(shop)
         settled_at = await _follow(shop, until=died_at + timedelta(days=flow.days))
-        journal = Journal(place.folder / "journal.sqlite")
+        journal = Journal(place.folder / JOURNAL_FILE)
         problems += await ledgers.check_by(database.reader, shop.deps, journal)
         reached = await outcome.of(shop, journal)
         journal.close()
@@ -72,7 +75,10 @@ async def recover(
 
 
 async def _still_due(shop: Shop) -> list[str]:
-    """Return a problem if work is still due after the lanes ran. The killed process then still holds its lease."""
+    """Return a problem if work is still due although all lanes ran.
+
+    Only a lease of the killed process can keep the lanes from such work.
+    """
     due_at = await _due_at(shop)
     return (
         [f"due since {due_at}, and leased by the killed process"]
@@ -82,7 +88,7 @@ async def _still_due(shop: Shop) -> list[str]:
 
 
 async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
-    """Repeat a request until it is answered. Between two requests, lanes run and time passes."""
+    """Repeat a request until its response is final, at most five times. Before each repeat, run the lanes."""
     for _ in range(5):
         if act.is_final(answer):
             break
@@ -93,7 +99,7 @@ async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
 
 
 async def _follow(shop: Shop, *, until: datetime) -> datetime:
-    """Run the lanes each time work is due. Return the time at which all work was final."""
+    """Run the lanes each time work is due, up to the time `until`. Return the time at which all work was final."""
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):
         if settled_at is None and not (await shop.sql(_UNSETTLED))[0]["left"]:
@@ -109,8 +115,11 @@ async def _follow(shop: Shop, *, until: datetime) -> datetime:
 
 
 async def _due_at(shop: Shop) -> datetime | None:
-    """Return when the account's next work is due: in the engine's time, even if the account has a test clock."""
+    """Return when the account's next work is due, on the trial's clock.
+
+    The engine computes this time on the account's test clock, whose offset is subtracted here.
+    """
     async with shop.deps.db.transaction(UUID(str(shop.account_id))) as tx:
-        due_at = await discovery.next_due_at(tx)
+        due_at = await due_times.next_due_at(tx)
         offset = await tx.fetchval("SELECT a.clock_offset FROM account a WHERE a.account_id = $1")
     return None if due_at is None else due_at - offset

@@ -1,4 +1,4 @@
-"""Kill the engine with SIGKILL at the statements and external calls of every flow, and check that it recovers."""
+"""In every flow, kill the engine with SIGKILL at its statements and external calls, and check that it recovers."""
 
 import random
 from collections import defaultdict
@@ -18,7 +18,7 @@ from tests.faults.report import Options, Report, Scale
 
 LEAST_POINTS = {Scale.SHORT: 150, Scale.FULL: 2000}
 SAMPLES = {Scale.SHORT: 152, Scale.FULL: 2020}
-"""Number of points to draw. It is higher than LEAST_POINTS, because a process may not reach some of them."""
+"""Number of points to draw. It exceeds LEAST_POINTS, because a process may not reach some of the points."""
 FSYNC_KILLS = 20
 SHOWN = 3
 
@@ -55,7 +55,7 @@ def _differences(baseline: Any, result: Any) -> list[str]:
 
 
 def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
-    """Count the points of all flows, then kill at a sample of them. The seed determines the sample."""
+    """List the points of all flows, then run one trial for each point of a sample. The seed determines the sample."""
     report = Report("crashes", options.seed)
     matrix = Matrix(options, report)
     worker = _workers(flows)
@@ -74,16 +74,16 @@ def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
 
 
 def _workers(flows: Sequence[Flow]) -> dict[str, int]:
-    """Assign the flows to workers. One worker gets all flows with the same fixture."""
+    """Assign each flow to a worker process. Flows with the same fixture get the same worker, which creates it once."""
     fixtures: defaultdict[str, list[Flow]] = defaultdict(list)
     for flow in flows:
         fixtures[flow.fixture].append(flow)
     shares = [0] * WORKERS
     chosen: dict[str, int] = {}
-    for normalized in sorted(fixtures.values(), key=_work, reverse=True):
+    for group in sorted(fixtures.values(), key=_work, reverse=True):
         least = shares.index(min(shares))
-        shares[least] += _work(normalized)
-        chosen |= {flow.name: least for flow in normalized}
+        shares[least] += _work(group)
+        chosen |= {flow.name: least for flow in group}
     return chosen
 
 
@@ -115,9 +115,10 @@ def _prepared(
 
 
 def _chosen(options: Options, known: dict[str, list[str]]) -> list[tuple[str, str, Moment]]:
-    """Draw points from every flow: all points of short flows, and a sample of long ones.
+    """Draw points from every flow: all points of short flows, and a sample of the points of long flows.
 
-    Each point has its own random number, so a few additional points hardly change the sample.
+    A point's random number depends only on the seed and the point. If a flow gets a new point, the sample of the other
+    points therefore hardly changes.
     """
     ranked: list[tuple[int, str, str, Moment]] = []
     for flow, points in known.items():
@@ -146,7 +147,8 @@ def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) ->
     )
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
     report.count("kills without automatic recovery", len(matrix.points) - matrix.recovered, at_most=0)
-    # On a slow machine, the first run of a flow polls more often, and lists a few points that later runs do not reach.
+    # On a slow machine, the execution that lists the points may poll more often than the trials. The trials then do not
+    # reach a few of the points.
     missed = len(jobs) - len(matrix.points)
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 200, 2))
     report.count(

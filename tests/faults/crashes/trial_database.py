@@ -1,4 +1,4 @@
-"""A worker's database, restored to a flow's fixture before each trial."""
+"""The database of a worker process. Before each trial, its rows are replaced by those of the flow's fixture."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,12 +19,16 @@ _MOVE_IN = """
     UPDATE public.product SET endpoint_url = replace(endpoint_url, before, after) WHERE endpoint_url IS NOT NULL;
     UPDATE public.webhook SET url = replace(url, before, after);
 """
-"""Replaces the merchant's URLs in the fixture by those of the trial's external services."""
+"""Replaces the merchant's URLs in the fixture by the URLs of the trial's external services."""
 
 
 @dataclass(slots=True)
 class TrialDatabase:
-    """Connections of a superuser and of a reader, and the pool of the recovering process."""
+    """The connections to the database.
+
+    `root` is a superuser's connection. `reader` compares rows with the journal. The pool `db` serves the recovery after
+    a kill.
+    """
 
     root: Any
     reader: Any
@@ -36,7 +40,7 @@ class TrialDatabase:
         await self.root.execute("; ".join(f"DELETE FROM public.{table}" for table in self.tables))  # noqa: S608 - from the catalog
 
     async def save(self, place: Place) -> None:
-        """Save the rows of a fixture, and create a function that restores them."""
+        """Save the rows of a fixture, and create an SQL function that restores these rows."""
         back = ""
         for table in self.tables:
             back += f"DELETE FROM public.{table};\n"  # noqa: S608 - from the catalog
@@ -84,7 +88,7 @@ async def make_database(server_url: str, name: str) -> str:
 
 @asynccontextmanager
 async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
-    """Connect to a database. For writes of the superuser, triggers and foreign keys are disabled."""
+    """Connect to a database. Writes of the superuser fire no triggers and check no foreign keys."""
     root: Any = await asyncpg.connect(
         url.replace("://fatura@", "://postgres@"),
         server_settings={"session_replication_role": "replica"},
@@ -93,7 +97,9 @@ async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
     tables = await root.fetch(
         """
         SELECT c.relname FROM pg_class c
-        WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND c.relname <> 'schema_migration'
+        WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND EXISTS (
+            SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'account_id'
+        )
         """
     )
     reader = await asyncpg.connect(url, connection_class=KeptConnection)

@@ -1,7 +1,8 @@
-"""A worker of the crash matrix: it prepares fixtures, and forks the processes that are killed.
+"""A process that creates fixtures and executes trials. For each trial, it forks a child process that is killed.
 
-`python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks one worker per socket. A worker receives
-the server's URL and a database name, then jobs, and sends one result per job. Each message is one line of JSON.
+`python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks one worker for each socket FD. A worker
+receives the server's URL and a database name, then jobs, and sends one result per job. Each message is one line of
+JSON.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ import uvloop
 from fatura.domain.credentials import Mode
 from fatura.observability import configure_logs
 from fatura.usecases.accounts import accounts
+from fatura.usecases.catalog import propagation
 from fatura.usecases.sandbox import test_clock
 from tests.faults import breaks
 from tests.faults.clock import started
@@ -37,9 +39,8 @@ from tests.faults.crashes.trial_database import TrialDatabase, make_database, op
 
 FLOW = {flow.name: flow for flow in FLOWS}
 
-
 TRIES = 5
-"""Maximum trials per point. A process may not reach its point, because concurrent I/O may change order."""
+"""Maximum number of trials per point. A process may miss its point, because concurrent I/O has no fixed order."""
 
 
 def main() -> None:
@@ -47,7 +48,8 @@ def main() -> None:
     folder, external_url, ring, *lines = sys.argv[1:]
     configure_logs(level="critical")
     breaks.apply()
-    test_clock.WAIT_SECONDS = 0  # respond without waiting, because the flow advances the clock afterwards
+    propagation.BATCH = 1  # so that a process can be killed between two batches
+    test_clock.WAIT_SECONDS = 0  # the API must not wait, because the flow itself runs the lane `test_clock`
     gc.freeze()  # so that garbage collection in children does not copy shared memory
     for each in lines:
         if os.fork() == 0:
@@ -68,12 +70,12 @@ def _serve(file: TextIO, *, folder: Path, external_url: str, ring: str) -> None:
         for job in file:
             file.write(json.dumps(worker.do(json.loads(job)), default=str) + "\n")
             file.flush()
-        os._exit(0)  # without closing connections, because the server may have stopped
+        os._exit(0)  # does not close connections, because the server may have stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process. It forks while no event loop runs, so that the child can start its own."""
+    """A worker process. It forks only while no event loop runs, so that the child can start its own event loop."""
 
     shared: Shared
     database: TrialDatabase
@@ -92,7 +94,7 @@ class Worker:
             return {"problems": [traceback.format_exc()]}
 
     def _try(self, flow: Flow, base: Place, name: str, *, at: KillAt | None) -> dict[str, Any]:
-        """Run one trial. Repeat it if the process did not reach its point."""
+        """Run one trial. If the process did not reach the point of its kill, repeat the trial."""
         result: dict[str, Any] = {}
         for again in range(1 if at is None else TRIES):
             place = Place(self.shared, f"{name}-{again}")
@@ -103,7 +105,10 @@ class Worker:
         return result
 
     def _try_in(self, place: Place, flow: Flow, base: Place, *, at: KillAt | None) -> dict[str, Any]:
-        """Restore the database, fork the process to kill, and recover in this process."""
+        """Restore the database, and fork a child process that runs the flow. Then run the recovery in this process.
+
+        The child is killed at the point `at`. If `at` is None, it runs the flow to its end.
+        """
         self.runner.run(self.database.reset(place, like=base))
         (place.folder / FAULTS_FILE).write_text(str(flow.faults))
         now = ShiftedClock.started(place.folder, datetime.fromisoformat(place.notes().ended_at))
@@ -137,7 +142,7 @@ async def _prepare(database: TrialDatabase, place: Place, flow: Flow) -> None:
 
 
 def _fork_and_run(place: Place, flow: Flow, now: ShiftedClock, *, at: KillAt | None) -> int:
-    """Run the flow in a child process. Return its exit code, or the negative number of its signal."""
+    """Run the flow in a child process. Return its exit code, or the negative number of the signal that killed it."""
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -1,4 +1,4 @@
-"""Wait until all work of the gateway run is final. The clock is set forward when nothing is due."""
+"""Wait until all work of the gateway run is final. When nothing is due, set the clock forward."""
 
 import asyncio
 import time
@@ -11,8 +11,9 @@ NEXT = """
     SELECT least(
         (SELECT min(greatest(v.next_attempt_at, v.lease_until)) FROM invoice v
             WHERE v.next_attempt_at IS NOT NULL AND ($1 OR v.status = 'ready')),
-        (SELECT min(s.generate_at) FROM subscription s WHERE s.status = 'active'),
+        (SELECT min(coalesce(s.put_off_until, s.generate_at)) FROM subscription s WHERE s.status = 'active'),
         (SELECT min(l.next_check_at) FROM late_charge_check l),
+        (SELECT min(u.next_look_at) FROM unmatched_charge u),
         (SELECT min(greatest(w.next_attempt_at, w.lease_until, u.due_at)) FROM webhook w
             JOIN account_counter n USING (account_id), LATERAL (
                 SELECT CASE WHEN n.last_sequence > w.fanned_out_to THEN $2::timestamptz ELSE min(d.next_attempt_at) END
@@ -23,32 +24,46 @@ NEXT = """
     ) AS due_at,
     (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
 """
-"""When the next work is due, and when the last webhook lease ends. With `$1`, charge polls count as work."""
+"""Selects when the next work is due, and when the last webhook lease ends.
+
+`$1` is true if polls of charges count as work. `$2` is the current time.
+"""
 OPEN = """
     SELECT count(*) FROM (
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
             AND (status = 'ready' OR $1 AND status = 'issued')
         UNION ALL SELECT 1 FROM late_charge_check WHERE next_check_at IS NOT NULL
+        UNION ALL SELECT 1 FROM unmatched_charge WHERE next_look_at IS NOT NULL
         UNION ALL SELECT 1 FROM delivery WHERE next_attempt_at IS NOT NULL
         UNION ALL SELECT 1 FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to
-        UNION ALL SELECT 1 FROM subscription WHERE status = 'active' AND generate_at <= $2
+        UNION ALL SELECT 1 FROM subscription WHERE status = 'active' AND coalesce(put_off_until, generate_at) <= $2
         LIMIT $3
     ) unended
 """
-"""Number of unfinished rows, counted up to a limit."""
+"""Counts rows with unfinished work, up to `$3` rows.
+
+`$1` is true if polls of charges count as work. `$2` is the current time.
+"""
 MORE = timedelta(seconds=30)
 """Added to the next due time, so that one jump makes several rows due."""
 CHECK_SECONDS = 0.3
 QUIET_SECONDS = 0.3
 """The clock is set forward when the next due time has not changed for this long."""
 DEAD_PUSHER_SECONDS = 2
-"""A worker counts as dead when its lease on an endpoint has not changed for this long."""
+"""Replaces QUIET_SECONDS while a webhook is leased.
+
+If the lease has not changed for this long, the run assumes that its worker is dead. The clock may then pass the end
+of the lease.
+"""
 FROZEN_JUMP = timedelta(seconds=100)
 """Maximum clock jump while a worker is frozen."""
 
 
 async def settle(world: World, workers: Workers, *, include_polls: bool, give_up_at: float) -> int:
-    """Wait until all work is final, at most until `give_up_at` (monotonic). Return the number of unfinished rows."""
+    """Wait until all work is final, at most until the monotonic time `give_up_at`.
+
+    Return the number of rows with unfinished work.
+    """
     seen: tuple[datetime | None, datetime | None] = None, None
     since = time.monotonic()
     while time.monotonic() < give_up_at:

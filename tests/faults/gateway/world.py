@@ -21,7 +21,7 @@ from tests.faults.engine import open_engine
 from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import external, share_secrets
 from tests.faults.gateway.faults import GatewayFaults
-from tests.faults.journal import Journal
+from tests.faults.journal import JOURNAL_FILE, Journal
 from tests.support.world import Merchant, api_client, subscription_body
 
 SUBSCRIBE_ALIKE = """
@@ -36,22 +36,28 @@ SUBSCRIBE_ALIKE = """
     ), counted AS (
         UPDATE account_counter n SET customers = n.customers + $2, subscriptions_active = n.subscriptions_active + $2
         FROM subscription s WHERE s.subscription_id = $1 AND n.account_id = s.account_id
+    ), subscribed AS (
+        INSERT INTO subscription SELECT alike.* FROM subscription s, made,
+            jsonb_populate_record(s, jsonb_build_object(
+                'subscription_id', gen_random_uuid(), 'customer_id', made.customer_id
+            )) alike
+        WHERE s.subscription_id = $1
+        RETURNING account_id, subscription_id, start_cycle, plan_version_id, started_at
     )
-    INSERT INTO subscription SELECT alike.* FROM subscription s, made,
-        jsonb_populate_record(s, jsonb_build_object(
-            'subscription_id', gen_random_uuid(), 'customer_id', made.customer_id
-        )) alike
-    WHERE s.subscription_id = $1
+    INSERT INTO subscription_terms (account_id, subscription_id, number, from_cycle, plan_version_id, reason,
+        changed_at)
+    SELECT n.account_id, n.subscription_id, 1, n.start_cycle, n.plan_version_id, 'enrolled', n.started_at
+    FROM subscribed n
 """
-"""Copies a subscription and its customer, which were created through the API, `$2` times."""
+"""Copies the subscription `$1` and its customer `$2` times. Only the original was created through the API."""
 
 DUE_IN = timedelta(days=2)
-"""Time until the first due date. The cycle is billed immediately, and paid on that date."""
+"""Time until the first due date. Invoices are generated three days before it, and therefore immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of gateway. `charges` is the number of charges of all its `accounts` together."""
+    """A kind of gateway, the number of its accounts, and the total number of charges in these accounts."""
 
     name: str
     idempotency: str
@@ -62,7 +68,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """`tables` is a superuser's connection pool. `account_kinds` gives the kind of gateway of each account."""
+    """The accounts of the run and their gateways.
+
+    `tables` is a superuser's connection pool. `account_kinds` gives the kind of gateway of each account.
+    """
 
     url: str
     ring: str
@@ -89,13 +98,13 @@ async def open_world(
         client = await stack.enter_async_context(api_client(deps))
         tables = await asyncpg.create_pool(url.replace("://fatura@", "://postgres@"), min_size=1, max_size=2)
         stack.push_async_callback(tables.close)
-        journal = Journal(folder / "journal.sqlite")
+        journal = Journal(folder / JOURNAL_FILE)
         stack.callback(journal.close)
         world = World(url, ring, clock, deps, journal, tables, merchants := [], {}, gateways[0])
         secrets: dict[str, list[str]] = {}
         for kind, gateway_url in zip(kinds, gateways, strict=True):
             for number in range(kind.accounts):
-                # Only one account per kind has a webhook. Deliveries to all would take most of the time.
+                # Only one account per kind has a webhook. Deliveries for all accounts would take most of the time.
                 merchant, secret = await _subscribed(
                     world, kind, client, gateway_url=gateway_url, listens=number == 0
                 )
@@ -109,7 +118,7 @@ async def open_world(
 async def _subscribed(
     world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
 ) -> tuple[Merchant, str]:
-    """Open an account with a gateway and due subscriptions. With `listens`, register a webhook."""
+    """Open an account with a gateway and due subscriptions. If `listens` is true, register a webhook."""
     opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
     merchant = Merchant(world.deps, client, opened)
     settings = {"url": gateway_url, "idempotency": kind.idempotency}
@@ -130,7 +139,7 @@ async def _subscribed(
 
 
 def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ...]:
-    """Return the gateways of the run. Second charges are limited for all kinds except the slow one."""
+    """Return the kinds of gateways. The run limits the second charges at each kind except "ten minutes late"."""
     lossy = GatewayFaults(
         lost=300, late=100, refused_before=50, unavailable=50, error=50, lookup_fails=100, push_fails=20,
         never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,

@@ -25,15 +25,19 @@ SETTLE_SECONDS = 0.3
 """Events this close to a round's end are not measured."""
 ARRIVE_WITHIN_SECONDS = 180
 HELD_SECONDS = DEADLINE_SECONDS - 1
-"""Maximum time that noise continues after a noisy round: until just before the engine ends the hanging calls."""
+"""After a noisy round, all events of healthy merchants must arrive within this time, before the hanging calls end."""
 MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
-"""Maximum ratio of the noisy p99 to the quiet one. Waiting for a hanging call (10 s) would make the ratio 100."""
-LEAST_WAIT_SECONDS = 0.1
-"""A smaller quiet p99 counts as this value, because it depends mostly on the machine."""
-MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
-"""Maximum ratio of the p99 during a large billing run to the quiet p99. The billing run uses processors and disk.
+"""Maximum ratio of the p99 in noisy rounds to the p99 in quiet rounds.
 
-Other merchants wait for some batches of the billing run, but never for the whole run, which takes minutes.
+If merchants waited for a hanging call (10 s), the ratio could reach 100.
+"""
+LEAST_WAIT_SECONDS = 0.1
+"""If the p99 in quiet rounds is smaller, ratios use this value: so small a p99 depends mostly on the machine."""
+MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
+"""Maximum ratio of the p99 during a large billing run to the p99 in quiet rounds.
+
+The billing run keeps processors and disk busy. Other merchants may wait for some of its batches, but never for the
+whole billing run, which takes minutes.
 """
 
 ARRIVALS = """
@@ -51,7 +55,11 @@ QUESTIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A measured period. `doing` is its kind of load: quiet, noisy or bulk."""
+    """A measured period. `doing` says what other merchants do meanwhile.
+
+    In a `quiet` round, they do nothing. In a `noisy` round, their endpoints hang or fail. In the `bulk` round, one of
+    them has a large billing run.
+    """
 
     doing: str
     began: datetime
@@ -64,7 +72,7 @@ class Round:
 
 @dataclass(slots=True)
 class Waits:
-    """Waiting times in seconds, by kind of wait and by load."""
+    """Waiting times in seconds, by what is waited for and by `Round.doing`."""
 
     deliveries: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     generation: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -72,9 +80,9 @@ class Waits:
 
 
 def run(options: Options) -> Report:
-    """Measure quiet and noisy rounds in turn, then a billing run of another merchant."""
+    """Measure alternating quiet and noisy rounds, and then a round during another merchant's billing run."""
     report = Report("neighbours", options.seed)
-    with place.server(planned_once=False) as server_url, tempfile.TemporaryDirectory() as folder:
+    with place.server() as server_url, tempfile.TemporaryDirectory() as folder:
         asyncio.run(_run(server_url, Path(folder), options, report))
     return report
 
@@ -118,7 +126,7 @@ async def _enroll(merchant: Merchant, plan: Json) -> None:
 
 
 async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
-    """Run the rounds. Return them, and the number of events that arrived too late."""
+    """Run alternating quiet and noisy rounds. Return the rounds, and the number of events that arrived too late."""
     each = options.pick(short=2, full=4)
     enrolled = options.pick(short=15, full=60)
     rounds: list[Round] = []
@@ -135,7 +143,10 @@ async def _rounds(setup: Setup, options: Options) -> tuple[list[Round], int]:
 
 
 async def _drain(setup: Setup) -> int:
-    """Continue the noise until healthy merchants have all their events. Return the number of late events."""
+    """Keep the hanging endpoints busy until healthy merchants have all their events, or HELD_SECONDS have passed.
+
+    Return the number of events that are still missing.
+    """
     deadline = time.monotonic() + HELD_SECONDS
     while (left := await _in_flight(setup)) and time.monotonic() < deadline:
         await setup.renew_noise()
@@ -144,7 +155,7 @@ async def _drain(setup: Setup) -> int:
 
 
 async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
-    """Subscribe customers to the healthy merchants in turn, and call `every` at intervals."""
+    """Subscribe customers to the plans of the healthy merchants in turn, and call `every` at intervals."""
     await every()
     await asyncio.sleep(SETTLE_SECONDS)
     began, again_at = datetime.now(UTC), time.monotonic() + REARM_EVERY_SECONDS
@@ -160,7 +171,7 @@ async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[],
 
 
 async def _nothing() -> None:
-    """Leave the endpoints unchanged, in rounds without noise."""
+    """Do nothing, because quiet and bulk rounds leave the endpoints unchanged."""
 
 
 async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -> Round:
@@ -175,7 +186,10 @@ async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -
 
 
 async def _lost(setup: Setup) -> int:
-    """Wait until healthy merchants have all their events. Return the number of events that never arrived."""
+    """Wait until healthy merchants have all their events, at most ARRIVE_WITHIN_SECONDS.
+
+    Return the number of missing events.
+    """
     deadline = time.monotonic() + ARRIVE_WITHIN_SECONDS
     while True:
         lost = await _in_flight(setup)

@@ -1,4 +1,4 @@
-"""Healthy and unhealthy merchants, their endpoints, and real worker processes."""
+"""Merchants with healthy endpoints, merchants with hanging or failing endpoints, and real worker processes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -43,7 +43,10 @@ QUIET = "UPDATE webhook SET disabled_at = now() WHERE account_id = $1"
 
 @dataclass(slots=True)
 class Setup:
-    """The merchants, and the arrival time of each event and each price call, by id."""
+    """The merchants, and what their endpoints have received.
+
+    `arrived` has the arrival time of each event, by event id. `asked` has that of each price call, by item id.
+    """
 
     deps: Deps
     client: httpx.AsyncClient
@@ -78,7 +81,7 @@ class Setup:
         return self.holding + self.failing
 
     async def add_unhealthy(self, url: str, *, backlog: int) -> Merchant:
-        """Add a merchant with a disabled webhook and a backlog of events, three per invoice."""
+        """Add a merchant with a disabled webhook and `backlog` undelivered events, three per invoice."""
         merchant = await self.merchant()
         await merchant.put("/v1/integration/webhook", {"url": url})
         await self.sql(merchant, QUIET)
@@ -89,15 +92,20 @@ class Setup:
         merchant = await self.merchant()
         plan = await merchant.plan()
         await self.sql(merchant, SUBSCRIBE_MANY, plan["id"], count)
+        # autovacuum does this within a minute; until then, PostgreSQL uses query plans for small tables
+        await self.connection.execute("ANALYZE customer, subscription")
         await self.deps.db.notify("generation")
         return merchant
 
     async def begin_noise(self) -> None:
-        """Enable all unhealthy endpoints with full concurrency, and make their failed events due."""
+        """Enable the webhooks of all unhealthy merchants with maximum concurrency, and make failed deliveries due."""
         await self._reset_backoff(self.unhealthy)
 
     async def renew_noise(self) -> None:
-        """Reset the back-off of the hanging endpoints. Endpoints that fail immediately keep their back-off."""
+        """Reset the back-off of the hanging endpoints, so that the engine calls them again without delay.
+
+        The back-off of the `failing` merchants stays unchanged.
+        """
         await self._reset_backoff(self.holding)
 
     async def _reset_backoff(self, unhealthy: Sequence[Merchant]) -> None:
@@ -107,7 +115,7 @@ class Setup:
         await self.deps.db.notify("push")
 
     async def end_noise(self) -> None:
-        """Disable the unhealthy endpoints, and end their calls in progress."""
+        """Disable the webhooks of all unhealthy merchants, and end the calls that their endpoints hold open."""
         for each in self.unhealthy:
             await self.sql(each, QUIET)
         self.held.set()
@@ -128,7 +136,7 @@ class Setup:
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Run the API in this process and the workers in their own processes."""
+    """Run the API in this process. The function `workers` runs the workers in their own processes."""
     read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=10)
     connection: Any = await asyncpg.connect(database_url)
@@ -144,7 +152,7 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
 
 @asynccontextmanager
 async def endpoints(setup: Setup, *, healthy: int, backlog: int) -> AsyncGenerator[Receiver]:
-    """Start all endpoints and open their merchants' accounts. Yield the hanging endpoint."""
+    """Start all endpoints, and open the accounts of their merchants. Yield the endpoint that hangs."""
     async with (
         _answering(setup.take_event) as events,
         _answering(setup.take_price_call) as prices,

@@ -1,10 +1,11 @@
-"""The accounts on which two operations run concurrently. They are created through the API."""
+"""Functions that create fixtures. A fixture is the account that two concurrent operations change."""
 
 from typing import Any
 
 from fatura.usecases.transaction import load_account
 from tests.faults.orders.operations import HOOK_SECRET
 from tests.faults.orders.setup import FixtureBuilder
+from tests.support.sandbox_steps import SILENTLY
 from tests.support.world import LANE, plan_body, subscription_body
 
 
@@ -26,7 +27,7 @@ async def due(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def moved_on(builder: FixtureBuilder) -> dict[str, Any]:
-    """A subscription on the first of a plan's two versions, due for generation."""
+    """A subscription that is due for generation. It has version 1 of a plan whose current version is 2."""
     facts = await due(builder)
     body = plan_body({"productId": facts["dearer"], "discounts": []}, name="Second")
     answer = await builder.merchant.put(f"/v1/plans/{facts['plan']}", body)
@@ -84,7 +85,7 @@ async def ready(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def abandoned(builder: FixtureBuilder) -> dict[str, Any]:
-    """A ready invoice with an expired lease: its worker died after sending the creation request."""
+    """A ready invoice with an expired lease, as if a worker had died after sending the request for the charge."""
     merchant = builder.merchant
     facts = await ready(builder)
     fault = {"connectionId": facts["connection"], "operation": "create_charge", "fault": "timeout_after"}
@@ -98,7 +99,7 @@ async def abandoned(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def issued(builder: FixtureBuilder) -> dict[str, Any]:
-    """An issued invoice whose poll is due."""
+    """An issued invoice whose charge is due to be polled."""
     await builder.merchant.set_up_gateway(behaviour="never_pay", webhookSecret=HOOK_SECRET)
     facts = await ready(builder)
     await _lane(builder, "issuance")
@@ -110,17 +111,27 @@ async def issued(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def paid(builder: FixtureBuilder) -> dict[str, Any]:
-    """An issued invoice whose charge is paid at the gateway. The engine has not polled it since."""
+    """An issued invoice whose charge is paid at the gateway. The engine has not polled the charge since then."""
     facts = await issued(builder)
     await builder.root.execute(
-        "UPDATE sandbox_charge SET status = 'paid', paid_at = created_at WHERE account_id = $1",
+        f"{SILENTLY['payment']} WHERE account_id = $1",
         builder.merchant.account_id,
     )
     return facts
 
 
+async def settled(builder: FixtureBuilder) -> dict[str, Any]:
+    """A paid invoice whose payment is recorded, and whose charge is due to be polled again."""
+    facts = await paid(builder)
+    await _lane(builder, "reconciliation")
+    await builder.root.execute(
+        "UPDATE invoice SET next_attempt_at = issued_at WHERE account_id = $1", builder.merchant.account_id
+    )
+    return facts
+
+
 async def pushing(builder: FixtureBuilder) -> dict[str, Any]:
-    """A webhook with delivered events, and later events that have no deliveries yet."""
+    """A webhook with a delivered event, and a later event that has no delivery yet."""
     merchant, receiver = builder.merchant, builder.receiver
     answer = await merchant.put("/v1/integration/webhook", {"url": receiver.url})
     assert answer.status == 200, answer.body

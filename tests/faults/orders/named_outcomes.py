@@ -1,4 +1,7 @@
-"""Correct outcomes that differ from both serial orders, each with its reason."""
+"""Named outcomes: correct outcomes of two concurrent operations that neither serial order of the operations has.
+
+Each has the reason why it is correct.
+"""
 
 import re
 from collections.abc import Mapping
@@ -9,10 +12,10 @@ from tests.faults.orders.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class NamedOutcome:
-    """An outcome that is also correct. It equals the outcome of the run `reference`, except in the fields below.
+    """A correct outcome, described by its differences from the outcome of another execution, the `reference`.
 
-    `reference` is a serial order (`a b`, `b a`) or one side alone (`a`, `b`). `answers` has patterns for the responses
-    that differ. Rows of `ignored_tables` are not compared.
+    `reference` is a serial order of both operations (`a b` or `b a`), or one operation alone (`a` or `b`). `answers`
+    has a regular expression for each response that differs. Rows of `ignored_tables` are not compared.
     """
 
     reason: str
@@ -21,7 +24,7 @@ class NamedOutcome:
     ignored_tables: frozenset[str] = frozenset()
 
     def is_met(self, outcome: Outcome, reference: Outcome) -> bool:
-        """Return whether an outcome matches. `reference` is the outcome of the run with that name."""
+        """Return whether `outcome` is this named outcome, given the outcome of the execution `self.reference`."""
         return outcome.rows_except(self.ignored_tables) == reference.rows_except(self.ignored_tables) and all(
             re.search(self.answers[side], answer)
             if side in self.answers
@@ -32,11 +35,15 @@ class NamedOutcome:
 
 _ASKED = frozenset({"price_pull", "pricing_attempt"})
 _ANSWERED = frozenset({"idempotency_key"})
-_ASKED_BEFORE = (
-    "the endpoint was called first: its answer is recorded as an attempt and changes nothing (D-32)"
-)
+_ASKED_BEFORE = "the endpoint was called before the other operation, so its answer is only recorded (D-32)"
 _BEING_ISSUED = "the invoice was being issued, so it is not canceled (D-27)"
-_ISSUED_BY_THE_OTHER = "the other side was issuing it: the answer shows the invoice before that (D-34)"
+_ISSUED_BY_THE_OTHER = (
+    "the other operation was issuing the invoice, so the status in the response varies (D-34)"
+)
+_SAME_TERMS = "both requests asked for the same terms, so both get the reissued invoice (D-131)"
+_PENDING_REFUND = "the other refund was pending, so this one is refused (D-151)"
+_ONE_REFUND = "both requests have the same key, so one may answer before the other has made the refund (D-53)"
+_NOT_REFUNDABLE = r"engine\.invoice_not_refundable"
 _NOT_CANCELABLE = r"engine\.invoice_not_cancelable"
 
 NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
@@ -49,27 +56,54 @@ NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
     ),
     ("issuance", "cancel invoice"): (NamedOutcome(_BEING_ISSUED, "a", {"b": _NOT_CANCELABLE}),),
     ("issuance", "retry-issuance"): (
-        NamedOutcome(_ISSUED_BY_THE_OTHER, "a b", {"b": r'"status": "(ready|issued)"'}),
+        NamedOutcome(_ISSUED_BY_THE_OTHER, "a b", {"b": r'"status": "(ready|issued)"'}, _ANSWERED),
         NamedOutcome(_ISSUED_BY_THE_OTHER, "b a", {"b": r'"status": "(ready|issued)"'}),
     ),
     ("retry-issuance", "cancel invoice"): (
         NamedOutcome(_BEING_ISSUED, "a", {"b": _NOT_CANCELABLE}),
-        NamedOutcome("it was canceled before its answer was read", "a b", {"a": r'"status": "canceled"'}),
+        NamedOutcome("the response shows the later cancellation", "a b", {"a": r'"status": "canceled"'}),
     ),
     ("cancel invoice", "cancel invoice again"): (
         NamedOutcome(
-            "the gateway confirmed both before either was recorded",
+            "the gateway confirmed both cancellations before either was recorded",
             "a b",
             {"b": r'"status": "canceled"'},
             _ANSWERED,
         ),
     ),
+    ("reissue", "reissue again"): (
+        NamedOutcome(_SAME_TERMS, "a b", {"b": r'"status": "ready"'}, _ANSWERED),
+        NamedOutcome(_SAME_TERMS, "b a", {"a": r'"status": "ready"'}, _ANSWERED),
+    ),
+    ("reissue", "manual payment"): (
+        NamedOutcome(
+            "the reissue waited for the gateway, so no payment is recorded (D-52)",
+            "a",
+            {"b": "being reissued"},
+        ),
+    ),
+    ("refund", "refund again"): (
+        NamedOutcome(_PENDING_REFUND, "a", {"b": _NOT_REFUNDABLE}),
+        NamedOutcome(_PENDING_REFUND, "b", {"a": _NOT_REFUNDABLE}),
+    ),
+    ("refund", "refund, same key"): (
+        NamedOutcome(_ONE_REFUND, "a b", dict.fromkeys("ab", r'"status": (200|202)')),
+        NamedOutcome(_ONE_REFUND, "b a", dict.fromkeys("ab", r'"status": (200|202)')),
+    ),
+    ("refund", "connection off"): (
+        NamedOutcome(
+            "the refund was stored, but not sent, so it waits until the connection is active again (D-151)",
+            "b",
+            {"a": r'"status": 202'},
+            frozenset({"refund_request"}) | _ANSWERED,
+        ),
+    ),
     ("push", "other webhook"): (
         NamedOutcome(
-            "a push to the old URL does not affect the health of the new one",
+            "a push to the old URL does not affect the health of the new URL",
             "a b",
             ignored_tables=frozenset({"webhook"}),
         ),
     ),
 }
-"""Named outcomes by the names of the two operations."""
+"""The named outcomes of each pair of operations."""

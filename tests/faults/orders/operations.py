@@ -1,4 +1,4 @@
-"""The operations that run concurrently: API calls and lane batches, with their responses."""
+"""The operations that run concurrently. Each is an API call or one batch of a lane."""
 
 import json
 import time
@@ -19,11 +19,11 @@ class Operation:
     name: str
     act: Act
     lane: str | None = None
-    """A lane to run again after both operations. It does the work that a batch skipped because rows were locked."""
+    """A lane that runs again after both operations, because a batch skips rows that the other operation has locked."""
 
 
 def seen(answer: Answer) -> Json:
-    """Return the part of a response that can be compared, without request id and latency."""
+    """Return the parts of a response that trials compare: status, replay header, and body without the request id."""
     body = json.loads(answer.body) if answer.body else None
     if isinstance(body, dict):
         body.pop("requestId", None)
@@ -35,9 +35,10 @@ def seen(answer: Answer) -> Json:
 
 
 def call(name: str, method: str, path: str, body: Json = None, *, key: str | None = "") -> Operation:
-    """Return an API call. `<name>` in path or body is replaced by the fixture's value.
+    """Return an operation that calls the API.
 
-    By default, the Idempotency-Key is derived from `name`. With `key=None`, the call has none.
+    `path` and `body` may contain names of the fixture's values, such as `<plan>`, which are replaced by the values. By
+    default, the Idempotency-Key is derived from `name`. With `key=None`, the request has no Idempotency-Key.
     """
 
     async def act(merchant: Merchant, fixture: Fixture) -> Json:
@@ -128,6 +129,12 @@ EDIT_CUSTOMER = call("edit customer", "PATCH", "/v1/customers/<customer>", {"nam
 
 CANCEL_INVOICE = call("cancel invoice", "POST", "/v1/invoices/<invoice>/cancel")
 CANCEL_INVOICE_AGAIN = call("cancel invoice again", "POST", "/v1/invoices/<invoice>/cancel")
+REISSUE = call("reissue", "POST", "/v1/invoices/<invoice>/reissue", {})
+REISSUE_AGAIN = call("reissue again", "POST", "/v1/invoices/<invoice>/reissue", {})
+PAYMENT = call("manual payment", "POST", "/v1/invoices/<invoice>/payments", {"method": "cash"})
+PAYMENT_AGAIN = call(
+    "manual payment again", "POST", "/v1/invoices/<invoice>/payments", {"method": "transfer"}
+)
 RETRY_PRICING = call("retry-pricing", "POST", "/v1/invoices/<invoice>/retry-pricing")
 VALUE = call("manual value", "POST", "/v1/invoices/<invoice>/items/<item>/value", {"amount": 300})
 OTHER_VALUE = call("other value", "POST", "/v1/invoices/<invoice>/items/<item>/value", {"amount": 400})
@@ -135,6 +142,11 @@ EDIT_ENDPOINT = call("edit endpoint", "PATCH", "/v1/products/<usage>", {"capCent
 RETRY_ISSUANCE = call("retry-issuance", "POST", "/v1/invoices/<invoice>/retry-issuance")
 CONNECTION_OFF = call(
     "connection off", "PATCH", "/v1/integration/gateways/<connection>", {"active": False}, key=None
+)
+REFUND = call("refund", "POST", "/v1/invoices/<invoice>/refunds", {"amountCents": 600})
+REFUND_AGAIN = call("refund again", "POST", "/v1/invoices/<invoice>/refunds", {"amountCents": 600})
+REFUND_REPLAY = call(
+    "refund, same key", "POST", "/v1/invoices/<invoice>/refunds", {"amountCents": 600}, key="refund"
 )
 GATEWAY_WEBHOOK = Operation("gateway webhook", _gateway_webhook)
 

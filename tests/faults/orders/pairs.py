@@ -4,7 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.faults.orders import operations as does
-from tests.faults.orders.fixtures import abandoned, draft, due, held, issued, moved_on, paid, pushing, ready
+from tests.faults.orders.fixtures import (
+    abandoned,
+    draft,
+    due,
+    held,
+    issued,
+    moved_on,
+    paid,
+    pushing,
+    ready,
+    settled,
+)
 from tests.faults.orders.named_outcomes import NAMED_OUTCOMES, NamedOutcome
 from tests.faults.orders.operations import Operation
 from tests.faults.orders.setup import MakeFixture
@@ -12,7 +23,7 @@ from tests.faults.orders.setup import MakeFixture
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two operations, their fixture, and the outcomes that are allowed in addition to the serial ones."""
+    """Two operations, their fixture, and the outcomes that are allowed in addition to those of the serial orders."""
 
     a: Operation
     b: Operation
@@ -21,7 +32,7 @@ class Pair:
 
     @property
     def weight(self) -> int:
-        """The factor by which this pair gets more schedules than others."""
+        """The factor by which this pair gets more schedules than other pairs in the short run."""
         return WEIGHTS.get((self.fixture, self.a, self.b), 1)
 
     @property
@@ -92,6 +103,23 @@ _CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
     (paid, does.RECONCILIATION, (does.RECONCILIATION, does.GATEWAY_WEBHOOK, does.CANCEL_INVOICE)),
     (issued, does.CANCEL_INVOICE, (does.CANCEL_INVOICE_AGAIN, does.RECONCILIATION, does.GATEWAY_WEBHOOK)),
     (
+        issued,
+        does.REISSUE,
+        (does.REISSUE_AGAIN, does.RECONCILIATION, does.PAYMENT, does.CANCEL_INVOICE),
+    ),
+    (issued, does.PAYMENT, (does.PAYMENT_AGAIN, does.RECONCILIATION, does.CANCEL_INVOICE)),
+    (
+        settled,
+        does.REFUND,
+        (
+            does.REFUND_AGAIN,
+            does.REFUND_REPLAY,
+            does.RECONCILIATION,
+            does.GATEWAY_WEBHOOK,
+            does.CONNECTION_OFF,
+        ),
+    ),
+    (
         pushing,
         does.PUSH,
         (does.PUSH, does.REDELIVER, does.OTHER_WEBHOOK, does.NO_WEBHOOK, does.ROTATE, does.GENERATION),
@@ -100,7 +128,7 @@ _CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
     (pushing, does.REDELIVER, (does.NO_WEBHOOK,)),
     (pushing, does.ROTATE, (does.ROTATE_AGAIN,)),
 )
-"""Each line has a fixture, an operation, and the operations that run concurrently with it."""
+"""Each entry has a fixture, an operation, and the operations that run concurrently with that operation."""
 
 PAIRS = tuple(
     Pair(a, b, fixture, NAMED_OUTCOMES.get((a.name, b.name), ()))

@@ -1,13 +1,15 @@
 """Run two operations on the same rows in many interleavings, one statement at a time.
 
-Responses and rows must equal those of a serial order, or a named outcome that is also correct.
+A schedule determines the interleaving of one trial (see `schedules`). Afterwards the responses and rows must equal
+those of one of the two serial orders, or those of a named outcome (see `named_outcomes`).
 
-`python -m tests.faults.orders.run "generation | cancel" "a3 b a"` repeats one schedule and prints it.
+`python -m tests.faults.orders.run "generation | cancel" "a3 b a"` repeats one schedule of a pair and prints the result.
 """
 
 import asyncio
 import random
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -29,7 +31,7 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json
 
 TRIES_FOR_ONE = 20
-"""Maximum random draws per wanted schedule. If a pair locks early, many draws give the same schedule."""
+"""Maximum number of random draws per schedule. If the operations lock early, many draws give the same schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,11 @@ class Trial:
     outcome: Outcome
     trace: Sequence[Step]
     wrong: tuple[str, ...]
-    """Violated invariants, 5xx responses, exceptions, logged errors and events that a client missed."""
+    """Violated invariants, 5xx responses, exceptions, logged errors, and events that a polling client missed."""
 
     @property
     def schedule(self) -> Schedule:
-        """Return the schedule as executed, without the turns of blocked sides."""
+        """Return the schedule that was executed. It differs from the given schedule if an operation was blocked."""
         return of_trace([step.thread for step in self.trace])
 
     def steps_of(self, side: str) -> int:
@@ -51,7 +53,7 @@ class Trial:
 async def try_order(
     setup: Setup, pair: Pair, fixture: Fixture, schedule: Schedule, *, sides: str = "ab"
 ) -> Trial:
-    """Restore the fixture, run one or both operations by a schedule, and return the outcome."""
+    """Run one trial: restore the fixture, and run one or both operations in the order of a schedule."""
     await setup.reset(fixture)
     acts = {"a": pair.a.act, "b": pair.b.act}
     follower = Follower(setup.root, fixture.merchant.account_id, since=fixture.last_event)
@@ -85,19 +87,21 @@ def _start(setup: Setup, fixture: Fixture, side: str, *, act: Act) -> "asyncio.T
 class Tally:
     schedules: int = 0
     waits: int = 0
-    named_outcomes: int = 0
+    named_outcomes: Counter[str] = field(default_factory=Counter[str])
+    """The number of schedules with a named outcome, by pair and reason."""
     problems: list[str] = field(default_factory=list[str])
 
     def add(self, pair: Pair, trial: Trial, references: Mapping[str, Outcome]) -> None:
-        """Count one trial, and compare its outcome with those of the serial runs."""
+        """Count one trial, and compare its outcome with the outcomes of the serial orders."""
         self.schedules += 1
         self.waits += any(step.waited for step in trial.trace)
         self.problems += [_described(pair, trial, each) for each in trial.wrong]
         serial = [references[str(order)] for order in SERIAL]
         if trial.outcome in serial:
             return
-        if any(named.is_met(trial.outcome, references[named.reference]) for named in pair.named_outcomes):
-            self.named_outcomes += 1
+        met = (each for each in pair.named_outcomes if each.is_met(trial.outcome, references[each.reference]))
+        if (named := next(met, None)) is not None:
+            self.named_outcomes[f"{pair.name}: {named.reason}"] += 1
         else:
             nearest = min((trial.outcome.difference(each) for each in serial), key=len)
             self.problems.append(_described(pair, trial, f"an outcome that no serial order has:\n{nearest}"))
@@ -106,7 +110,7 @@ class Tally:
 async def try_pair(
     setup: Setup, pair: Pair, fixture: Fixture, tally: Tally, *, rng: random.Random, share: int
 ) -> None:
-    """Run a pair in both serial orders, then by other schedules."""
+    """Run trials of a pair: first both serial orders, then other schedules, at most `share` in total."""
     serial = [await try_order(setup, pair, fixture, schedule) for schedule in SERIAL]
     references = await _references(setup, pair, fixture, serial)
     for trial in serial:
@@ -126,7 +130,7 @@ async def try_pair(
 async def _references(
     setup: Setup, pair: Pair, fixture: Fixture, serial: Sequence[Trial]
 ) -> dict[str, Outcome]:
-    """Return the outcomes to compare with: those of both serial orders and, where allowed, of one side alone."""
+    """Return the outcomes of both serial orders, and of one operation alone if a named outcome refers to it."""
     references = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
     for side in {named.reference for named in pair.named_outcomes} - set(references):
         references[side] = (await try_order(setup, pair, fixture, SERIAL[0], sides=side)).outcome
@@ -153,7 +157,7 @@ async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> 
 
 
 def _try_half(server_url: str, seed: int, half: int) -> Tally:
-    """Try every second pair: in one process the even ones, in another the odd ones. Used at full scale."""
+    """Try every second pair at full scale: those with even numbers (`half` 0) or those with odd numbers (`half` 1)."""
     return asyncio.run(_try_all(server_url, Options(seed, Scale.FULL), PAIRS[half::2]))
 
 
@@ -181,7 +185,8 @@ def run(options: Options) -> Report:
         "schedules", sum(tally.schedules for tally in tallies), at_least=options.pick(short=300, full=4000)
     )
     report.count("schedules with a lock wait", sum(tally.waits for tally in tallies), at_least=1)
-    report.count("schedules with a named outcome", sum(tally.named_outcomes for tally in tallies))
+    for reason, count in sorted(sum((tally.named_outcomes for tally in tallies), Counter[str]()).items()):
+        report.count(f"schedules with the named outcome of {reason}", count)
     return report
 
 

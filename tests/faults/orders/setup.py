@@ -1,11 +1,11 @@
-"""One database, an account that is reset between trials, and two instances of the engine."""
+"""The database and the two engines of all trials. The rows of an account are restored before each trial."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -14,10 +14,11 @@ import structlog.testing
 
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
-from fatura.store.db import Tx, connect
+from fatura.store.db import Database, Tx, connect
 from fatura.store.invariants import INVARIANTS, offenders
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import load_account
+from tests.faults.engine import OnClock
 from tests.faults.orders.stepping import Stepper
 from tests.faults.orders.stepping_connection import open_whole
 from tests.support.price_server import PriceServer, price_server
@@ -31,11 +32,11 @@ TICK = timedelta(milliseconds=1)
 """Clock advance per step, so that later writes have later instants."""
 
 OF_WORKERS = "due_work_is_claimed_in_an_hour"
-"""This invariant is not checked, because no workers run and due work remains."""
+"""The name of an invariant that is not checked: no workers run, so due work remains."""
 
 
 class SteppedClock:
-    """Real time at the last reset, plus a fixed duration for every step since then."""
+    """A clock that shows the real time of the last reset, plus TICK for every step since then."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.base = datetime.now(UTC)
@@ -61,7 +62,7 @@ class Fixture:
 
 @dataclass(frozen=True, slots=True)
 class FixtureBuilder:
-    """What fixtures are created with: the account, the merchant's endpoints, and unrestricted SQL."""
+    """What a fixture function uses: the account, the merchant's endpoints, and a superuser's connection `root`."""
 
     merchant: Merchant
     prices: PriceServer
@@ -74,7 +75,10 @@ MakeFixture = Callable[[FixtureBuilder], Awaitable[dict[str, Any]]]
 
 @dataclass(slots=True)
 class Setup:
-    """The database, the stepper, and two sides. Each side has its own pool, application and lanes."""
+    """The database, the stepper, and two sides: the engines that run the operations `a` and `b`.
+
+    Each engine has its own connection pool.
+    """
 
     world: World
     root: "asyncpg.Connection[Any]"
@@ -97,7 +101,7 @@ class Setup:
         return Fixture(merchant, opened.api_key, facts, await self.rows(opened.account_id))
 
     def merchant(self, side: str, fixture: Fixture) -> Merchant:
-        """Return API access to the account through the process of one side."""
+        """Return a merchant that calls the fixture's account through the engine of one side."""
         deps, client = self.sides[side]
         merchant = Merchant.__new__(Merchant)
         merchant.deps, merchant._client = deps, client
@@ -137,7 +141,7 @@ class Setup:
 
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
-    """Open both sides on a migrated database. Its server must have `stepping.LOCK_SETTINGS`."""
+    """Open both engines on a migrated database. The server must have the settings `stepping.LOCK_SETTINGS`."""
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(open_world(database_url))
         prices = await stack.enter_async_context(price_server())
@@ -167,7 +171,9 @@ async def _side(
 ) -> AsyncGenerator[tuple[Deps, httpx.AsyncClient]]:
     db = await connect(database_url, max_connections=2, connection_class=stepper.connection_class)
     await open_whole(db, 2)
-    deps = wire(world.deps.settings, db, vault=world.deps.vault, clock=clock, notify=_drop_notification)
+    # OnClock answers queries for the database's time itself: each would be an additional, unpredictable step
+    on_clock = cast("Database", OnClock(db, clock))
+    deps = wire(world.deps.settings, on_clock, vault=world.deps.vault, clock=clock, notify=_drop_notification)
     try:
         async with api_client(deps) as client:
             yield deps, client
@@ -177,7 +183,7 @@ async def _side(
 
 
 def _drop_notification(_lane: str) -> None:
-    """Ignore notifications, because operations are started explicitly."""
+    """Ignore the engine's notifications to its lanes, because a trial starts each operation itself."""
 
 
 async def _prepare_saving(root: "asyncpg.Connection[Any]") -> None:

@@ -1,4 +1,4 @@
-"""The run `orders` at small scale, and tests that it detects missing locks."""
+"""Test the run `orders` at small scale, and that the run detects missing locks."""
 
 import random
 from collections.abc import Callable, Generator
@@ -45,6 +45,11 @@ def issue_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     break_patches.ignore_lease(put=monkeypatch.setattr)
 
 
+def without_invoice_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    statement = "SELECT v.invoice_id, v.status, v.connection_id, v.due_date"
+    break_patches.weaken(statement, " FOR NO KEY UPDATE", "", put=monkeypatch.setattr)
+
+
 def look_for_a_key_before_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
     take = idempotency.claim
 
@@ -63,6 +68,8 @@ def look_for_a_key_before_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
         ("generation | cancel", cancel_without_lock),
         ("PUT plan | PUT plan again", publish_without_lock),
         ("issuance | issuance", issue_without_lease),
+        ("manual payment | manual payment again", without_invoice_lock),
+        ("refund | refund again", without_invoice_lock),
         ("subscribe | subscribe, same key", look_for_a_key_before_taking_it),
     ],
 )

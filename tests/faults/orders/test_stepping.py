@@ -40,7 +40,7 @@ async def setup(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
 
 
 class Script:
-    """Chooses the names of a list in turn, then always the first thread that is ready."""
+    """Chooses the threads `names` in their order. Then it always chooses the first thread that is ready."""
 
     def __init__(self, *names: str) -> None:
         self._names = list(names)
@@ -113,14 +113,14 @@ async def test_external_calls_are_steps(stepped_server):
 
 
 async def test_the_stepper_waits_for_an_actor_that_opens_a_connection(stepped_server):
-    async def after_step(url: str) -> Any:
+    async def open_connection(url: str) -> Any:
         connection = await asyncpg.connect(url)
         await connection.close()
 
     async with setup(stepped_server) as (stepper, db):
 
         async def act() -> None:
-            await after_step(stepped_server)
+            await open_connection(stepped_server)
             await _raise(db, "one")
 
         for _ in range(3):

@@ -23,13 +23,17 @@ MALFORMED = (
 
 
 async def fill_account(world: World, merchant: Merchant) -> Owned:
-    """Create one resource of every kind, and more of some kinds in rare states, such as a held invoice."""
+    """Create a resource of every type, and further resources in rare states, such as a held invoice.
+
+    Return the ids of these resources.
+    """
     own = await own_everything(world, merchant)
     held_product = await merchant.variable_product()
     held_plan = await merchant.plan(item(held_product))
-    held = await merchant.enroll(held_plan)
+    gateway = own.one("gatewayConnectionId")
+    held = await merchant.enroll(held_plan, gatewayConnectionId=gateway)
     customized_plan = await merchant.plan()
-    customized = await merchant.enroll(customized_plan)
+    customized = await merchant.enroll(customized_plan, gatewayConnectionId=gateway)
     terms = (await merchant.get(f"/v1/subscriptions/{customized['id']}/terms")).json
     names = ("periodMonths", "defaultPaymentMethod", "maxInstallments", "items")
     await merchant.made(
@@ -41,7 +45,7 @@ async def fill_account(world: World, merchant: Merchant) -> Owned:
     await merchant.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay")
     await merchant.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/refund")
     await world.run()
-    with_document = subscription_body(customized_plan, externalRef="sub-1")
+    with_document = subscription_body(customized_plan, externalRef="sub-1", gatewayConnectionId=gateway)
     with_document["customer"]["document"] = "529.982.247-25"
     known = await merchant.made("/v1/subscriptions", with_document)
     details = [(await merchant.get(f"/v1/invoices/{each['id']}")).json for each in (held_invoice, issued)]

@@ -18,6 +18,7 @@ from fatura.gateways.port import (
     ProductMirror,
     Provider,
     Providers,
+    RefundRequest,
     Webhook,
     WebhookHint,
 )
@@ -32,7 +33,10 @@ PAGE = 50
 
 
 class JournalGateway:
-    """A gateway whose only protection against duplicates is the look-up. A repeated request creates a second charge."""
+    """A gateway that does not recognize repeated requests, so that a repeat creates a second charge.
+
+    The engine can prevent second charges only by look-ups.
+    """
 
     provider: ClassVar[str] = PROVIDER
 
@@ -77,32 +81,36 @@ class JournalGateway:
         return found[0]
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        after = ""
-        while page := self._read(
-            "created_at >= ? AND charge_id > ? ORDER BY charge_id LIMIT ?", since.isoformat(), after, PAGE
-        ):
+        from_, after = since.isoformat(), ""
+        condition = "(created_at, charge_id) > (?, ?) ORDER BY created_at, charge_id LIMIT ?"
+        while page := self._read(condition, from_, after, PAGE):
             for charge in page:
                 yield charge
-            after = page[-1].charge_id
+            assert page[-1].created_at is not None, "every charge of the journal has it"
+            from_, after = page[-1].created_at.isoformat(), page[-1].charge_id
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Cancel an open charge. Any other charge stays unchanged. Raises NotFoundError."""
+        """Cancel a charge if it is open. A charge in another state stays unchanged. Raises NotFoundError."""
         await self.get_charge(charge_id)
         self._journal.change(
             "UPDATE charge SET state = 'canceled' WHERE charge_id = ? AND state = 'open'", charge_id
         )
         return await self.get_charge(charge_id)
 
+    async def refund_charge(self, request: RefundRequest) -> Charge:
+        """Raises PermanentError, because this gateway makes no refunds."""
+        raise PermanentError("no_refunds", request.charge_id)
+
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Raises AuthFailedError: this gateway sends no webhooks."""
+        """Raises AuthFailedError for every webhook, because this gateway sends none."""
         raise AuthFailedError(str(len(webhook.body)))
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Raises PermanentError: there is no catalog."""
+        """Raises PermanentError, because this gateway has no catalog."""
         raise PermanentError("no_catalog", str(product.product_id))
 
     def _read(self, condition: str, *values: Any) -> Sequence[Charge]:
-        """Return the connection's charges, after applying payments that are due."""
+        """Find the connection's charges that meet an SQL condition. Record their due payments, then return them."""
         found = list(
             self._journal.read(
                 f"SELECT * FROM charge WHERE connection_id = ? AND {condition}",  # noqa: S608 - written here
@@ -124,7 +132,7 @@ def cancel_charge(journal: Journal, charge_id: str) -> None:
 
 
 def journal_providers(journal: Journal) -> Callable[[Database], AbstractAsyncContextManager[Providers]]:
-    """Return a provider factory that offers this gateway to live accounts."""
+    """Return a function that opens this gateway as a provider for live accounts."""
 
     @asynccontextmanager
     async def opened(_db: Database) -> AsyncGenerator[Providers]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ import asyncpg
 from fatura.domain.credentials import Mode
 from fatura.store.vault import new_key
 from fatura.usecases.accounts import accounts
-from fatura.usecases.charging import gateway_connections
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.restore import comparison
 from fatura.usecases.transaction import Work, in_transaction, load_account
@@ -31,12 +32,15 @@ from tests.support.world import Json, Merchant, api_client, item, run_until_idle
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
 OTHER_PRICE_EVERY = 6
-"""After a restore, on average every sixth manual value differs from the first one."""
+"""After a restore, on average every sixth manual value differs from the value before the restore."""
 
 
 @dataclass(slots=True)
 class Story:
-    """`now` is the clock of all engines on this account. `rng` makes all random choices."""
+    """The account, its database and its gateway's journal through all trials of one story.
+
+    `now` is the clock of all engines on this account. `rng` makes all random choices.
+    """
 
     server_url: str
     folder: Path
@@ -77,15 +81,15 @@ class Story:
                 yield Merchant(deps, client, self.opened)
 
     def _count(self) -> None:
-        """Count a statement. If it is the one at which the running task must fail, cancel the task."""
+        """Count an SQL statement. Cancel the running task when `statements_left` reaches zero."""
         self.statements_left -= 1
         if not self.statements_left and self.running is not None:
             self.running.cancel()
 
     async def work(self, deps: Deps, *, die_at: int = 0) -> bool:
-        """Run lanes until no work is due. Return whether they completed.
+        """Run the lanes until no work is due. Return False if the lanes were canceled.
 
-        `die_at` is the number of the statement at which they are canceled (0: never).
+        The lanes are canceled at the SQL statement number `die_at` (0: never).
         """
         self.running = asyncio.create_task(run_until_idle(deps, LANES))
         self.statements_left = die_at
@@ -109,7 +113,7 @@ class Story:
             self.subscriptions.append(made["id"])
 
     async def continue_billing(self, merchant: Merchant, *, steps: int) -> None:
-        """Let days pass with billing, manual values and a few cancellations."""
+        """Let days pass with billing, manual values, and a few cancellations and reissues."""
         for _ in range(steps):
             self.now += timedelta(days=self.rng.randrange(1, 13))
             await self.work(merchant.deps)
@@ -120,10 +124,14 @@ class Story:
             invoices = (await merchant.get(f"/v1/invoices?status={status}&pageSize=5")).json["data"]
             if invoices and self.rng.random() < 0.5:
                 await merchant.post(f"/v1/invoices/{invoices[0]['id']}/cancel")
+        for status in ("issued", "overdue"):
+            invoices = (await merchant.get(f"/v1/invoices?status={status}&pageSize=5")).json["data"]
+            if invoices and self.rng.random() < 0.5:
+                await merchant.post(f"/v1/invoices/{invoices[-1]['id']}/reissue", {})
         await self.work(merchant.deps)
 
     async def enter_values(self, merchant: Merchant) -> None:
-        """Enter manual values for held invoices. After a restore, some values differ from the first time."""
+        """Enter manual values for held invoices. After a restore, some values differ from those before the restore."""
         for status in ("draft", "awaiting_value"):
             for held in (await merchant.get(f"/v1/invoices?status={status}&pageSize=100")).json["data"]:
                 detail = (await merchant.get(f"/v1/invoices/{held['id']}")).json
@@ -138,11 +146,11 @@ class Story:
         await self._copy("template_fatura", self.name)
 
     async def back_up(self) -> None:
-        """Copy the database in its current state, even if work is in progress."""
+        """Copy the database in its current state, in which some work may be unfinished."""
         await self._copy(self.name, f"{self.name}_backup")
 
     async def restore(self) -> None:
-        """Replace the database by the backup. The gateway's charges do not change."""
+        """Replace the database with the backup. The gateway's charges do not change."""
         await self._copy(f"{self.name}_backup", self.name)
         self.restores += 1
 
@@ -198,11 +206,16 @@ class Story:
             stdout=asyncio.subprocess.PIPE,
         )
         reported, _ = await process.communicate()
-        return json.loads(reported.splitlines()[-1]) if process.returncode == 0 else None
+        if process.returncode == -signal.SIGKILL:
+            return None
+        assert process.returncode == 0, process.returncode
+        return json.loads(reported.splitlines()[-1])
 
     def charges(self, since: datetime) -> Sequence[Any]:
         return list(self.journal.read("SELECT * FROM charge WHERE created_at >= ?", since.isoformat()))
 
 
 async def _connect(work: Work) -> None:
-    await gateway_connections.connect(work, provider=PROVIDER, label=None, credentials={}, settings={})
+    await gateway_connections.connect(
+        work, provider=PROVIDER, label=None, credentials={}, settings={}, provider_account=None
+    )

@@ -1,4 +1,4 @@
-"""What must hold after a restore, computed from the database before it was lost."""
+"""Check the database and the charges after a restore, with records of the database that the backup replaced."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,25 @@ from tests.faults.restore.story import BEGIN, Story
 from tests.support.world import Merchant
 
 Cycle = tuple[str, int]
-"""A subscription and a cycle number. Each may be charged once."""
+"""A subscription's id and the number of one of its cycles. Each cycle may be charged only once."""
 
 
 @dataclass(slots=True)
 class Truth:
-    """Counts of all trials. For the current trial, also the lost database's invoices and the reported charges."""
+    """Counts of all trials, and records of the current trial.
+
+    The records are the invoices of the lost database, its charges since the backup, and the charges that
+    `fatura restored` reported as unmatched.
+    """
 
     restores: int = 0
     newer: int = 0
     of_known_invoices: int = 0
     of_lost_invoices: int = 0
+    of_reissues: int = 0
     unmatched: int = 0
     parked: int = 0
+    paid_otherwise: int = 0
     kills: int = 0
     twice: int = 0
     lost: int = 0
@@ -38,7 +44,7 @@ class Truth:
     reported: set[str] = field(default_factory=set[str])
 
     async def record_lost_database(self, story: Story, *, since: datetime) -> None:
-        """Before the database is lost, record the charges since the backup, and the cycle that each one bills."""
+        """Record the charges since the backup, and the cycle that each one bills. The database is lost afterwards."""
         self.since = since
         self.charges = story.charges(since)
         self.billed = {str(row["invoice_id"]): _cycle(row) for row in await _invoices(story)}
@@ -47,7 +53,7 @@ class Truth:
 
 
 async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
-    """Compare the charges with the database, do what a person must do, and compare the three ledgers."""
+    """Compare the charges with the database, resolve parked invoices as a person would, and compare the ledgers."""
     invoices = await _invoices(story)
     at = f"story {story.seed}, restore {story.restores}"
     newer = {
@@ -64,7 +70,11 @@ async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
 
 
 def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) -> None:
-    """Check that exactly the charges of lost subscriptions were reported, then remove these charges."""
+    """Check that `fatura restored` reported exactly the open and paid charges of lost subscriptions.
+
+    A subscription is lost if it was created after the backup. After the check, delete the charges of lost
+    subscriptions.
+    """
     live = {each["charge_id"] for each in truth.charges if each["state"] in LIVE}
     truth.unmatched += len(newer & live)
     if truth.reported != newer & live:
@@ -76,7 +86,10 @@ def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) ->
 
 
 def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: set[str], *, at: str) -> None:
-    """Check that each live charge is on the invoice of its cycle again, or waits for a person if its amount differs."""
+    """Check that each live charge is the charge of its cycle's invoice again.
+
+    If their amounts differ, it is also correct that the invoice's attempt is parked for a person.
+    """
     restored = {_cycle(row): row for row in invoices}
     for charge in truth.charges:
         if charge["charge_id"] in newer or charge["state"] not in LIVE:
@@ -88,10 +101,12 @@ def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: s
                 f"{at}: {charge['charge_id']} does not have its invoice {charge['invoice_id']} back"
             )
         elif row["gateway_invoice_id"] == charge["charge_id"]:
+            truth.paid_otherwise += row["total_cents"] != charge["amount_cents"]
+            truth.of_reissues += charge["attempt"] > 1
             is_in_backup = row["created_at"] <= truth.since
             truth.of_known_invoices += is_in_backup
             truth.of_lost_invoices += not is_in_backup
-        elif row["attempt_state"] == "parked" and row["total_cents"] != charge["amount_cents"]:
+        elif row["stage"] == "parked" and row["total_cents"] != charge["amount_cents"]:
             truth.parked += 1
         else:
             truth.lost += 1
@@ -99,16 +114,22 @@ def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: s
 
 
 def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
-    """Check that no cycle has two live charges, and that no cycle is charged again after its charge was canceled."""
+    """Check that no cycle has two live charges, and that no cycle is charged again after its charge was canceled.
+
+    A charge that a reissue replaced before the restore was canceled, too, but another charge follows it.
+    """
+    newest = Counter[str]()
+    for charge in truth.charges:
+        newest[charge["invoice_id"]] = max(newest[charge["invoice_id"]], charge["attempt"])
     billed = truth.billed | {str(row["invoice_id"]): _cycle(row) for row in invoices}
     live = Counter[Cycle | None]()
     canceled: defaultdict[Cycle | None, str] = defaultdict(str)
     for charge in story.journal.read("SELECT * FROM charge"):
         cycle = billed.get(charge["invoice_id"])
         live[cycle] += charge["state"] in LIVE
-        if charge["state"] == "canceled" and charge["charge_id"] in {
-            each["charge_id"] for each in truth.charges
-        }:
+        is_newer = charge["charge_id"] in {each["charge_id"] for each in truth.charges}
+        is_last = charge["attempt"] == newest[charge["invoice_id"]]
+        if charge["state"] == "canceled" and is_newer and is_last:
             canceled[cycle] = charge["charge_id"]
     twice = [cycle for cycle, count in live.items() if count > 1]
     again = [charge_id for cycle, charge_id in canceled.items() if live[cycle]]
@@ -120,9 +141,21 @@ def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
 async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """As a person would, cancel the charges of parked invoices at the gateway, then retry issuance."""
+    """As a person would, cancel the charges of parked invoices at the gateway, then retry issuance.
+
+    If less than the total was paid with the charge that a restore found, record a payment of the rest.
+    """
+    paid = {
+        each["charge_id"]: each["amount_cents"]
+        for each in story.journal.read("SELECT * FROM charge WHERE state = 'paid'")
+    }
     for row in invoices:
-        if row["attempt_state"] == "parked":
+        is_open = row["status"] in {"issued", "overdue"}
+        if is_open and paid.get(row["gateway_invoice_id"], row["total_cents"]) < row["total_cents"]:
+            answer = await merchant.post(f"/v1/invoices/{row['invoice_id']}/payments", {"method": "cash"})
+            if answer.status != 200:
+                truth.problems.append(f"story {story.seed}: a manual payment got {answer.body!r}")
+        if row["stage"] == "parked":
             for charge_id in row["known_charge_ids"]:
                 cancel_charge(story.journal, charge_id)
             answer = await merchant.post(f"/v1/invoices/{row['invoice_id']}/retry-issuance")
@@ -136,7 +169,7 @@ def _cycle(row: Mapping[str, Any]) -> Cycle:
 
 
 async def _invoices(story: Story) -> Sequence[Mapping[str, Any]]:
-    """Return all invoices, each with its last attempt."""
+    """Return all invoices, each with its newest charge."""
     connection = await asyncpg.connect(story.url)
     try:
         assert story.opened is not None
@@ -144,9 +177,9 @@ async def _invoices(story: Story) -> Sequence[Mapping[str, Any]]:
         rows = await connection.fetch(
             """
             SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.subscription_id, v.cycle, v.status, v.total_cents,
-                v.gateway_invoice_id, v.created_at, a.state AS attempt_state, a.known_charge_ids
-            FROM invoice v LEFT JOIN charge_attempt a ON a.invoice_id = v.invoice_id
-            ORDER BY v.invoice_id, a.attempt DESC
+                v.gateway_invoice_id, v.created_at, c.stage, c.known_charge_ids
+            FROM invoice v LEFT JOIN charge c ON c.invoice_id = v.invoice_id
+            ORDER BY v.invoice_id, c.number DESC
             """
         )
         return [dict(row) for row in rows]

@@ -1,4 +1,4 @@
-"""The random actions of simulated merchants. Together they use everything that the API allows."""
+"""The random actions of simulated merchants."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,7 @@ from uuid import UUID
 from fatura.domain.calendar import local_date
 from tests.faults.simulator.client import Client
 from tests.faults.simulator.gateway import PROVIDER
+from tests.faults.simulator.gateway_state import OTHER_ACCOUNT, OWN_ACCOUNT
 from tests.faults.simulator.side import World
 
 CONFLICT = (409, 422)
@@ -18,7 +19,7 @@ PERIODS = (1, 1, 1, 1, 1, 1, 1, 3)
 
 
 class Merchant(Client):
-    """The merchant of one account, with the ids that it created."""
+    """The simulated merchant of one account. It remembers the products, plans and subscriptions that it created."""
 
     def __init__(self, world: World, account_id: str, api_key: str, rng: random.Random) -> None:
         super().__init__(world, account_id, api_key, rng)
@@ -48,15 +49,22 @@ class Merchant(Client):
 
     async def add_connection(self) -> None:
         kind = self.rng.choice(("lookup", "lookup", "lookup", "key", "natural_id", "none"))
-        token = self.world.side.gateway.token_of[self.world_account]
         body = {
             "provider": PROVIDER,
-            "credentials": {"token": token},
-            "settings": {"idempotency": kind, "productCatalog": self.rng.random() < 0.5},
+            "credentials": self.credentials(),
+            "settings": {
+                "idempotency": kind,
+                "productCatalog": self.rng.random() < 0.5,
+                "refunds": self.rng.choice(("key", "key", "lookup", "lookup", "none")),
+            },
         }
         answer = await self.post("/v1/integration/gateways", body, allowed=(400,))
         if answer.status == 201:
             self.connections.append(answer.json["connectionId"])
+
+    def credentials(self, *, provider_account: str = OWN_ACCOUNT) -> dict[str, Any]:
+        token = self.world.side.gateway.token_of[self.world_account]
+        return {"token": token, "account": provider_account}
 
     @property
     def world_account(self) -> Any:
@@ -117,7 +125,7 @@ class Merchant(Client):
             body["paymentMethod"] = "pix"
         if len(self.connections) > 1:
             body["gatewayConnectionId"] = self.rng.choice(self.connections)
-        # The answer is 400 if the date has passed meanwhile.
+        # The answer is 400 if `firstChargeDate` has passed before the request is executed.
         answer = await self.post("/v1/subscriptions", body, allowed=(400, *CONFLICT))
         if answer.status == 201:
             self.subscriptions.append(answer.json["id"])
@@ -186,9 +194,24 @@ class Merchant(Client):
 
     async def send_credentials(self) -> None:
         for each in self.connections:
-            token = self.world.side.gateway.token_of[self.world_account]
-            body = {"credentials": {"token": token}}
+            body = {"credentials": self.credentials()}
             await self.call("PATCH", f"/v1/integration/gateways/{each}", body, allowed=(400,))
+
+    async def send_wrong_credentials(self) -> None:
+        """Send credentials of another account at the provider, which the engine must refuse (D-59).
+
+        The answer is 400 while the provider does not accept the credentials or does not answer.
+        """
+        path = f"/v1/integration/gateways/{self.rng.choice(self.connections)}"
+        body = {"credentials": self.credentials(provider_account=OTHER_ACCOUNT)}
+        self.world.faults.count("gateway: credentials of another account")
+        answer = await self.call("PATCH", path, body, allowed=(400, 409))
+        if answer.type not in {"engine.gateway_account_changed", "engine.invalid_request"}:
+            self.world.report_problem(f"credentials of another account were answered {answer.status}")
+
+    async def cancel_all_subscriptions(self) -> None:
+        for each in self.subscriptions:
+            await self.post(f"/v1/subscriptions/{each}/cancel", allowed=(409,))
 
     def actions(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
         return [
@@ -206,5 +229,6 @@ class Merchant(Client):
             (5, self.follow_events),
             (2, self.pause_connection),
             (2, self.send_credentials),
+            (1, self.send_wrong_credentials),
             (1, self.make_plan),
         ]

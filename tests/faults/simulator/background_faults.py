@@ -1,6 +1,6 @@
-"""Faults that occur independently of I/O: outages of database and endpoints, changed gateway tokens, refunds.
+"""Faults that occur independently of I/O: outages of the database, endpoints and gateways, and new gateway tokens.
 
-This module also sends the gateway's webhooks, which may arrive twice, late, or never.
+This module also makes refunds and disputes, and sends the gateway's webhooks, which may arrive twice, late, or never.
 """
 
 import json
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
+from fatura.domain.payments import EntryKind
 from tests.faults.simulator.actions import Merchant
 from tests.faults.simulator.gateway import HOOK_HEADER
 from tests.faults.simulator.gateway_state import SimCharge
@@ -16,7 +17,12 @@ from tests.faults.simulator.process import ConnectionCutError
 from tests.faults.simulator.side import World
 
 EVERY_SECONDS = 15_000
-REVERSED_PERCENT = 12
+MOVED_PERCENT = 2
+"""Percentage of the charges to which `_move_money` may add an entry."""
+POLLED_FOR = timedelta(days=110)
+"""For at least this long after the payment, the engine polls a paid charge (D-55)."""
+SWEPT_FOR = timedelta(days=125)
+"""For at least this long after a charge was created, the nightly sweep compares it with the gateway's list (D-161)."""
 
 
 async def make(world: World, merchants: Sequence[Merchant]) -> None:
@@ -26,7 +32,8 @@ async def make(world: World, merchants: Sequence[Merchant]) -> None:
         (2, _stop_endpoint),
         (1, _change_token),
         (4, _send_webhooks),
-        (3, _refund),
+        (3, _move_money),
+        (1, _refuse_calls),
     ]
     while world.faults.on:
         await world.schedule.sleep(world.rng.expovariate(1 / EVERY_SECONDS))
@@ -48,7 +55,7 @@ async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
 
 
 async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
-    """Make the gateway refuse an account's credentials. The merchant sends new ones within about an hour."""
+    """Make the gateway refuse an account's credentials. The merchant gives the engine new ones within about an hour."""
     merchant = world.rng.choice(merchants)
     world.side.gateway.token_of[UUID(merchant.account_id)] += 1
     await world.schedule.sleep(world.rng.randrange(60, 4000))
@@ -62,7 +69,7 @@ async def _send_webhooks(world: World, _merchants: Sequence[Merchant]) -> None:
 
 
 async def _send_webhook(world: World, charge: SimCharge) -> None:
-    """Send the gateway's webhook for a charge, once or twice."""
+    """Send the gateway's webhook for a charge to the engine, once or twice."""
     path = f"/gateways/{charge.account_id}/{charge.connection_id}/webhook"
     headers = {"Content-Type": "application/json", HOOK_HEADER: str(charge.account_id)}
     for _ in range(world.rng.choice((1, 1, 2))):
@@ -78,10 +85,59 @@ async def _send_webhook(world: World, charge: SimCharge) -> None:
             )
 
 
-async def _refund(world: World, _merchants: Sequence[Merchant]) -> None:
-    """Refund or dispute some paid charges, and send webhooks for them."""
+async def _move_money(world: World, _merchants: Sequence[Merchant]) -> None:
+    """Refund, dispute, or pay again some charges. The gateway sends a webhook for half of these changes."""
     for charge in list(world.side.gateway.charges.values()):
-        paid = charge.state == "paid" and charge.reversal is None
-        if paid and world.rng.randrange(100) < REVERSED_PERCENT // 6:
-            charge.reversal = world.rng.choice(("refunded", "disputed"))
+        if world.rng.randrange(100) < MOVED_PERCENT and _move_one(world, charge) and world.rng.randrange(2):
             await _send_webhook(world, charge)
+
+
+def _move_one(world: World, charge: SimCharge) -> bool:
+    """Add a random entry to a charge that allows it. Return whether one was added."""
+    now, rng = world.schedule.now, world.rng
+    if world.side.gateway.as_of(charge, now).is_forgotten:
+        return False
+    left_cents = charge.left_cents
+    disputes = {each.reference: each for each in charge.entries if each.kind is EntryKind.DISPUTE_OPENED}
+    for each in charge.entries:
+        if each.kind in {EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST}:
+            del disputes[each.reference]
+    if disputes:
+        reference, dispute = disputes.popitem()
+        kind = rng.choice((EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST))
+        charge.add(kind, dispute.amount_cents, at=now, reference=reference)
+    elif left_cents > 0:
+        kind = rng.choice((EntryKind.REFUND, EntryKind.REFUND, EntryKind.DISPUTE_OPENED))
+        charge.add(kind, rng.choice((left_cents, rng.randrange(left_cents) + 1)), at=now)
+    else:
+        return False
+    return True
+
+
+async def _refuse_calls(world: World, merchants: Sequence[Merchant]) -> None:
+    """Refuse all calls of a random connection for 1 to 30 days."""
+    connections = [each for merchant in merchants for each in merchant.connections]
+    if connections:
+        until = world.schedule.now + timedelta(days=world.rng.choice((1, 2, 4, 30)))
+        world.side.gateway.refuses_until[UUID(world.rng.choice(connections))] = until
+
+
+async def send_missing_webhooks(world: World, *, only_unpolled: bool) -> None:
+    """Send a webhook for each charge with entries that the gateway has not returned to the engine yet.
+
+    Leave out the charges that the nightly sweep finds (D-161). With `only_unpolled`, also leave out those that the
+    engine polls without a webhook (D-55).
+    """
+    swept_from = world.schedule.now - SWEPT_FOR
+    for charge in list(world.side.gateway.charges.values()):
+        world.side.gateway.as_of(charge, world.schedule.now)
+        if len(charge.entries) <= charge.told or charge.created_at >= swept_from:
+            continue
+        if not (only_unpolled and _is_polled(charge)):
+            await _send_webhook(world, charge)
+
+
+def _is_polled(charge: SimCharge) -> bool:
+    """Return whether the engine polls a charge after its last entry. The polls end 120 days after the payment."""
+    payments = [each.occurred_at for each in charge.entries if each.kind is EntryKind.PAYMENT]
+    return charge.state != "canceled" and charge.entries[-1].occurred_at < min(payments) + POLLED_FOR

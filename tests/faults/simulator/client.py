@@ -1,4 +1,4 @@
-"""A merchant's API client that repeats each request until its outcome is known."""
+"""A merchant's API client that repeats each request until it knows whether the request succeeded."""
 
 import json
 import random
@@ -16,7 +16,7 @@ REPEAT_SECONDS = (1, 4, 20, 60, 300)
 
 
 class NoAnswerError(Exception):
-    """The outcome of a request is still unknown after many attempts."""
+    """After TRIES attempts, the client still does not know whether a request succeeded."""
 
 
 class Client:
@@ -30,16 +30,25 @@ class Client:
         self._calls = 0
 
     async def call(
-        self, method: str, path: str, body: Any = None, *, allowed: Collection[int] = (), keyed: bool = True
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        allowed: Collection[int] = (),
+        keyed: bool = True,
+        key: str | None = None,
     ) -> Answer:
-        """Send a request until its outcome is known, which must be a success or a status in `allowed`.
+        """Repeat a request until a final response arrives. Raises NoAnswerError.
 
-        Two successes with one key must have the same bytes (D-14). Raises NoAnswerError.
+        If the response is no success and its status is not in `allowed`, a problem is reported. If a POST succeeds
+        twice, both responses must have the same bytes (D-14). With `keyed=False`, this is not checked.
+        `key` is the Idempotency-Key; by default, each call has a new one.
         """
         self._calls += 1
         headers = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST":
-            headers["Idempotency-Key"] = f"{self.account_id}-{self._calls}"
+            headers["Idempotency-Key"] = key or f"{self.account_id}-{self._calls}"
         if body is not None:
             headers["Content-Type"] = "application/json"
         raw = b"" if body is None else json.dumps(body).encode()

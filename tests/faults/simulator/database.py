@@ -1,6 +1,7 @@
-"""A simulated connection pool on a real PostgreSQL. Every statement is a step, and may fail before or after its effect.
+"""A simulated connection pool on a real PostgreSQL. Every statement is a step (see `schedule`), and may fail.
 
-Losing a connection rolls its transaction back. The real connection is then reused as a new one.
+When a simulated connection is lost, its transaction is rolled back. Other simulated connections then use the real
+connection, which stays open.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ from typing import Any
 
 import asyncpg
 
-from fatura.store.db import Database, DatabaseUnavailableError
-from fatura.store.pool import Opening
+from fatura.store.connection_shares import ConnectionShares
+from fatura.store.db import Database, DatabaseUnavailableError, Tx
+from fatura.store.pool import PLANNING, Opening
 from tests.faults.simulator.faults import COMMIT, STATEMENT, Faults
 from tests.faults.simulator.machines import HOST
 from tests.faults.simulator.schedule import Schedule
@@ -21,15 +23,16 @@ CONNECTION: dict[str, Any] = {
     "server_settings": {
         "application_name": "fatura",
         "timezone": "UTC",
-        "lock_timeout": "0",  # the schedule has its own time-outs, on the world's clock
-        "jit": "off",
-        "plan_cache_mode": "force_generic_plan",
+        "lock_timeout": "0",  # no limit: the schedule ends lock waits itself
+        **PLANNING,
     },
     "statement_cache_size": 1000,
     "max_cached_statement_lifetime": 0,  # no limit: asyncpg would measure it in real seconds
 }
-"""Options of each connection. With generic plans, PostgreSQL plans a statement once per connection."""
+"""Options of each connection."""
 _AWAY = "the database is unavailable"
+UNLIMITED = 1_000
+"""A pool size so large that only the simulated pool limits connections."""
 SHOWN_CHARS = 60
 _LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
 
@@ -37,7 +40,7 @@ _LOCKS = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE)\b")
 class ConnectionStore:
     """Connections to the world's database.
 
-    If `goes_away_for` is set, an outage of this many seconds starts at the next use of a connection. It ends at
+    If `goes_away_for` is set, an outage of this many seconds starts at the next use of a connection. The outage ends at
     `away_until`.
     """
 
@@ -58,7 +61,7 @@ class ConnectionStore:
         return connection
 
     def put(self, connection: "asyncpg.Connection[Any]") -> None:
-        """Return a connection to the store. Its transaction must have ended."""
+        """Take back a connection that `take` lent. Its transaction must have ended."""
         self.lent -= 1
         self._idle.append(connection)
 
@@ -68,7 +71,7 @@ class ConnectionStore:
 
 
 class Session:
-    """A connection as the engine sees it, with the asyncpg methods that `store.db` uses."""
+    """A simulated connection, with the asyncpg methods that `store.db` uses. It borrows a real one per transaction."""
 
     def __init__(self, pool: "SimPool") -> None:
         self._pool = pool
@@ -79,7 +82,7 @@ class Session:
         self.is_busy = False
 
     async def execute(self, sql: str, *values: object) -> str:
-        """Run a statement. BEGIN has no effect by itself, so it is sent together with the first statement."""
+        """Run a statement. Send BEGIN only with the next statement, because BEGIN has no effect by itself."""
         if self._lost:
             raise asyncpg.InterfaceError("connection is closed")
         if sql.startswith("BEGIN"):
@@ -100,10 +103,10 @@ class Session:
         return await self._step("fetchval", sql, values)
 
     def add_log_listener(self, _listener: object) -> None:
-        """Do nothing, because there is no standby."""
+        """Do nothing. The engine listens for warnings about a standby, and there is none."""
 
     def remove_log_listener(self, _listener: object) -> None:
-        """Do nothing, because there is no standby."""
+        """Do nothing, like `add_log_listener`."""
 
     def terminate(self) -> None:
         self._lost = True
@@ -133,7 +136,7 @@ class Session:
 
     async def _run(self, method: str, sql: str, values: tuple[object, ...]) -> Any:
         pool = self._pool
-        if self._lost:  # PostgreSQL has ended the session of the frozen process
+        if self._lost:  # PostgreSQL has ended the session while the process was frozen
             raise asyncpg.ConnectionDoesNotExistError(
                 "terminating connection due to idle-in-transaction timeout"
             )
@@ -168,7 +171,7 @@ class Session:
         return answer
 
     async def _fail(self, fault: str, sql: str) -> None:
-        """Raise the driver's exception for a fault. If the fault follows the effect, execute the statement first."""
+        """Raise the exception that asyncpg raises for a fault. If only the answer of a COMMIT is lost, commit first."""
         match fault:
             case "statement: lock time-out":
                 self._failed = True
@@ -203,7 +206,7 @@ class SimPool:
         self._open: list[Session] = []
 
     def is_away(self) -> bool:
-        """Return whether the database is unavailable. An attempt during an outage counts as a fault."""
+        """Return whether the database is unavailable. If it is, count this as a fault that occurred."""
         connections, now = self.connections, self.schedule.now
         if connections.goes_away_for:
             connections.away_until, connections.goes_away_for = (
@@ -234,20 +237,23 @@ class SimPool:
             await each.end()
 
     async def end_idle_sessions(self) -> None:
-        """End sessions that are idle in a transaction, except those that wait for a lock."""
+        """End all sessions that execute no statement. A session whose statement waits for a lock is not ended."""
         for each in list(self._open):
             if not each.is_busy:
                 await each.end()
 
 
 class SimDatabase(Database):
-    """The engine's database on a simulated pool, with the world's clock."""
+    """The engine's `Database` on a simulated pool. Its `ping` returns the simulated time."""
 
     __slots__ = ("_sim",)
 
     def __init__(self, pool: SimPool) -> None:
-        super().__init__(pool, Opening(), pool.connections.url, None)
+        super().__init__(pool, Opening(), pool.connections.url, None, ConnectionShares(UNLIMITED))
         self._sim = pool
+
+    async def clock_time(self, _tx: Tx, /) -> datetime:
+        return self._sim.schedule.now
 
     async def ping(self) -> datetime:
         if self._sim.is_away():

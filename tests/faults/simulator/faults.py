@@ -23,11 +23,27 @@ CREATE: Chances = {
     "create: 503": 300,
     "create: 500, made": 150,
     "create: 500, not made": 150,
+    "create: made twice": 300,
     "create: no answer in 20 s": 150,
     "create: refused": 80,
 }
 LOOK: Chances = {"look: busy": 2600, "look: no answer in 20 s": 500}
 CANCEL: Chances = {"cancel: done, answer lost": 900, "cancel: 503": 600, "cancel: cut before": 500}
+LIST: Chances = {"list: busy": 800, "list: no answer in 20 s": 300}
+"""Faults of one page of the gateway's list."""
+LIST_STEP: Chances = {"process: killed": 150, "process: frozen": 150}
+"""Faults that may hit an engine process when it asks for a page of the list."""
+REFUND: Chances = {
+    "refund: made, answer lost": 900,
+    "refund: made late": 300,
+    "refund: cut before": 400,
+    "refund: 503": 500,
+    "refund: no answer in 20 s": 300,
+    "refund: refused": 300,
+    "refund: slow": 2500,
+}
+REFUND_STEP: Chances = {"process: killed": 700, "process: frozen": 300}
+"""Faults that may hit an engine process when it asks for a refund."""
 MIRROR: Chances = {"mirror: 500": 2500, "mirror: done, answer lost": 800}
 PRICE: Chances = {
     "price: 500": 1100,
@@ -49,17 +65,21 @@ PUSH: Chances = {
 CLIENT: Chances = {"client: answer lost": 900}
 NOT_DRAWN = (
     "database: away",
+    "gateway: credentials of another account",
     "gateway: credentials refused",
+    "gateway: forgot a charge",
+    "gateway: refuses calls for days",
+    "payer: paid a closed charge",
     "price: down for hours",
     "process: all killed, for days",
     "webhook: down for hours",
 )
-"""Faults that `background_faults` and `world` inject. They are not drawn per I/O."""
+"""Faults that `background_faults`, `collecting`, `gateway_state` and `world` inject. `draw` never returns these."""
 KINDS = frozenset(
     (
         *NOT_DRAWN,
-        *(name for each in (COMMIT, STATEMENT, STEP, CREATE, LOOK, CANCEL, MIRROR) for name in each),
-        *(name for each in (PRICE, PUSH, CLIENT) for name in each),
+        *(name for each in (COMMIT, STATEMENT, STEP, CREATE, LOOK, LIST, CANCEL, REFUND) for name in each),
+        *(name for each in (MIRROR, PRICE, PUSH, CLIENT) for name in each),
     )
 )
 EAGER = 5
@@ -68,7 +88,11 @@ EAGER = 5
 
 @dataclass(slots=True)
 class Faults:
-    """The chances of faults in one world. Each group has a random factor. `on` is false while the world settles."""
+    """Decides at random which faults occur in one world.
+
+    All chances of a group such as CREATE are multiplied by the same factor, which is random in each world. `on` is
+    false while the accounts are opened, and while the world finishes its work.
+    """
 
     rng: random.Random
     factors: Sequence[float] = (0.5, 1.0, 1.0, 1.5)
@@ -77,7 +101,7 @@ class Faults:
     _mood_of: dict[int, float] = field(default_factory=dict[int, float])
 
     def draw(self, chances: Chances) -> str | None:
-        """Return a fault for this I/O and count it, or return None."""
+        """Decide at random whether a fault occurs at this I/O. Return its name and count it, or return None."""
         if not self.on:
             return None
         factor = self._mood_of.get(id(chances))

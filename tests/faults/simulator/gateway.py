@@ -1,8 +1,13 @@
-"""The adapter to the simulated gateway. A fault may occur before or after the effect of each call."""
+"""The adapter to the simulated gateway. A fault may occur before or after the effect of each call.
+
+The gateway may also refuse all calls of a connection for days.
+"""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
+from operator import attrgetter
 from typing import ClassVar, TypeVar
 from uuid import UUID
 
@@ -15,9 +20,11 @@ from fatura.gateways.port import (
     ChargeRequest,
     ChargeState,
     ConnectionConfig,
+    GatewayError,
     NotFoundError,
     PermanentError,
     ProductMirror,
+    RefundRequest,
     TransientError,
     UnknownOutcomeError,
     Webhook,
@@ -26,7 +33,7 @@ from fatura.gateways.port import (
 from tests.faults.charges import capabilities_of
 from tests.faults.simulator import faults
 from tests.faults.simulator.faults import Chances, Faults
-from tests.faults.simulator.gateway_state import LATEST, GatewayState, SimCharge
+from tests.faults.simulator.gateway_state import LATEST, OWN_ACCOUNT, GatewayState, SimCharge
 from tests.faults.simulator.schedule import Schedule
 
 T = TypeVar("T")
@@ -35,6 +42,10 @@ PROVIDER = "simulated"
 HOOK_HEADER = "x-sim-hook"
 DECLINED = "declined"
 HANGS_SECONDS = 20
+LIST_PAGE = 40
+_MAKING = {None, "create: made, answer lost", "create: made late", "create: 500, made", "create: made twice"}
+_ANSWERED = {None, "create: refused", "create: made twice", "refund: refused", "refund: slow"}
+"""Faults after which the engine gets an answer, so that the connection is not failing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +65,16 @@ class SimGateway:
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        return capabilities_of(self._config)
+        return replace(capabilities_of(self._config), refunds=self._config.settings.get("refunds", "none"))
 
-    async def check_credentials(self) -> None:
+    async def check_credentials(self) -> str:
+        """Return the id of the credentials' account at the provider. Raises AuthFailedError, TransientError."""
         self._check_token()
+        if self._is_refusing():
+            raise TransientError("the gateway is closed for maintenance")
+        side = self._side
+        side.gateway.note_call(self._config.connection_id, now=side.schedule.now, is_answered=True)
+        return f"{self._config.account_id}-{self._provider_account}"
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
         """Raises any GatewayError, or TimeoutError."""
@@ -69,53 +86,87 @@ class SimGateway:
                 raise PermanentError(DECLINED, "the payer's data were refused")
             case "create: no answer in 20 s":
                 raise TimeoutError
-            case None:
-                assert made is not None, "a call without a fault creates a charge"
+            case None | "create: made twice":
+                assert made is not None, "an answered call creates a charge"
                 return self._shown(made)
             case _:
                 raise UnknownOutcomeError(fault)
 
     def _create(self, request: ChargeRequest, fault: str | None) -> SimCharge | None:
-        if fault not in {None, "create: made, answer lost", "create: made late", "create: 500, made"}:
+        if fault not in _MAKING:
             return None
         side, now = self._side, self._side.schedule.now
-        known = side.gateway.of_reference(request.invoice_id, request.attempt)
+        known = side.gateway.of_reference(request.invoice_id, request.attempt, now=now)
         if known and self.capabilities().idempotency not in {"lookup", "none"}:
             return known[0]
         lag = LATEST.total_seconds() * side.faults.rng.random() if fault is not None else 0.0
-        at = now + timedelta(seconds=lag if fault == "create: made late" else 0)
-        return side.gateway.make(self._config, request, now=at, shown=now + timedelta(seconds=lag))
+        at, shown = (
+            now + timedelta(seconds=lag if fault == "create: made late" else 0),
+            now + timedelta(seconds=lag),
+        )
+        made = side.gateway.make(self._config, request, now=at, shown=shown)
+        if fault == "create: made twice":
+            side.gateway.make(self._config, request, now=at, shown=shown).is_double = True
+        return made
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
         found = await self.find_charges(invoice_id, attempt)
         return found[0] if found else None
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return the charges with this reference that look-ups already show, oldest first. Raises TransientError."""
-        found = await self._looked("find", lambda: self._side.gateway.of_reference(invoice_id, attempt))
+        """Return the charges with this reference that look-ups already show, oldest first.
+
+        Raises AuthFailedError, TransientError, TimeoutError.
+        """
+        found = await self._looked(
+            "find",
+            lambda now: self._side.gateway.of_reference(invoice_id, attempt, now=now),
+        )
         return [self._shown(each) for each in found]
 
     async def get_charge(self, charge_id: str) -> Charge:
-        charges = self._side.gateway.charges
-        found = await self._looked("get", lambda: [charges[charge_id]] if charge_id in charges else [])
+
+        def look(now: datetime) -> Sequence[SimCharge]:
+            charge = self._side.gateway.find(charge_id, now=now)
+            return [] if charge is None else [charge]
+
+        found = await self._looked("get", look)
         if not found:
             raise NotFoundError(charge_id)
         return self._shown(found[0])
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
-        for each in list(self._side.gateway.charges.values()):
-            if each.connection_id == self._config.connection_id and each.created_at >= since:
+        """Yield the charges page by page. Raises AuthFailedError, TransientError, TimeoutError."""
+        after = since, ""
+        while True:
+            found = await self._looked("list", partial(self._page, after=after), chances=faults.LIST)
+            for each in found:
                 yield self._shown(each)
+            if len(found) < LIST_PAGE:
+                return
+            after = found[-1].created_at, found[-1].charge_id
+
+    def _page(self, now: datetime, *, after: tuple[datetime, str]) -> Sequence[SimCharge]:
+        gateway, position = self._side.gateway, attrgetter("created_at", "charge_id")
+        own = [
+            each
+            for each in gateway.charges.values()
+            if each.connection_id == self._config.connection_id
+            and each.visible_at <= now
+            and position(each) > after
+            and not gateway.as_of(each, now).is_forgotten
+        ]
+        return sorted(own, key=position)[:LIST_PAGE]
 
     async def cancel_charge(self, charge_id: str) -> Charge:
-        """Raises NotFoundError, TransientError, UnknownOutcomeError."""
+        """Raises AuthFailedError, NotFoundError, TransientError, UnknownOutcomeError."""
 
         def cancel(fault: str | None) -> SimCharge | None:
-            charge = self._side.gateway.charges.get(charge_id)
-            if charge is not None and fault in {None, "cancel: done, answer lost"}:
-                now = self._side.schedule.now
-                if self._side.gateway.as_of(charge, now).state in {"open", "refused", "expired"}:
-                    self._side.gateway.move(charge, "canceled", at=now)
+            now = self._side.schedule.now
+            charge = self._side.gateway.find(charge_id, now=now)
+            is_done = charge is not None and fault in {None, "cancel: done, answer lost"}
+            if charge is not None and is_done and charge.state in {"open", "refused", "expired"}:
+                self._side.gateway.move(charge, "canceled", at=now)
             return charge
 
         fault, charge = await self._call("cancel", faults.CANCEL, cancel)
@@ -126,6 +177,43 @@ class SimGateway:
         if charge is None:
             raise NotFoundError(charge_id)
         return self._shown(charge)
+
+    async def refund_charge(self, request: RefundRequest) -> Charge:
+        """Raises any GatewayError, or TimeoutError."""
+        fault, made = await self._call("refund", faults.REFUND, lambda fault: self._refund(request, fault))
+        if isinstance(made, GatewayError):
+            raise made
+        match fault:
+            case "refund: 503":
+                raise TransientError("503")
+            case "refund: refused":
+                raise PermanentError(DECLINED, "the refund was refused")
+            case "refund: no answer in 20 s":
+                raise TimeoutError
+            case None | "refund: slow":
+                assert made is not None, "an answered call asks for a refund"
+                return self._shown(made)
+            case _:
+                raise UnknownOutcomeError(fault)
+
+    def _refund(self, request: RefundRequest, fault: str | None) -> SimCharge | GatewayError | None:
+        """Accept a refund, unless the gateway knows its id and deduplicates. Return the charge, or a refusal."""
+        side, now, kind = self._side, self._side.schedule.now, self.capabilities().refunds
+        charge = side.gateway.find(request.charge_id, now=now)
+        if charge is None or self._provider_account != OWN_ACCOUNT:
+            return NotFoundError(request.charge_id)
+        if kind == "none":
+            return PermanentError("no_refunds", request.charge_id)
+        if fault not in {None, "refund: slow", "refund: made, answer lost", "refund: made late"}:
+            return None
+        if kind == "key" and any(each.refund_id == request.refund_id for each in charge.refunds):
+            return charge
+        if request.amount_cents > charge.refundable_cents:
+            return PermanentError("amount_too_high", f"{charge.refundable_cents} cents are left")
+        lag = LATEST.total_seconds() * side.faults.rng.random() if fault == "refund: made late" else 0.0
+        shown = now + timedelta(seconds=lag)
+        side.gateway.refund(charge, request, now=now, shown=shown, is_slow=fault == "refund: slow")
+        return charge
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
         """Accept webhooks whose header HOOK_HEADER is the account's id. Raises AuthFailedError."""
@@ -139,15 +227,22 @@ class SimGateway:
             raise UnknownOutcomeError(fault)
         return f"simp_{product.product_id}"
 
-    async def _looked(self, name: str, look: Callable[[], Sequence[SimCharge]]) -> Sequence[SimCharge]:
-        """Look charges up. Look-ups by reference show a new charge only after a delay, look-ups by id immediately."""
+    async def _looked(
+        self, name: str, look: Callable[[datetime], Sequence[SimCharge]], *, chances: Chances = faults.LOOK
+    ) -> Sequence[SimCharge]:
+        """Look charges up.
+
+        A look-up by reference shows a new charge only after a delay. A look-up by id shows it immediately. Credentials
+        of another account at the provider find nothing.
+        """
 
         def seen(_fault: str | None) -> Sequence[SimCharge]:
             now = self._side.schedule.now
-            return [each for each in look() if name != "find" or each.visible_at <= now]
+            found = look(now) if self._provider_account == OWN_ACCOUNT else ()
+            return [each for each in found if name != "find" or each.visible_at <= now]
 
-        fault, found = await self._call(name, faults.LOOK, seen)
-        if fault == "look: busy":
+        fault, found = await self._call(name, chances, seen)
+        if fault in {"look: busy", "list: busy"}:
             raise TransientError("429")
         if fault is not None:
             raise TimeoutError
@@ -156,20 +251,31 @@ class SimGateway:
     async def _call(
         self, name: str, chances: Chances, effect: Callable[[str | None], T]
     ) -> tuple[str | None, T]:
-        """Perform one operation at the gateway, or a fault. The response takes some simulated time."""
-        side = self._side
+        """Make one call to the gateway, with or without a fault. The response takes some simulated time."""
+        side, connection_id = self._side, self._config.connection_id
 
         async def work() -> tuple[str | None, T]:
-            self._check_token()
-            fault = side.faults.draw(chances)
-            if fault is not None:
-                side.schedule.trace.add(fault)
-            return fault, effect(fault)
+            now, is_answered = side.schedule.now, False
+            try:
+                self._check_token()
+                if self._is_refusing():
+                    raise TransientError("the gateway is closed for maintenance")
+                fault = side.faults.draw(chances)
+                if fault is not None:
+                    side.schedule.trace.add(fault)
+                is_answered = fault in _ANSWERED
+                return fault, effect(fault)
+            finally:
+                side.gateway.note_call(connection_id, now=now, is_answered=is_answered)
 
         fault, done = await side.schedule.io(f"gateway.{name}", work)
         hangs = fault is not None and "20 s" in fault
         await side.schedule.sleep(HANGS_SECONDS if hangs else side.faults.rng.uniform(0.05, 3))
         return fault, done
+
+    @property
+    def _provider_account(self) -> str:
+        return self._config.credentials.get("account", OWN_ACCOUNT)
 
     def _check_token(self) -> None:
         side = self._side
@@ -177,16 +283,28 @@ class SimGateway:
             side.faults.count("gateway: credentials refused")
             raise AuthFailedError("the token is old")
 
+    def _is_refusing(self) -> bool:
+        """Return whether the gateway refuses all calls of the connection now. If it does, count this as a fault."""
+        side = self._side
+        until = side.gateway.refuses_until.get(self._config.connection_id)
+        is_refusing = until is not None and side.schedule.now < until
+        if is_refusing:
+            side.faults.count("gateway: refuses calls for days")
+        return is_refusing
+
     def _shown(self, charge: SimCharge) -> Charge:
         self._side.gateway.as_of(charge, self._side.schedule.now)
+        charge.told = len(charge.entries)
         return Charge(
             charge_id=charge.charge_id,
             invoice_id=charge.invoice_id,
             attempt=charge.attempt,
             state=ChargeState(charge.state),
             amount_cents=charge.amount_cents,
-            paid_at=charge.paid_at,
-            refunded=charge.reversal == "refunded",
-            disputed=charge.reversal == "disputed",
             due_date=charge.due_date,
+            entries=tuple(charge.entries),
+            refunds=tuple(
+                each.shown() for each in charge.refunds if each.visible_at <= self._side.schedule.now
+            ),
+            created_at=charge.created_at,
         )

@@ -1,6 +1,5 @@
-"""The simulated gateway's charges, the behaviour of their payers, and the accepted tokens."""
+"""The simulated gateway's charges and their entries, the accepted tokens, and the calls that it refuses."""
 
-import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,8 +7,19 @@ from datetime import date, datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.calendar import start_of_day
-from fatura.gateways.port import ChargeRequest, ConnectionConfig
-from tests.faults.journal import Journal
+from fatura.domain.payments import EntryKind
+from fatura.gateways.port import (
+    ChargeEntry,
+    ChargeRequest,
+    ConnectionConfig,
+    Refund,
+    RefundRequest,
+    RefundState,
+)
+from tests.faults.payments import Entry
+from tests.faults.simulator import payers
+from tests.faults.simulator.faults import Faults
+from tests.faults.simulator.payers import Act, Payers
 
 LATEST = timedelta(seconds=90)
 """Maximum delay until a requested charge exists and look-ups show it.
@@ -17,23 +27,39 @@ LATEST = timedelta(seconds=90)
 The engine waits longer before it treats a charge as absent (D-33). With a slower gateway, a second charge cannot be
 excluded.
 """
-_PAYERS = (
-    ("paid", 66, (-40, 20)),
-    ("paid", 9, (30, 150)),
-    ("refused", 7, (0, 12)),
-    ("expired", 4, (30, 80)),
-    ("canceled", 3, (-30, 40)),
-    ("open", 11, (0, 0)),
-)
-"""What payers do: the state that the charge gets, the percentage of payers, and a range of times.
+FAILING_SHARE = 0.25
+"""Share of the slow refunds that the gateway gives up."""
+OWN_ACCOUNT, OTHER_ACCOUNT = "own", "other"
+"""The merchant's account at the provider, and another one, in which no charge of the merchant exists (D-59)."""
 
-The times are hours relative to the start of the due date.
-"""
+
+@dataclass(slots=True)
+class SimRefund:
+    """A refund that the engine asked for. The gateway makes it at `ends_at`, or fails if `is_to_fail`."""
+
+    refund_id: UUID
+    reason: str
+    amount_cents: int
+    visible_at: datetime
+    ends_at: datetime
+    is_to_fail: bool
+    state: RefundState = RefundState.PENDING
+    reference: str | None = None
+
+    def shown(self) -> Refund:
+        return Refund(self.refund_id, self.state, self.reference)
 
 
 @dataclass(slots=True)
 class SimCharge:
-    """One charge. `next_state` is its payer's next action, at the time `next_state_at`."""
+    """One charge, with what its payer and the gateway will do in `acts`.
+
+    `is_forgotten` is true while the gateway does not know the charge, and `was_forgotten` from then on. `was_paid_late`
+    is true if a payment arrived although the gateway had closed the charge. `is_double` is true for the second charge
+    that the gateway made for one request, without saying so. `was_returned` is true if a person
+    canceled the charge and returned its payments. `told` counts the entries that the gateway returned in its last
+    answer.
+    """
 
     charge_id: str
     account_id: UUID
@@ -41,23 +67,93 @@ class SimCharge:
     invoice_id: UUID
     attempt: int
     amount_cents: int
+    method: str
     due_date: date
     created_at: datetime
     visible_at: datetime
-    next_state: str
-    next_state_at: datetime
+    state_at: datetime
+    acts: list[Act]
+    is_stubborn: bool
     state: str = "open"
-    paid_at: datetime | None = None
-    reversal: str | None = None
+    entries: list[ChargeEntry] = field(default_factory=list[ChargeEntry])
+    refunds: list[SimRefund] = field(default_factory=list[SimRefund])
+    is_forgotten: bool = False
+    was_forgotten: bool = False
+    was_paid_late: bool = False
+    is_double: bool = False
+    was_returned: bool = False
+    told: int = 0
+
+    @property
+    def missing_cents(self) -> int:
+        return max(self.amount_cents - self.cents_of(EntryKind.PAYMENT), 0)
+
+    @property
+    def left_cents(self) -> int:
+        """Return what was paid and not refunded. A refund in progress counts as refunded."""
+        pending = (each.amount_cents for each in self.refunds if each.state is RefundState.PENDING)
+        return self.cents_of(EntryKind.PAYMENT) - self.cents_of(EntryKind.REFUND) - sum(pending)
+
+    @property
+    def refundable_cents(self) -> int:
+        """Return what the gateway refunds on request. It refunds no money in a dispute that is open or lost."""
+        disputed = self.cents_of(EntryKind.DISPUTE_OPENED) - self.cents_of(EntryKind.DISPUTE_WON)
+        return max(self.left_cents - disputed, 0)
+
+    @property
+    def is_payable(self) -> bool:
+        return self.state in {"open", "refused"} and not self.is_forgotten
+
+    def was_canceled(self, *, until: datetime) -> bool:
+        return self.state == "canceled" and not self.is_forgotten and self.state_at < until
+
+    @property
+    def is_only_paid(self) -> bool:
+        """Return whether all entries are payments in time, and the gateway neither forgot nor doubled the charge."""
+        was_open = not (self.was_paid_late or self.was_forgotten or self.is_double)
+        return was_open and all(entry.kind is EntryKind.PAYMENT for entry in self.entries)
+
+    def add(self, kind: EntryKind, amount_cents: int, *, at: datetime, reference: str | None = None) -> None:
+        """Add a payment, a refund, or a step of a dispute."""
+        reference = reference or f"{self.charge_id}_{len(self.entries) + 1}"
+        self.entries.append(ChargeEntry(kind, reference, amount_cents, "BRL", at))
+
+    def cents_of(self, kind: EntryKind) -> int:
+        return sum(entry.amount_cents for entry in self.entries if entry.kind is kind)
+
+    def ledger(self) -> Sequence[Entry]:
+        return [
+            Entry(
+                str(self.invoice_id),
+                self.charge_id,
+                str(each.kind),
+                each.reference,
+                each.amount_cents,
+                each.occurred_at,
+            )
+            for each in self.entries
+        ]
 
 
 @dataclass(slots=True)
 class GatewayState:
-    journal: Journal
-    rng: random.Random
+    """The state of the simulated gateway.
+
+    `refuses_until` has the time until which all calls of a connection are refused. `refused_at` has the times of a
+    connection's refused calls since its last answered call. `refusals` has the earlier series of refused calls.
+    """
+
+    payers: Payers
+    faults: Faults
     charges: dict[str, SimCharge] = field(default_factory=dict[str, SimCharge])
     token_of: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict[UUID, int](int))
-    all_pay: bool = False
+    refuses_until: dict[UUID, datetime] = field(default_factory=dict[UUID, datetime])
+    refused_at: defaultdict[UUID, list[datetime]] = field(
+        default_factory=lambda: defaultdict[UUID, list[datetime]](list)
+    )
+    refusals: list[tuple[UUID, Sequence[datetime]]] = field(
+        default_factory=list[tuple[UUID, Sequence[datetime]]]
+    )
     _of_reference: defaultdict[tuple[UUID, int], list[SimCharge]] = field(
         default_factory=lambda: defaultdict[tuple[UUID, int], list[SimCharge]](list)
     )
@@ -66,7 +162,6 @@ class GatewayState:
         self, config: ConnectionConfig, request: ChargeRequest, *, now: datetime, shown: datetime
     ) -> SimCharge:
         """Create a charge that look-ups show from the time `shown` on. A repeated request creates another charge."""
-        state, hours = self._payer()
         charge = SimCharge(
             charge_id=f"sim_{len(self.charges) + 1}",
             account_id=config.account_id,
@@ -74,70 +169,130 @@ class GatewayState:
             invoice_id=request.invoice_id,
             attempt=request.attempt,
             amount_cents=request.amount_cents,
+            method=str(request.method),
             due_date=request.due_date,
             created_at=now,
             visible_at=shown,
-            next_state=state,
-            next_state_at=max(start_of_day(request.due_date) + timedelta(hours=hours), shown),
+            state_at=now,
+            acts=self.payers.plan(due_from=start_of_day(request.due_date), earliest=shown),
+            is_stubborn=self.payers.is_stubborn(),
         )
         self.charges[charge.charge_id] = charge
         self._of_reference[request.invoice_id, request.attempt].append(charge)
-        self.journal.write(
-            "charge",
-            charge_id=charge.charge_id,
-            account_id=str(charge.account_id),
-            connection_id=str(charge.connection_id),
-            invoice_id=str(charge.invoice_id),
-            attempt=charge.attempt,
-            amount_cents=charge.amount_cents,
-            due_date=charge.due_date.isoformat(),
-            state="open",
-            created_at=now.isoformat(),
-            visible_at=shown.isoformat(),
-        )
         return charge
 
-    def _payer(self) -> tuple[str, float]:
-        if self.all_pay:
-            return "paid", 0.0
-        drawn = self.rng.randrange(100)
-        for state, chance, (earliest, latest) in _PAYERS:
-            if drawn < chance:
-                return state, self.rng.uniform(earliest, latest)
-            drawn -= chance
-        raise AssertionError
+    def of_reference(self, invoice_id: UUID, attempt: int, *, now: datetime) -> Sequence[SimCharge]:
+        """Return the charges with a reference, oldest first, even if look-ups do not show them yet.
 
-    def of_reference(self, invoice_id: UUID, attempt: int) -> Sequence[SimCharge]:
-        """Return all charges with a reference, oldest first, even if look-ups do not show them yet."""
-        return self._of_reference.get((invoice_id, attempt), ())
+        Omit charges that the gateway has forgotten.
+        """
+        found = self._of_reference.get((invoice_id, attempt), ())
+        return [each for each in found if not self.as_of(each, now).is_forgotten]
 
     def of_invoice(self, invoice_id: str) -> Sequence[SimCharge]:
         return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
 
+    def find(self, charge_id: str, *, now: datetime) -> SimCharge | None:
+        charge = self.charges.get(charge_id)
+        return None if charge is None or self.as_of(charge, now).is_forgotten else charge
+
     def as_of(self, charge: SimCharge, now: datetime) -> SimCharge:
-        """Return a charge after its payer's actions up to `now`."""
-        if charge.state not in {charge.next_state, "paid", "canceled"} and charge.next_state_at <= now:
-            self.move(charge, charge.next_state, at=charge.next_state_at)
+        """Let all acts happen that are due for a charge at `now`. Return the charge."""
+        while charge.acts and charge.acts[0].at <= now:
+            self._happen(charge, charge.acts.pop(0))
+        for refund in charge.refunds:
+            if refund.state is RefundState.PENDING and refund.ends_at <= now:
+                self._end_refund(charge, refund)
         return charge
 
-    def move(self, charge: SimCharge, state: str, *, at: datetime) -> None:
-        charge.state = state
-        if state == "paid":
-            charge.paid_at = at
-        self.journal.change(
-            "UPDATE charge SET state = ?, paid_at = ? WHERE charge_id = ?",
-            state,
-            charge.paid_at.isoformat() if charge.paid_at else None,
-            charge.charge_id,
+    def refund(
+        self, charge: SimCharge, request: RefundRequest, *, now: datetime, shown: datetime, is_slow: bool
+    ) -> None:
+        """Accept a refund, and make it at once unless it is slow. A repeated request is another refund."""
+        seconds = self.faults.rng.choice((90, 4000, 40_000, 200_000)) if is_slow else 0
+        refund = SimRefund(
+            refund_id=request.refund_id,
+            reason=request.reason or "",
+            amount_cents=request.amount_cents,
+            visible_at=shown,
+            ends_at=shown + timedelta(seconds=seconds),
+            is_to_fail=is_slow and self.faults.rng.random() < FAILING_SHARE,
         )
+        charge.refunds.append(refund)
+        self.as_of(charge, now)
 
-    def let_all_pay(self, now: datetime) -> None:
-        """Make every payer pay, unless the charge is canceled: existing charges now, later ones on the due date."""
-        self.all_pay = True
-        for charge in self.charges.values():
-            if "canceled" not in {charge.state, charge.next_state}:
-                charge.next_state, charge.next_state_at = "paid", now
+    def _end_refund(self, charge: SimCharge, refund: SimRefund) -> None:
+        if refund.is_to_fail:
+            refund.state = RefundState.FAILED
+            return
+        refund.state = RefundState.DONE
+        charge.add(EntryKind.REFUND, refund.amount_cents, at=refund.ends_at)
+        refund.reference = charge.entries[-1].reference
 
     def all_as_of(self, now: datetime) -> None:
         for charge in self.charges.values():
             self.as_of(charge, now)
+
+    def _happen(self, charge: SimCharge, act: Act) -> None:
+        match act.verb:
+            case payers.PAY:
+                self.pay(charge, max(charge.amount_cents * act.percent // 100, 1), at=act.at)
+            case payers.REST if charge.missing_cents:
+                self.pay(charge, charge.missing_cents, at=act.at)
+            case payers.REFUSE if charge.state == "open":
+                self.move(charge, "refused", at=act.at)
+            case payers.EXPIRE if charge.state in {"open", "refused"}:
+                self.move(charge, "expired", at=act.at)
+            case payers.CANCEL if charge.state in {"open", "refused", "expired"}:
+                self.move(charge, "canceled", at=act.at)
+            case payers.FORGET if charge.state == "open" and not charge.entries:
+                self.faults.count("gateway: forgot a charge")
+                charge.is_forgotten = charge.was_forgotten = True
+            case payers.REMEMBER:
+                charge.is_forgotten = False
+            case _:
+                pass  # the charge has changed meanwhile, so that this cannot happen
+
+    def pay(self, charge: SimCharge, cents: int, *, at: datetime) -> None:
+        """Pay a charge. Only a stubborn payer pays a canceled one, and nobody pays one that the gateway forgot.
+
+        Whether a late payment of a closed charge makes the charge `paid` differs from charge to charge.
+        """
+        if charge.is_forgotten or (charge.state == "canceled" and not charge.is_stubborn):
+            return
+        charge.add(EntryKind.PAYMENT, cents, at=at)
+        is_closed = charge.state in {"canceled", "expired"}
+        if is_closed:
+            self.faults.count("payer: paid a closed charge")
+            charge.was_paid_late = True
+        stays_canceled = charge.state == "canceled" and charge.amount_cents % 2
+        if charge.missing_cents == 0 and charge.state != "paid" and not stays_canceled:
+            self.move(charge, "paid", at=at)
+
+    def move(self, charge: SimCharge, state: str, *, at: datetime) -> None:
+        charge.state, charge.state_at = state, at
+
+    def cancel_by_person(self, charge: SimCharge, *, now: datetime) -> None:
+        """Cancel a charge in the gateway's dashboard, and refund what was paid. Its payer does nothing more."""
+        self.as_of(charge, now)
+        charge.acts.clear()
+        charge.was_returned = bool(charge.entries)
+        if charge.left_cents > 0:
+            charge.add(EntryKind.REFUND, charge.left_cents, at=now)
+        self.move(charge, "canceled", at=now)
+
+    def let_all_pay(self, now: datetime) -> None:
+        """Make most payers pay: the payers of existing charges now, those of new charges on the due date."""
+        self.payers.all_pay = True
+        self.refuses_until.clear()
+        for charge in self.charges.values():
+            charge.acts = self.payers.last(self.as_of(charge, now).state, now=now)
+
+    def note_call(self, connection_id: UUID, *, now: datetime, is_answered: bool) -> None:
+        """Remember when calls were refused. An answered call ends a connection's series of refused calls."""
+        refused = self.refused_at[connection_id]
+        if not is_answered:
+            refused.append(now)
+        elif refused:
+            self.refusals.append((connection_id, tuple(refused)))
+            refused.clear()

@@ -1,4 +1,4 @@
-"""One engine process of a simulated world, with the real application and lanes. It can be killed or frozen."""
+"""A simulated engine process, which runs the real application and lanes. It can be killed or frozen."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ from fatura import settings
 from fatura.api.app import set_deps
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
-from fatura.gateways.port import Provider
+from fatura.gateways.port import GatewayError, Provider
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.vault import Vault
 from fatura.usecases.deps import Deps
@@ -26,7 +26,7 @@ from fatura.workers.loop import run_batch
 from tests.faults.simulator import work
 from tests.faults.simulator.asgi import Answer, request
 from tests.faults.simulator.database import SimDatabase, SimPool
-from tests.faults.simulator.faults import STEP
+from tests.faults.simulator.faults import LIST_STEP, REFUND_STEP, STEP
 from tests.faults.simulator.gateway import PROVIDER, SimGateway
 from tests.faults.simulator.machines import HOST, Host
 from tests.faults.simulator.side import World
@@ -34,29 +34,31 @@ from tests.faults.simulator.steps import Step
 
 POOL_SIZE = 3
 NAPS_SECONDS = (61, 3600, 14_400, 14_400, 28_800)
-"""Minimum pauses between two polls of a worker. They are long, so that much work is due at once."""
-CALM_NAP = timedelta(hours=2)
-"""Minimum pause between two polls while the world finishes its work."""
+"""Minimum pauses between two polls of a worker. The pauses are long, so that much work is due at each poll."""
 LONGEST_NAP = timedelta(hours=16)
 HINT_HEARD = 0.1
 GOES_ON = 0.3
 """Chance that a worker polls again soon after a poll that found work."""
 IDLE_TIMEOUT_SECONDS = 30
 """PostgreSQL ends a session that is idle in a transaction for this time."""
+_RISKS = {"gateway.list": LIST_STEP, "gateway.refund": REFUND_STEP}
+"""The steps at which a process is killed or frozen more often than at others."""
+_IN_DOUBT = frozenset({"COMMIT", "gateway.refund"})
+"""Steps that may have taken effect although the process was killed meanwhile."""
 _LANE = {lane.name: lane for lane in LANES}
 _RING = base64.b64encode(b"simulator simulator simulator 12").decode()
 _SETTINGS = settings.read({"FATURA_RATE_LIMIT": "0"})
 
 
 class ConnectionCutError(Exception):
-    """The process was killed or its response was lost, so the outcome is unknown."""
+    """The process was killed or its response was lost, so the caller does not know whether the request succeeded."""
 
 
 class Process:
     def __init__(self, world: World, slot: int, app: FastAPI) -> None:
         self.world = world
         self.slot = slot
-        self.invoice_count = 0
+        self.starts = 0
         self.host = Host(f"p{slot}", alive=False)
         self._app = app
         self._pool: SimPool | None = None
@@ -66,8 +68,8 @@ class Process:
 
     def start(self) -> None:
         world = self.world
-        self.invoice_count += 1
-        self.host = Host(f"p{self.slot}.{self.invoice_count}")
+        self.starts += 1
+        self.host = Host(f"p{self.slot}.{self.starts}")
         self._pool = SimPool(world.schedule, world.connections, world.faults, size=POOL_SIZE)
         self._cut = asyncio.get_running_loop().create_future()
         set_deps(self._app, self._deps(self._pool))
@@ -102,7 +104,7 @@ class Process:
         return task
 
     def _hint(self) -> None:
-        """Notify another process's worker, as NOTIFY does. Some notifications are lost."""
+        """Notify the worker of a random process, as NOTIFY does. Most notifications are lost while faults are on."""
         schedule = self.world.schedule
         if schedule.rng.random() < HINT_HEARD or not self.world.faults.on:
             other = schedule.rng.choice(self.world.processes)
@@ -121,16 +123,21 @@ class Process:
             await schedule.sleep_until(self._wakes_at(due, done=done))
 
     def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
-        """Return when the worker polls next: sometimes soon after it found work, otherwise when work is due."""
+        """Return when the worker polls next.
+
+        After a poll that found work, the worker sometimes polls again after half a second. Otherwise it pauses for a
+        long time.
+        """
         now = self.world.schedule.now
         soon = now + timedelta(seconds=0.5)
         if done and (self.rng.random() < GOES_ON or not self.world.faults.on):
             return soon
         between = self.rng.choice(NAPS_SECONDS) * (0.8 + 0.4 * self.rng.random())
         nap = timedelta(seconds=between * len(self.world.processes))
-        at_the_earliest = now + (nap if self.world.faults.on else CALM_NAP)
-        next_due = min((at for at in due.values() if at > now), default=now + LONGEST_NAP)
-        return min(max(next_due, at_the_earliest), now + LONGEST_NAP)
+        at_the_earliest = now + (nap if self.world.faults.on else self.world.calm_nap)
+        at_the_latest = now + max(LONGEST_NAP, self.world.calm_nap)
+        next_due = min((at for at in due.values() if at > now), default=at_the_latest)
+        return min(max(next_due, at_the_earliest), at_the_latest)
 
     async def _run_lane(self, lane: Lane) -> int:
         try:
@@ -142,16 +149,18 @@ class Process:
     async def inject(self, step: Step) -> bool:
         """Kill or freeze the process at random before a step. Return whether a fault occurred.
 
-        Before a kill at a COMMIT, the commit may still take effect.
+        If the process is killed at a COMMIT or while it asks for a refund, this may or may not have taken effect.
         """
         world = self.world
-        fault = world.faults.draw(STEP)
+        fault = world.faults.draw(_RISKS.get(step.label, STEP))
         if fault is None:
             return False
         world.schedule.trace.add(f"{self.host.name} {fault} at {step.label}")
         if fault == "process: killed":
-            if step.label == "COMMIT" and world.schedule.rng.random() < 0.5:
-                with contextlib.suppress(asyncpg.ConnectionDoesNotExistError):  # the commit may be lost, too
+            if step.label in _IN_DOUBT and world.schedule.rng.random() < 0.5:
+                with contextlib.suppress(
+                    asyncpg.ConnectionDoesNotExistError, GatewayError
+                ):  # faults of the step
                     await step.work()
             await self.die()
             return True

@@ -1,7 +1,9 @@
-"""Run the whole engine in simulated worlds. A seed determines the clock, order, random numbers and external services.
+"""Run the whole engine in many simulations, which are called worlds.
 
-`python -m tests.faults simulator --seed N` with N of 1,000 or more runs only world N. A smaller seed n runs the worlds
-from n000 on. `--short` runs fewer and smaller worlds.
+A world's seed determines its clock, the order of its tasks, its random numbers, and the behaviour of external services.
+
+`python -m tests.faults simulator --seed N` runs only the world with seed N if N is 1,000 or more. With a smaller N, it
+runs many worlds, whose seeds begin at N times 1,000. `--short` runs fewer and smaller worlds.
 """
 
 import asyncio
@@ -32,12 +34,15 @@ SERVER = {
     "track_activities": "off",
     "track_counts": "off",
     "update_process_title": "off",
-    "deadlock_timeout": "1h",  # the schedule resolves deadlocks deterministically
+    "deadlock_timeout": "1h",  # in practice never: the schedule ends deadlocks itself
 }
 
 
 def run(options: Options) -> Report:
-    """Run many worlds. The first one runs twice, and both traces must be equal."""
+    """Run many worlds.
+
+    Run the first one twice, and check that both executions have the same steps in the same order.
+    """
     seeds = _seeds(options)
     report = Report("simulator", options.seed)
     outcomes = list(_outcomes(seeds, options))
@@ -73,6 +78,8 @@ def _count(report: Report, worlds: Sequence[Outcome], options: Options, *, alone
     report.count("invoices", invoice_count, at_least=30_000 if full else None)
     report.count("faults", faults.total(), at_least=100_000 if full else None)
     report.count("kinds of faults injected", len(faults), at_least=len(KINDS) if full else None)
+    for what, many in sorted(sum((each.money for each in worlds), Counter[str]()).items()):
+        report.count(what, many, at_least=100 if full else None)
     report.count("steps", sum(each.steps for each in worlds))
     report.count("worlds with problems", sum(bool(each.problems) for each in worlds), at_most=0)
 
@@ -94,7 +101,7 @@ def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
         chosen = zip(places, (seeds[0], *seeds), strict=False)
         running = [pool.submit(run_world, url, seed, small=small) for (pool, url), seed in chosen]
         for number, done in enumerate(as_completed(running), start=1):
-            options.progress(number, len(running), "living")
+            options.progress(number, len(running), "simulating")
             yield done.result()
 
 

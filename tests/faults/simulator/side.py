@@ -1,13 +1,15 @@
-"""The objects that all parts of a simulated world share."""
+"""The state of a simulated world (see `run`), which all modules of the simulator share."""
 
 import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from tests.faults.payments import AskedRefund, ReceivedByHand
 from tests.faults.simulator.database import ConnectionStore
 from tests.faults.simulator.faults import Faults
 from tests.faults.simulator.gateway import Side
@@ -18,11 +20,16 @@ if TYPE_CHECKING:
     from tests.faults.simulator.process import Process
 
 
+REST_NAP = timedelta(hours=5)
+
+
 @dataclass(slots=True)
 class World:
     """One world: its clock, faults, external services, engine processes, and problems found.
 
-    `observer` reads all accounts for checks. No faults are injected into it.
+    The connection `observer` reads the rows of all accounts for checks. No faults affect its statements. `calm_nap` is
+    the minimum pause between two polls of a worker while faults are off. `received` are the payments that merchants
+    recorded by hand, and `refunds` the refunds that they asked for.
     """
 
     seed: int
@@ -35,6 +42,9 @@ class World:
     merchants: SimMerchants
     processes: "list[Process]" = field(default_factory=list)
     problems: list[str] = field(default_factory=list[str])
+    received: list[ReceivedByHand] = field(default_factory=list[ReceivedByHand])
+    refunds: list[AskedRefund] = field(default_factory=list[AskedRefund])
+    calm_nap: timedelta = REST_NAP
     abandoned: list[asyncio.Task[object]] = field(default_factory=list[asyncio.Task[object]])
     restart_later: "Callable[[Process], None]" = lambda _process: None
 

@@ -6,7 +6,8 @@ from tests.faults.simulator.side import World
 
 _NEXT = """
 SELECT lane, min(at) AS at FROM (
-    SELECT 'generation' AS lane, min(generate_at) AS at FROM subscription WHERE status = 'active'
+    SELECT 'generation' AS lane, min(coalesce(put_off_until, generate_at)) AS at FROM subscription
+    WHERE status = 'active'
     UNION ALL
     SELECT 'pricing', least(min(greatest(next_attempt_at, lease_until)), min(warn_at)) FROM price_pull
         WHERE next_attempt_at IS NOT NULL OR warn_at IS NOT NULL
@@ -18,6 +19,20 @@ SELECT lane, min(at) AS at FROM (
     UNION ALL
     SELECT 'reconciliation', min(greatest(next_attempt_at, lease_until)) FROM invoice
         WHERE status IN ('issued', 'overdue', 'paid', 'canceled') AND next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'reconciliation', min(next_check_at) FROM late_charge_check
+    UNION ALL
+    SELECT 'reconciliation', min(greatest(next_attempt_at, lease_until)) FROM refund_request
+        WHERE next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT 'propagation', min(worked_at) FROM propagation WHERE status = 'running'
+    UNION ALL
+    SELECT 'reconciliation', min(next_look_at) FROM unmatched_charge WHERE next_look_at IS NOT NULL
+    UNION ALL
+    SELECT 'sweep', min(greatest(next_sweep_at, lease_until)) FROM connection_sweep
+    UNION ALL
+    SELECT 'gateway_probe', min(greatest(next_probe_at, lease_until)) FROM connection_health
+        WHERE next_probe_at IS NOT NULL
     UNION ALL
     SELECT 'mirroring', min(greatest(next_attempt_at, lease_until)) FROM product_mirror
         WHERE next_attempt_at IS NOT NULL

@@ -19,8 +19,9 @@ from fastapi import FastAPI
 from fatura.api.app import create_app
 from fatura.domain.credentials import Mode
 from fatura.usecases.accounts import accounts
+from fatura.usecases.operations import call_counts
 from tests.faults.journal import Journal
-from tests.faults.simulator import background_faults, invoices
+from tests.faults.simulator import background_faults, collecting, invoices, refunds
 from tests.faults.simulator.actions import Merchant
 from tests.faults.simulator.check import Checker
 from tests.faults.simulator.database import CONNECTION, ConnectionStore
@@ -30,26 +31,39 @@ from tests.faults.simulator.gateway import Side
 from tests.faults.simulator.gateway_state import GatewayState
 from tests.faults.simulator.machines import HOST, Host, WorldLoop
 from tests.faults.simulator.merchants import SimMerchants
+from tests.faults.simulator.payers import Payers
 from tests.faults.simulator.process import Process
 from tests.faults.simulator.schedule import Schedule, WorldEndedError
-from tests.faults.simulator.side import World
+from tests.faults.simulator.side import REST_NAP, World
 from tests.faults.simulator.steps import Step
 
 START = datetime(2033, 11, 20, 15, tzinfo=UTC)
 DAY = timedelta(days=1)
 REST_DAYS = 9
 MENDING_DAYS = 4
+LONG_REST = timedelta(days=63)
+"""A little longer than the longest time between two polls of a paid charge within 120 days (D-55)."""
+LONG_NAP, LAST_NAP = timedelta(days=2), timedelta(minutes=50)
+"""Minimum pauses between two polls of a worker during LONG_REST, and before the last check."""
 TAIL_LINES = 25
+COUNTED_FINDINGS = frozenset({"unmatched", "entry_missing"})
+"""What the nightly sweep finds in most worlds: second charges, and entries that nothing reported (D-161)."""
 ELSEWHERE: dict[str, Any] = {"user": "postgres", "database": "postgres"}
-"""The connection that watches lock waits uses another database.
+"""The connection that watches lock waits uses another database than the world.
 
-Its snapshots would otherwise affect when PostgreSQL prunes pages, and therefore the order of rows without ORDER BY.
+In the world's database, its snapshots would affect when PostgreSQL prunes pages, and therefore the order of rows
+without ORDER BY.
 """
 _APPS: list[FastAPI] = []
 
 
 @dataclass(slots=True)
 class Outcome:
+    """What happened in a world.
+
+    `money` counts the entries of the engine's ledger, the refunds by request, the reissues, and what sweeps found.
+    """
+
     seed: int
     digest: str
     invoice_count: int
@@ -57,13 +71,18 @@ class Outcome:
     steps: int
     seconds: float
     faults: Counter[str]
+    money: Counter[str]
     problems: list[str]
     tail: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parameters of a world, determined by its seed."""
+    """The parameters of a world, determined by its seed.
+
+    If `rests_long` is true, the world ends with a rest so long that the engine polls every paid charge again. The
+    gateway then sends webhooks only for charges that the engine no longer polls.
+    """
 
     accounts: int
     subscribers: int
@@ -71,6 +90,7 @@ class Plan:
     days: int
     outage_on: int
     outage_days: int
+    rests_long: bool
 
 
 def plan_of(rng: random.Random, *, small: bool) -> Plan:
@@ -83,19 +103,20 @@ def plan_of(rng: random.Random, *, small: bool) -> Plan:
         days=outage_on + 5,
         outage_on=outage_on,
         outage_days=rng.choice((65, 125, 155, 155, 185)),
+        rests_long=rng.random() < 0.3,
     )
 
 
 async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcome:
     """Run one world on a new, migrated database."""
-    began = time.monotonic()
+    began, found_before = time.monotonic(), _sweep_findings()
     rng = random.Random(seed)  # noqa: S311 - not for security
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WorldLoop)
     schedule = Schedule(random.Random(f"order {seed}"), START, loop)  # noqa: S311 - as above
     journal = Journal(Path(":memory:"))
     faults = Faults(random.Random(f"faults {seed}"))  # noqa: S311 - as above
-    gateway = GatewayState(journal, random.Random(f"payers {seed}"))  # noqa: S311 - as above
+    gateway = GatewayState(Payers(random.Random(f"payers {seed}")), faults)  # noqa: S311 - as above
     connections = ConnectionStore(url)
     world = World(
         seed=seed,
@@ -123,6 +144,7 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
         except Exception as error:  # noqa: BLE001 - any exception is a problem, with its trace
             world.report_error("the world stopped", error)
         invoice_count = await world.observer.fetchval("SELECT count(*) FROM invoice")
+        money = await _count_money(world)
         await _end(world, [main, *story.tasks])
     journal.close()
     return Outcome(
@@ -133,8 +155,36 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
         steps=schedule.trace.length,
         seconds=time.monotonic() - began,
         faults=faults.met,
+        money=money + (_sweep_findings() - found_before),
         problems=world.problems,
         tail=schedule.trace.tail(TAIL_LINES),
+    )
+
+
+async def _count_money(world: World) -> Counter[str]:
+    """Count what the engine recorded, so that a run shows how much the comparison of the ledgers compared."""
+    rows = await world.observer.fetch(
+        """
+        SELECT CASE WHEN source = 'manual' THEN 'payments recorded by hand' WHEN kind = 'payment' THEN 'payments'
+            WHEN kind = 'refund' THEN 'refunds' ELSE 'steps of disputes' END AS what, count(*) AS many
+        FROM payment_entry GROUP BY 1
+        UNION ALL SELECT 'refunds by request, ' || CASE WHEN stage IN ('done', 'failed') THEN stage ELSE 'open' END,
+            count(*) FROM refund_request GROUP BY 1
+        UNION ALL SELECT 'reissues', count(*) FROM event WHERE type = 'invoice.reissued'
+        """
+    )
+    return Counter({row["what"]: row["many"] for row in rows})
+
+
+def _sweep_findings() -> Counter[str]:
+    """Return what the nightly sweeps of all worlds in this process have found so far."""
+    samples = [sample for metric in call_counts.sweep_findings.collect() for sample in metric.samples]
+    return Counter(
+        {
+            f"sweep: {sample.labels['kind']}": int(sample.value)
+            for sample in samples
+            if sample.name.endswith("_total") and sample.labels["kind"] in COUNTED_FINDINGS
+        }
     )
 
 
@@ -219,11 +269,12 @@ class Story:
         self.tasks.append(asyncio.get_running_loop().create_task(reporting(), name=name, context=context))
 
     async def _run_merchant(self, merchant: Merchant, *, subscribers: int) -> None:
-        """Set an account up, then act at random until faults are switched off."""
+        """Set an account up, then perform random actions until faults are switched off."""
         world = self._world
         await merchant.set_up(subscribers=subscribers)
-        choices = [*merchant.actions(), *invoices.actions(merchant)]
+        choices = [*merchant.actions(), *invoices.actions(merchant), *collecting.actions(merchant)]
         weights = [weight for weight, _ in choices]
+        self._begin(f"r{merchant.account_id[-4:]}", refunds.make(merchant))
         while world.faults.on:
             await world.schedule.sleep(merchant.rng.expovariate(1 / 60_000))
             if world.faults.on:
@@ -238,7 +289,7 @@ class Story:
         self._begin(f"start of {process.host.name}", restart())
 
     async def _outage(self, length: timedelta) -> None:
-        """Kill every process, and restart them all after `length`."""
+        """Kill every process. After the time `length`, restart them all."""
         world = self._world
         world.restart_later = lambda _process: None
 
@@ -256,7 +307,10 @@ class Story:
                 process.start()
 
     async def _settle(self, checker: Checker) -> None:
-        """Stop all faults, do what the specification requires of a person, and wait until all work is final."""
+        """Stop all faults, and do what the engine leaves to a person.
+
+        When all work should be final, check everything.
+        """
         world = self._world
         world.faults.on = False
         world.connections.goes_away_for, world.connections.away_until = 0, None
@@ -266,17 +320,39 @@ class Story:
             await world.schedule.sleep(3600)
             for merchant in self._merchants if number < MENDING_DAYS else ():
                 await invoices.resolve_all(merchant)
+                await collecting.collect_all(merchant)
             await world.schedule.sleep_until(_next_midnight(world.schedule.now))
-        await world.schedule.sleep(14 * 3600)
+        await background_faults.send_missing_webhooks(world, only_unpolled=self._plan.rests_long)
+        if self._plan.rests_long:
+            await self._rest_long()
+        await world.schedule.sleep(8 * 3600)
+        world.calm_nap = LAST_NAP
+        await world.schedule.sleep(6 * 3600)
         await world.schedule.io("last check", lambda: checker.check(at_rest=True))
+        for merchant in self._merchants:
+            await checker.check_shown_sums(merchant)
         await self._check_acknowledged()
+
+    async def _rest_long(self) -> None:
+        """Let so much time pass that the engine polls every paid charge again. No new invoice is generated."""
+        world = self._world
+        for merchant in self._merchants:
+            await merchant.cancel_all_subscriptions()
+        world.calm_nap = LONG_NAP
+        await world.schedule.sleep(LONG_REST.total_seconds())
+        world.calm_nap = REST_NAP
+        await world.schedule.sleep(LONG_NAP.total_seconds())
 
     async def _check_acknowledged(self) -> None:
         """Check that every acknowledged subscription exists."""
         for merchant in self._merchants:
-            path = "/v1/subscriptions?pageSize=100"
-            known = {each["externalRef"]: each["id"] for each in (await merchant.get(path))["data"]}
-            if len(known) < 100 and not merchant.acknowledged.items() <= known.items():
+            known: dict[str | None, str] = {}
+            page, pages = 1, 1
+            while page <= pages:
+                listed = await merchant.get(f"/v1/subscriptions?pageSize=100&page={page}")
+                known |= {each["externalRef"]: each["id"] for each in listed["data"]}
+                page, pages = page + 1, listed["pagination"]["totalPages"]
+            if not merchant.acknowledged.items() <= known.items():
                 self._world.report_problem(
                     f"acknowledged subscriptions differ in {UUID(merchant.account_id)}"
                 )

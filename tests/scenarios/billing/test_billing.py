@@ -52,8 +52,10 @@ REFUSE_INVOICES = (
 )
 
 
-async def test_a_subscription_billed_by_another_worker_is_not_postponed(world: World) -> None:
-    """A failed worker postpones a subscription only if no other worker has billed the cycle. [D-4, D-5]"""
+async def test_a_subscription_billed_by_another_worker_is_not_put_off(world: World) -> None:
+    """A worker fails to bill a cycle, but another worker bills it meanwhile. The first worker then does not
+    put off the next cycle. [D-4, D-142]
+    """
     await world.enroll(await world.plan())
     await world.run("generation")
     [row] = await world.sql(
@@ -61,7 +63,7 @@ async def test_a_subscription_billed_by_another_worker_is_not_postponed(world: W
     )
     account = await load_account(world.deps, world.account_id)
 
-    await in_transaction(world.deps, account, generation._postpone, row["subscription_id"])
+    await in_transaction(world.deps, account, generation._put_off, row["subscription_id"])
     await pass_time(world, hours=2)
 
     assert [invoice["cycle"] for invoice in await world.invoices()] == [1]

@@ -1,4 +1,7 @@
-"""Cancel invoices: immediately if there is no charge, otherwise after the gateway confirms (D-27)."""
+"""Cancel invoices (D-27).
+
+If the invoice has a charge, the gateway must cancel the charge first. If not, Fatura calls no gateway.
+"""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -7,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from fatura.domain.errors import EngineError
-from fatura.usecases.charging import cancellation
+from fatura.usecases.merchant_actions import cancellation
 from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.expect import problem
 from tests.support.sandbox_steps import (
@@ -19,6 +22,7 @@ from tests.support.sandbox_steps import (
     now,
     pass_time,
     patch_connection,
+    pay_silently,
     queue_fault,
     read,
     ready_invoice,
@@ -29,7 +33,7 @@ from tests.support.world import Answer, Json, World, columns, plan_body
 
 
 async def draft_invoice(world: World) -> Json:
-    """Generate an invoice whose price endpoint has not been called yet."""
+    """Generate a draft invoice: the price endpoint of its variable item has not been called yet."""
     subscription = await world.enroll(await world.plan(await world.product(), await world.variable_product()))
     await world.run("generation")
     [invoice] = await world.invoices(subscription)
@@ -132,7 +136,9 @@ async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world:
 
 
 async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
-    """An invoice may be canceled twice only if the gateway has confirmed the cancellation. [D-27 charge]"""
+    """The request cancels the charge, but a poll records the cancellation before the request does.
+    The request succeeds all the same. A later request cancels no charge, so it is refused. [D-27 charge]
+    """
     invoice_id = UUID((await issued_invoice(world))["id"])
     account = await load_account(world.deps, world.account_id)
     released = await cancellation.release_charge(world.deps, account, invoice_id)
@@ -207,7 +213,7 @@ async def test_a_payment_of_a_canceled_invoice_emits_one_event(world: World):
     """[D-27 payment unexpected]"""
     invoice = await issued_invoice(world)
     await cancel(world, invoice)
-    await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
+    await pay_silently(world)
     for _ in range(2):
         # schedule a poll, as a gateway's webhook does
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")

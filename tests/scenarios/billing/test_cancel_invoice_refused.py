@@ -1,4 +1,7 @@
-"""Cancellation is refused if an invoice is paid or being issued, or if the gateway does not confirm (D-27)."""
+"""Fatura refuses to cancel an invoice that is paid, canceled or being issued (D-27).
+
+Fatura also refuses if the gateway does not confirm that the charge is canceled.
+"""
 
 import asyncio
 
@@ -13,6 +16,7 @@ from tests.support.sandbox_steps import (
     move,
     park,
     pass_time,
+    pay_silently,
     queue_fault,
     read,
     ready_invoice,
@@ -44,7 +48,7 @@ async def test_an_invoice_paid_meanwhile_is_refused(world: World):
     """[D-27 not confirmed, D-112]"""
     invoice = await issued_invoice(world)
     charge = (await charges(world))[0]
-    await world.sql("UPDATE sandbox_charge SET status = 'paid', paid_at = now()")
+    await pay_silently(world)
 
     assert "has been paid" in await cancel_refused(world, invoice)
 
@@ -121,7 +125,7 @@ async def test_an_invoice_with_an_unknown_outcome_is_refused(world: World):
 
 
 async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
-    """The worker may still create a charge, although no attempt is stored yet. [D-27 being issued]"""
+    """No attempt is stored yet, but the worker with the lease may create a charge. [D-27 being issued]"""
     invoice = await ready_invoice(world)
     await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
     assert "being issued" in await cancel_refused(world, invoice)

@@ -30,7 +30,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
             2     | 2035-02-28 | 2035-02-28 | 2035-03-27
             3     | 2035-03-28 | 2035-03-28 | 2035-04-27
             """,
-            id="neither: charged at once, then on the day of creation, at most 28",
+            id="neither field: due in three days, then on the day of creation, at most the 28th",
         ),
         pytest.param(
             {"chargeDay": 10},
@@ -54,7 +54,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
             2     | 2035-04-02 | 2035-04-02 | 2035-05-01
             3     | 2035-05-02 | 2035-05-02 | 2035-06-01
             """,
-            id="a charge day inside the lead",
+            id="a charge day less than three days ahead",
         ),
         pytest.param(
             {"firstChargeDate": "2035-01-31"},
@@ -66,7 +66,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
             2     | 2035-02-28 | 2035-02-28 | 2035-03-27
             3     | 2035-03-28 | 2035-03-28 | 2035-04-27
             """,
-            id="today: inside the lead",
+            id="a first charge date of today",
         ),
         pytest.param(
             {"firstChargeDate": "2035-02-20", "chargeDay": 5},
@@ -77,7 +77,7 @@ async def covered(world: World, subscription: Json) -> list[tuple[str, ...]]:
             1     | 2035-02-20 | 2035-02-20 | 2035-06-04
             2     | 2035-06-05 | 2035-06-05 | 2035-09-04
             """,
-            id="another first day: a whole period passes before the charge day",
+            id="both fields: cycle 2 starts on the first charge day after a whole period",
         ),
         pytest.param(
             {"firstChargeDate": "2035-03-01"},
@@ -119,7 +119,8 @@ async def test_one_invoice_is_generated_on_a_local_day(world: World):
     """Adapted from billing_spec.rb of getlago/lago-api, which uses America/Bogota. [D-1, D-4]"""
     await world.advance("2035-02-02T03:00:00Z")
     subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
-    # It is 23:00 on 02-26 in Sao Paulo. Lago's test runs on the due date, 03-02. Fatura generates three days earlier.
+    # It is 23:00 on 02-26 in Sao Paulo. Lago's test checks the due date, 03-02. This test checks 02-27,
+    # because Fatura generates invoices three days before the due date.
     await world.advance("2035-02-27T02:00:00Z")
     assert len(await world.invoices(subscription)) == 1
     for hour in ("03:00:00", "04:00:00", "12:00:00", "20:00:00", "23:59:59"):

@@ -14,7 +14,10 @@ async def detail(world: World, invoice: Json) -> Json:
 
 
 def table_item(shown: Json, product: Json, **fields: Json) -> Json:
-    """Return the expected JSON of a fixed-price item of a three-month period, with the id of the `shown` item."""
+    """Return the expected JSON of the item of a fixed product in a three-month period.
+
+    The id of an item is random, so the function copies the id of the item `shown`.
+    """
     return {
         "id": shown["id"],
         "productId": product["id"],
@@ -22,8 +25,28 @@ def table_item(shown: Json, product: Json, **fields: Json) -> Json:
         "pricingSource": "table",
         "pricingStatus": "priced",
         "months": 3,
+        "currency": "BRL",
         "description": None,
         **fields,
+    }
+
+
+def payment_entry(shown: Json) -> Json:
+    """Return the payment of a paid invoice of 15.02 as its detail shows it."""
+    (entry,) = shown["payments"]
+    return {
+        "id": entry["id"],
+        "kind": "payment",
+        "amountCents": 1502,
+        "feeCents": 0,
+        "currency": "BRL",
+        "occurredAt": "2035-01-10T03:00:00.000Z",
+        "source": "gateway",
+        "chargeId": shown["charges"][0]["id"],
+        "reference": entry["reference"],
+        "method": None,
+        "note": None,
+        "recordedAt": entry["recordedAt"],
     }
 
 
@@ -52,6 +75,9 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
         "paymentMethod": "card",
         "installments": 3,
         "totalCents": 1502,
+        "currency": "BRL",
+        "paidCents": 1502,
+        "refundedCents": 0,
         "gatewayInvoiceId": charge["chargeId"],
         "issuedAt": shown["issuedAt"],
         "paidAt": "2035-01-10T03:00:00.000Z",
@@ -64,11 +90,27 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
             table_item(shown["items"][0], gym, monthlyPriceCents=1001, discountPercent=50, amountCents=1502),
             table_item(shown["items"][1], pool, monthlyPriceCents=0, discountPercent=None, amountCents=0),
         ],
+        "payments": [payment_entry(shown)],
+        "refunds": [],
         "pricingAttempts": [],
+        "charges": shown["charges"],
+        "payment": None,
     }
-    assert listed == {
-        name: value for name, value in shown.items() if name not in {"items", "pricingAttempts"}
-    }
+    only_in_details = {"items", "payments", "refunds", "pricingAttempts", "charges", "payment"}
+    assert listed == {name: value for name, value in shown.items() if name not in only_in_details}
+
+
+async def test_amounts_have_the_currency_of_the_account(world: World):
+    """Lists show the currency on the invoice. Details and events also show it on each item. [D-140]"""
+    await world.sql("UPDATE account SET currency = 'USD'")
+    subscription = await world.enroll(await world.plan(await world.product(), await world.variable_product()))
+    await world.run("generation")
+    [listed] = await world.invoices(subscription)
+    [event] = await world.events("invoice.created")
+    for invoice in (await detail(world, listed), event["data"]["invoice"]):
+        assert [invoice["currency"], *(each["currency"] for each in invoice["items"])] == ["USD"] * 3
+    assert listed["currency"] == "USD"
+    assert await world.broken() == []
 
 
 async def test_invoices_show_their_customer_as_it_is_now(world: World):

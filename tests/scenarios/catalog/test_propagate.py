@@ -13,8 +13,8 @@ async def read(world: World, subscription: Json) -> Json:
 
 
 async def test_subscribers_move_from_their_next_cycle(world: World):
-    """Propagation changes the plan version and the default payment method.
-    Overrides, due dates, commitments and invoices stay the same.
+    """A moved subscriber gets the terms and the default payment method of the new version.
+    Payment method overrides, next due dates, commitments and existing invoices stay the same.
     [D-23, D-23 cents, D-6, spec 2.5 snapshot]
     """
     await world.advance("2035-01-05")
@@ -49,7 +49,8 @@ async def test_subscribers_move_from_their_next_cycle(world: World):
     for untouched in (private, ended):
         assert await read(world, untouched) == before[untouched["id"]]
     assert await read(world, late) == late
-    assert [event["type"] for event in (await world.events())[len(emitted) :]] == ["subscription.created"]
+    new_events = [event["type"] for event in (await world.events())[len(emitted) :]]
+    assert new_events == ["subscription.created", *["subscription.terms_changed"] * 2]
     assert (await world.get(f"/v1/subscriptions/{usual['id']}/terms")).json["version"] == 2
 
     await world.advance("2035-05-10")
@@ -95,7 +96,9 @@ async def test_from_version_moves_only_that_versions_subscribers(world: World):
 
 
 async def test_subscribers_whose_connection_cannot_bill_are_skipped_with_a_reason(world: World):
-    """The connection must be active and support the payment method and its installments. [D-23 skipped, D-20]"""
+    """The pinned connection of a subscriber must be active and issue charges. It must also support the
+    payment method and the installments that the subscriber would have after the move. [D-23 skipped, D-20]
+    """
     product = await world.product(1000)
     plan = await world.plan(product)
     wide = await connection_id(world)

@@ -1,15 +1,24 @@
-"""A charge that a gateway creates long after the call is found, reported by an event, and canceled (D-125)."""
+"""Fatura finds a charge that a gateway created long after the call, emits an event and cancels it (D-125)."""
 
 import pytest
 
-from tests.support.sandbox_steps import charges, connection_id, pass_time, queue_fault, read, ready_invoice
+from fatura.usecases.charging import outcomes
+from tests.support.sandbox_steps import (
+    charges,
+    connection_id,
+    fail_for,
+    pass_time,
+    queue_fault,
+    read,
+    ready_invoice,
+)
 from tests.support.world import Json, World
 
 LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Issue an invoice with a second request. The first was lost, and two look-ups found no charge."""
+    """Lose the first request for a charge. After two empty look-ups, a second request issues the invoice."""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -19,13 +28,15 @@ async def _believed_absent(world: World) -> Json:
 
 
 async def _appear(world: World, invoice: Json, *, status: str, amount_cents: int = 9990) -> None:
-    """Insert the charge of the first request at the gateway."""
+    """Insert a charge into the gateway's storage, as if the first request had arrived late."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
-            payment_method, due_date, status, paid_at, created_at)
-        SELECT $1, $2, $3::text::uuid, $4::text::uuid, 1, $6, 'pix', b.due_date, $5::text,
-            CASE $5::text WHEN 'paid' THEN now() END, b.created_at + interval '1 second'
+            currency, payment_method, due_date, status, entries, created_at)
+        SELECT $1, $2, $3::text::uuid, $4::text::uuid, 1, $6, 'BRL', 'pix', b.due_date, $5::text,
+            CASE $5::text WHEN 'paid' THEN jsonb_build_array(jsonb_build_object('kind', 'payment',
+                'reference', 'late', 'amount_cents', $6::bigint, 'occurred_at', b.created_at)) ELSE '[]' END,
+            b.created_at + interval '1 second'
         FROM (SELECT v.due_date, v.created_at FROM invoice v WHERE v.account_id = $1) b
         """,
         world.account_id,
@@ -59,16 +70,54 @@ async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -
     assert await world.broken() == []
 
 
-async def test_a_failed_cancellation_is_repeated_by_the_next_check(world: World) -> None:
+async def test_a_failed_cancellation_is_repeated_after_ten_minutes(world: World) -> None:
     """[D-33, D-125]"""
     invoice = await _believed_absent(world)
+    await pass_time(world, minutes=20)
     await _appear(world, invoice, status="open")
     await queue_fault(world, "cancel_charge", "timeout_before")
 
-    await pass_time(world, days=1, hours=2)
+    await pass_time(world, hours=1, minutes=5)
 
     assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
     assert await _second_charges(world) == [LATE, LATE]
+
+
+async def test_checks_without_an_answer_do_not_count(world: World) -> None:
+    """[D-125]"""
+    invoice = await _believed_absent(world)
+    await fail_for(world, "list_charges", "rate_limited", seconds=24 * 3600)
+    await pass_time(world, hours=24)
+    assert (await world.delete(f"/v1/sandbox/faults?connectionId={await connection_id(world)}")).status < 300
+    await pass_time(world, hours=2)
+    await _appear(world, invoice, status="open")
+
+    await pass_time(world, hours=6)
+
+    assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
+    assert await _second_charges(world) == [LATE]
+
+
+async def test_the_last_check_is_repeated_if_its_answer_is_not_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-33, D-125]"""
+    invoice = await _believed_absent(world)
+    await pass_time(world, hours=23)
+    await _appear(world, invoice, status="open")
+
+    async def dies(*_: object) -> None:
+        raise RuntimeError("the worker dies")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outcomes, "record", dies)
+        await pass_time(world, hours=1, minutes=10)
+    assert {each["status"] for each in await charges(world)} == {"open"}
+
+    await pass_time(world, minutes=15)
+    assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
+    await pass_time(world, days=3)
+    assert await _second_charges(world) == [LATE]
 
 
 @pytest.mark.parametrize(("status", "unexpected"), [("open", 0), ("paid", 1)])
@@ -91,7 +140,7 @@ async def test_a_late_charge_of_a_canceled_invoice_is_canceled_or_emitted(
     (charge,) = await charges(world)
     assert charge["status"] == ("canceled" if status == "open" else "paid")
     assert len(await world.events("invoice.payment_unexpected")) == unexpected
-    # A paid charge cannot be canceled, so each of the four checks emits the event.
+    # A paid charge cannot be canceled, so each of the four checks emits `invoice.issue_failed` again.
     assert await _second_charges(world) == [LATE] * (1 if status == "open" else 4)
     assert await world.broken() == []
 

@@ -1,4 +1,4 @@
-"""Repeats of a creation request whose response was lost, at gateways that recognize a repeated request (D-33)."""
+"""Fatura repeats a creation request whose response was lost, if the gateway recognizes repeats (D-33)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -16,14 +16,14 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from tests.support.sandbox_steps import attempts, charges, pass_time, read, ready_invoice
+from tests.support.sandbox_steps import charges, pass_time, read, ready_invoice, stored_charges
 from tests.support.world import World
 
 
 def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
-    """Make the sandbox recognize repeated requests by their key, and raise `failures` in its first creations.
+    """Make the sandbox recognize repeated requests for a charge, as a gateway with idempotency keys does.
 
-    A creation that fails with an unknown outcome still creates its charge.
+    The first requests raise `failures`, in order. Before UnknownOutcomeError, the sandbox creates the charge.
     """
     create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
 
@@ -48,7 +48,7 @@ def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> No
 async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch, failure: GatewayError
 ) -> None:
-    """The first call may have created a charge, so cancellation and new attempts are refused.
+    """The first call may have created a charge. Until this is known, Fatura refuses to cancel the invoice.
     [D-33, D-27 being issued]
     """
     await world.set_up_gateway(behaviour="never_pay")
@@ -57,7 +57,7 @@ async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
     await world.run("issuance")
     await pass_time(world, seconds=6)
 
-    assert (await attempts(world))[0]["state"] in {"sending", "confirmed"}
+    assert (await stored_charges(world))[0]["stage"] in {"unknown", "open"}
     if not isinstance(failure, PermanentError):
         assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409
 
@@ -70,7 +70,9 @@ async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
 async def test_a_refused_repeat_without_a_found_charge_is_parked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first call was not refused, so a person must decide whether a charge exists. [D-33, D-121]"""
+    """The gateway refuses only the repeats. The answer to the first call was lost.
+    That call may have created a charge that look-ups do not show, so a person must decide. [D-33, D-121]
+    """
     refusals = [PermanentError("key_reused", "Another body.") for _ in range(9)]
     know_repeats(monkeypatch, UnknownOutcomeError("lost"), *refusals)
     invoice = await ready_invoice(world)
@@ -78,7 +80,7 @@ async def test_a_refused_repeat_without_a_found_charge_is_parked(
     await world.sql("DELETE FROM sandbox_charge")
     await pass_time(world, days=1)
 
-    assert [each["state"] for each in await attempts(world)] == ["parked"]
+    assert [each["stage"] for each in await stored_charges(world)] == ["parked"]
     (failed,) = await world.events("invoice.issue_failed")
     assert failed["data"]["error"]["code"] == "outcome_unknown"
     assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 409
@@ -115,17 +117,45 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
     )
     invoice = await ready_invoice(world)
     await world.run("issuance")
-    await pass_time(world, minutes=4)
-    assert len(sendings) == 4
+    await pass_time(world, minutes=2)
+    assert len(sendings) == 4, "three failures, and the first probe"
 
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
     assert (await world.post(path)).json["status"] == "ready"
     assert len(sendings) == 5
-    assert [each["state"] for each in await attempts(world)] == ["sending"], "not parked yet"
+    assert [each["stage"] for each in await stored_charges(world)] == ["unknown"], "not parked yet"
 
     shown.append(True)
     await pass_time(world, minutes=3)
     (charge,) = await charges(world)
     assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
     assert await world.events("invoice.issue_failed") == []
+    assert await world.broken() == []
+
+
+async def test_a_repeat_sends_the_very_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The customer and the date change between the two calls.
+
+    The gateway would refuse a changed request with the same key. [D-49 request, D-33]
+    """
+    know_repeats(monkeypatch, UnknownOutcomeError("lost"))
+    create, sent = SandboxGateway.create_charge, list[ChargeRequest]()
+
+    async def noting(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        sent.append(request)
+        if len(sent) == 2:
+            raise TransientError("429")
+        return await create(gateway, request)
+
+    monkeypatch.setattr(SandboxGateway, "create_charge", noting)
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    await world.patch(
+        f"/v1/customers/{invoice['customer']['id']}", {"name": "Eva", "document": "52998224725"}
+    )
+    await pass_time(world, minutes=10)
+
+    assert [request.payer.name for request in sent] == ["Ana"] * 3
+    assert sent[1:] == sent[:1] * 2
+    assert (await read(world, invoice))["status"] == "issued"
     assert await world.broken() == []

@@ -1,4 +1,4 @@
-"""`retry-issuance` issues an invoice after a refusal or before its next retry, and never creates two charges (D-34)."""
+"""`retry-issuance` retries a refused or delayed invoice immediately, and never creates two charges (D-34)."""
 
 import asyncio
 
@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.expect import UNKNOWN_ID, problem
 from tests.support.sandbox_steps import (
-    attempts,
     charges,
     issued_invoice,
     move,
@@ -16,6 +15,7 @@ from tests.support.sandbox_steps import (
     queue_fault,
     read,
     ready_invoice,
+    stored_charges,
     table_held,
     until_waiting,
 )
@@ -27,7 +27,7 @@ async def retry(world: World, invoice: Json) -> Answer:
 
 
 async def states(world: World) -> list[tuple[int, str]]:
-    return [(each["attempt"], each["state"]) for each in await attempts(world)]
+    return [(each["number"], each["stage"]) for each in await stored_charges(world)]
 
 
 async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
@@ -50,7 +50,7 @@ async def test_after_a_refusal_the_next_attempt_is_sent(world: World):
     assert issued.json["issueError"] is None
     [charge] = await charges(world)
     assert issued.json["gatewayInvoiceId"] == charge["chargeId"]
-    assert await states(world) == [(1, "failed"), (2, "failed"), (3, "confirmed")]
+    assert await states(world) == [(1, "failed"), (2, "failed"), (3, "open")]
     assert len(await world.events("invoice.issued")) == 1
     assert await world.broken() == []
 
@@ -76,7 +76,7 @@ async def test_a_retry_does_not_wait_for_the_next_delay(world: World):
     assert await world.run("issuance") == 0
     statuses = [(await retry(world, invoice)).json["status"] for _ in range(3)]
     assert statuses == ["ready", "ready", "issued"]
-    assert await states(world) == [(1, "confirmed")]
+    assert await states(world) == [(1, "open")]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, 
     for asked in range(5):
         assert (await retry(world, invoice)).status == (409 if made and asked else 200)
         assert len(await charges(world)) == made
-        assert len(await attempts(world)) == 1
+        assert len(await stored_charges(world)) == 1
 
     await pass_time(world, minutes=5)
     assert (await read(world, invoice))["status"] == "issued"
@@ -109,7 +109,7 @@ async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
 
     issued = (await retry(world, invoice)).json
 
-    assert await states(world) == [(1, "failed"), (2, "confirmed")]
+    assert await states(world) == [(1, "failed"), (2, "open")]
     charge, _ = await charges(world)
     assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
     assert await world.broken() == []
@@ -126,9 +126,9 @@ async def test_a_retry_during_issuance_sends_nothing(world: World):
         assert await states(world) == [(1, "sending")]
     await issuing
     assert (await read(world, invoice))["status"] == "issued"
-    assert await states(world) == [(1, "confirmed")]
+    assert await states(world) == [(1, "open")]
     [fault] = await world.sql("SELECT times_left FROM sandbox_fault")
-    assert fault["times_left"] == 1, "the retry looked nothing up"
+    assert fault["times_left"] == 1, "the retry made no look-up"
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -146,7 +146,7 @@ async def test_concurrent_retries_create_one_charge(world: World, *, refused: bo
     await world.run()
     assert (await read(world, invoice))["status"] == "issued"
     assert len(await charges(world)) == 1
-    assert (await states(world))[-1] == ((2 if refused else 1), "confirmed")
+    assert (await states(world))[-1] == ((2 if refused else 1), "open")
     assert len(await world.events("invoice.issued")) == 1
     assert await world.broken() == []
 
@@ -157,7 +157,7 @@ async def test_a_retry_waits_for_an_unusable_connection(world: World):
     await patch_connection(world, active=False)
     for _ in range(2):
         assert (await retry(world, invoice)).json["status"] == "ready"
-    assert await attempts(world) == []
+    assert await stored_charges(world) == []
     assert len(await world.events("invoice.issue_delayed")) == 1
     await patch_connection(world, active=True)
     await world.run("issuance")
@@ -208,7 +208,9 @@ async def test_a_retry_ignores_an_idempotency_key(world: World):
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
-    """A repeat does not show that a person has checked the gateway. A request with a new key does. [D-113]"""
+    """A request with a new key means that a person has checked the gateway for a charge.
+    A repeat with the same key does not mean this. [D-113]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -217,7 +219,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
     await queue_fault(world, "create_charge", "timeout_after")
     assert (await world.post(path, key="first")).json["status"] == "ready"
     await world.sql(
-        "UPDATE charge_attempt SET state = 'parked', error_code = 'outcome_unknown' WHERE attempt = 2"
+        "UPDATE charge SET stage = 'parked', error_code = 'outcome_unknown', error_detail = 'x' WHERE number = 2"
     )
     await world.sql(
         "UPDATE invoice SET next_attempt_at = NULL, issue_error_code = 'outcome_unknown', issue_error_detail = 'x',"
@@ -233,12 +235,14 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
     [stray] = await charges(world)
     await move(world, stray, "cancel")
     assert (await world.post(path, key="second")).json["status"] == "issued"
-    assert await states(world) == [(1, "failed"), (2, "failed"), (3, "confirmed")]
+    assert await states(world) == [(1, "failed"), (2, "failed"), (3, "open")]
     assert await world.broken() == []
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """The attempt was in progress at the first request, so nobody could have checked the gateway. [D-113]"""
+    """At the first request, a worker was still working on the attempt, so nobody had looked for its charge.
+    A repeat with the same key does not mean that a person has looked for the charge since. [D-113]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -263,19 +267,26 @@ async def test_the_key_of_another_request_is_no_repeat(world: World):
     assert answer.json["status"] == "issued"
 
 
-async def test_a_host_with_a_wrong_clock_leaves_issuing_to_the_workers(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
-    """A wrong clock makes leases unreliable. [D-34 retry, D-5]"""
+async def test_retries_of_one_invoice_have_a_pace(world: World):
+    """Ten retries in a row may call the gateway, then one every 6 s. Each invoice has its own limit.
+    [D-113, D-34 retry]
+    """
+    invoice, other = await ready_invoice(world), await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rate_limited", times=100)
+
+    answers = [await retry(world, invoice) for _ in range(30)]
+
+    assert [answer.status for answer in answers] == [200] * 10 + [429] * 20
+    assert (answers[-1].type, answers[-1].headers["retry-after"]) == ("engine.rate_limited", "6")
+    [fault] = await world.sql("SELECT times_left FROM sandbox_fault")
+    assert fault["times_left"] == 90
+    assert (await retry(world, other)).status == 200
+    await world.sql("UPDATE invoice SET retry_paced_until = retry_paced_until - interval '12 s'")
+    assert [(await retry(world, invoice)).status for _ in range(3)] == [200, 200, 429]
+
+
+async def test_a_pace_written_by_a_host_with_a_wrong_clock_is_ignored(world: World):
+    """[D-113, D-5]"""
     invoice = await ready_invoice(world)
-    await queue_fault(world, "create_charge", "rejected")
-    await world.run("issuance")
-
-    async def untrusted(_deps: object) -> bool:
-        return False
-
-    monkeypatch.setattr("fatura.usecases.operations.health.clock_is_trusted", untrusted)
-    assert (await retry(world, invoice)).json["status"] == "ready"
-    monkeypatch.undo()
-    await world.run("issuance")
-    assert (await read(world, invoice))["status"] == "issued"
+    await world.sql("UPDATE invoice SET retry_paced_until = now() + interval '40 days'")
+    assert (await retry(world, invoice)).json["status"] == "issued"

@@ -9,21 +9,22 @@ import pytest
 from fatura import ids
 from fatura.domain.offer import PaymentMethod
 from fatura.gateways.port import Charge, ChargeRequest, Gateway, Payer
-from fatura.store.charging import connections
-from fatura.usecases.charging import gateway_connections
+from fatura.store.connections import connections
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.restore import comparison
 from fatura.usecases.restore.comparison import RestoreReport
 from fatura.usecases.restore.matching import MatchKind
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.expect import problem
 from tests.support.sandbox_steps import (
-    attempts,
     charges,
     move,
     now,
     pass_time,
+    pay_silently,
     read,
     ready_invoice,
+    stored_charges,
     table_held,
     until_waiting,
 )
@@ -56,7 +57,10 @@ async def create_unmatched_charge(world: World, invoice_id: UUID, cents: int, *,
 
 
 async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
-    """Freeze the account unless `dry_run`, and compare it with the gateway's charges of the last hour."""
+    """Match the gateway's charges of the last hour to invoices, as `fatura restored` does.
+
+    A dry run writes nothing. Otherwise, freeze the account first.
+    """
     if not dry_run:
         await comparison.freeze(world.deps, world.account_id)
     since = world.deps.clock()
@@ -66,7 +70,7 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 async def issued_by(world: World, invoice: Json) -> str | None:
     """Run the workers, check the invariants, and return the id of the invoice's charge.
 
-    The gateway may have several charges for the invoice, until the engine records one of them.
+    The gateway may have several charges of the invoice only if the engine has recorded none of them.
     """
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]
@@ -80,7 +84,7 @@ async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(wo
     charge = await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"])
 
     assert (await compare(world, dry_run=True)).counts == {MatchKind.ADOPTED: 1}
-    assert await attempts(world) == []
+    assert await stored_charges(world) == []
     report = await compare(world)
 
     assert (report.counts, report.unmatched, report.problems) == ({MatchKind.ADOPTED: 1}, [], [])
@@ -108,7 +112,7 @@ async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: W
 
 
 async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
-    """Each retry is parked until a person cancels the charge at the gateway. [D-123]"""
+    """Each retry parks the attempt again, until a person cancels the charge at the gateway. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
@@ -125,6 +129,92 @@ async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
     await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
     issued_charge = await issued_by(world, invoice)
     assert issued_charge == (await charges(world))[0]["chargeId"] != stray["chargeId"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "status", "emitted"),
+    [(5, "paid", "invoice.overpaid"), (-990, "issued", "invoice.partially_paid")],
+)
+async def test_a_paid_charge_with_another_amount_is_adopted(
+    world: World, difference: int, status: str, emitted: str
+):
+    """Nobody can undo the payment, so no person is asked. What is open can be reissued. [D-170, D-123, D-50]"""
+    invoice = await ready_invoice(world)
+    cents = invoice["totalCents"] + difference
+    charge = await create_unmatched_charge(world, UUID(invoice["id"]), cents)
+    await pay_silently(world)
+    await compare(world)
+    await world.run()
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"], shown["paidCents"]) == (
+        status,
+        charge.charge_id,
+        cents,
+    )
+    assert [each["status"] for each in shown["charges"]] == ["paid"]
+    assert len(await world.events(emitted)) == len(await world.events("invoice.issued")) == 1
+    assert await world.events("invoice.issue_failed") == []
+    assert await world.broken() == []
+    if difference < 0:
+        await world.made(f"/v1/invoices/{invoice['id']}/reissue", {})
+        await world.run("issuance")
+        assert (await charges(world))[0]["amountCents"] == -difference
+
+
+async def test_a_late_check_leaves_the_payment_of_a_restored_charge_to_a_poll(world: World):
+    """If the late check recorded the payment, the paid invoice could not adopt the charge. [D-170, D-125]"""
+    invoice = await ready_invoice(world)
+    charge = await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"])
+    await pay_silently(world)
+    await compare(world)
+    await world.sql(
+        "INSERT INTO late_charge_check (account_id, charge_id, next_check_at) SELECT account_id, charge_id, sent_at "
+        "FROM charge"
+    )
+
+    await world.run("reconciliation")
+    assert (await read(world, invoice))["status"] == "ready"
+    await world.run()
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"]) == ("paid", charge.charge_id)
+    assert len(await world.events("invoice.issued")) == len(await world.events("invoice.paid")) == 1
+    assert await world.broken() == []
+
+
+async def test_an_invoice_reissued_after_the_backup_gets_its_next_charge(world: World):
+    """Otherwise a poll of the replaced charge would cancel the invoice, while the payer can pay. [D-123, D-51]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    [replaced] = await charges(world)
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+    charge = await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
+
+    await comparison.freeze(world.deps, world.account_id)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("reconciliation")
+    assert (await read(world, invoice))["status"] == "issued"
+    refused = await world.post(f"/v1/invoices/{invoice['id']}/cancel")
+    assert problem(refused)[:2] == (503, "engine.account_recovering")
+
+    counts = {MatchKind.KNOWN: 1, MatchKind.ADOPTED: 1}
+    assert (await compare(world, dry_run=True)).counts == counts
+    assert (await read(world, invoice))["gatewayInvoiceId"] == replaced["chargeId"]
+    assert (await compare(world)).counts == counts
+
+    assert await issued_by(world, invoice) == charge.charge_id
+    assert (await compare(world)).counts == {MatchKind.KNOWN: 2}
+    await pass_time(world, hours=30)
+    shown = await read(world, invoice)
+    assert (shown["status"], [each["status"] for each in shown["charges"]]) == (
+        "issued",
+        ["canceled", "open"],
+    )
+    assert len(await world.events("invoice.reissued")) == 1
+    assert len(await charges(world)) == 2
+    assert await world.broken() == []
 
 
 async def test_two_live_charges_wait_for_a_person(world: World):
@@ -198,7 +288,7 @@ async def test_unmatched_charges_are_reported(world: World):
 
 @pytest.mark.parametrize("fault", ["server_error", "rate_limited"])
 async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: World, fault: str):
-    """A successful comparison releases the account, as does a comparison that skips the connection. [D-123]"""
+    """A person can end the freeze by a comparison that skips the gateway's connection. [D-123]"""
     invoice = await ready_invoice(world)
     connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     body = {"connectionId": connection_id, "operation": "list_charges", "fault": fault, "times": 1}
@@ -229,4 +319,4 @@ async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(
     assert await issued_by(world, invoice) is None
     [emitted] = await world.events("invoice.issue_failed")
     assert emitted["data"]["error"]["code"] == "second_charge"
-    assert [each["state"] for each in await attempts(world)] == ["parked"]
+    assert [each["stage"] for each in await stored_charges(world)] == ["parked"]

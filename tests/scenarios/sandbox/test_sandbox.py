@@ -1,5 +1,6 @@
 """The sandbox gateway: its connection and settings, manual changes of its charges, and injected faults."""
 
+import time
 from uuid import uuid4
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support.sandbox_steps import (
     read,
     ready_invoice,
 )
-from tests.support.world import Json, World, rows, subscription_body
+from tests.support.world import Json, Merchant, World, rows, subscription_body
 
 
 async def test_a_live_account_has_no_sandbox(world: World) -> None:
@@ -75,7 +76,7 @@ MOVES = rows("""
     refused  | refuse | 200    | refused
     refused  | cancel | 200    | canceled
     refused  | refund | 409    | refused
-    canceled | pay    | 409    | canceled
+    canceled | pay    | 200    | canceled
     canceled | refuse | 409    | canceled
     canceled | cancel | 200    | canceled
     canceled | refund | 409    | canceled
@@ -172,6 +173,29 @@ async def test_a_queued_fault_is_returned(world: World) -> None:
     assert answer.status == 201
     assert answer.json == {"id": answer.json["id"], **body, "times": 1}
     assert (await queue_fault(world, "create_product", "rejected", times=1000))["times"] == 1000
+    lasting = {**body, "operation": "all", "fault": "hang", "seconds": 86_400}
+    assert (await world.made("/v1/sandbox/faults", lasting)).keys() == {"id", *lasting}
+
+
+async def test_ended_faults_are_deleted(world: World) -> None:
+    """[D-46]"""
+    await queue_fault(world, "get_charge", "rejected")
+    await world.sql("UPDATE sandbox_fault SET times_left = 0")
+    kept = await queue_fault(world, "get_charge", "rejected")
+    assert [str(row[0]) for row in await world.sql("SELECT sandbox_fault_id FROM sandbox_fault")] == [
+        kept["id"]
+    ]
+
+
+async def test_a_charge_has_at_most_a_hundred_entries(world: World) -> None:
+    """[D-61]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    path = f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay"
+    for _ in range(100):
+        await world.made(path, {"amountCents": 1})
+    refused = await world.post(path, {"amountCents": 1})
+    assert (refused.status, refused.type) == (409, "engine.sandbox_charge_conflict")
 
 
 WRONG_FAULTS: tuple[tuple[Json, str], ...] = (
@@ -180,6 +204,11 @@ WRONG_FAULTS: tuple[tuple[Json, str], ...] = (
     ({"times": 0}, "times"),
     ({"times": 1001}, "times"),
     ({"times": 1.0}, "times"),
+    ({"seconds": 0}, "seconds"),
+    ({"seconds": 86_401}, "seconds"),
+    ({"seconds": "60"}, "seconds"),
+    ({"times": 1, "seconds": 1}, "seconds"),
+    ({"operation": "ALL"}, "operation"),
     ({"connectionId": "7"}, "connectionId"),
     ({"connectionId": None}, "connectionId"),
     ({"delay": 1}, "delay"),
@@ -203,3 +232,111 @@ async def test_a_fault_for_an_unknown_connection_is_a_404(world: World) -> None:
     answer = await world.post("/v1/sandbox/faults", body)
 
     assert (answer.status, answer.type) == (404, "engine.not_found")
+
+
+@pytest.mark.parametrize("fault", ["unknown", "unauthorized", "hang"])
+@pytest.mark.parametrize("operation", ["create_charge", "cancel_charge", "refund_charge", "all"])
+async def test_every_operation_takes_every_fault(world: World, operation: str, fault: str) -> None:
+    """[D-61 faults]"""
+    assert (await queue_fault(world, operation, fault))["operation"] == operation
+
+
+async def test_faults_are_ended_on_request(world: World) -> None:
+    """[D-61 faults, D-67 faults]"""
+    invoice = await ready_invoice(world)
+    body = {
+        "connectionId": await connection_id(world),
+        "operation": "all",
+        "fault": "rejected",
+        "seconds": 600,
+    }
+    await world.made("/v1/sandbox/faults", body)
+    await queue_fault(world, "create_charge", "rejected", times=1000)
+
+    for _ in range(2):
+        answer = await world.delete(f"/v1/sandbox/faults?connectionId={body['connectionId']}")
+        assert (answer.status, answer.body) == (204, b"")
+
+    await world.run()
+    assert (await read(world, invoice))["status"] == "issued"
+
+
+async def test_faults_of_an_unknown_connection_are_not_ended(world: World) -> None:
+    """[D-61 faults, spec 5.4, D-11]"""
+    other = await world.another()
+    theirs = await connection_id(other)
+    await queue_fault(other, "create_charge", "rejected")
+    for query, status in (
+        (f"?connectionId={theirs}", 404),
+        (f"?connectionId={uuid4()}", 404),
+        ("?connectionId=7", 400),
+        ("", 400),
+        (f"?connectionId={theirs}&operation=all", 400),
+    ):
+        assert (await world.delete(f"/v1/sandbox/faults{query}")).status == status, query
+
+    await ready_invoice_refused(other, world)
+
+
+async def ready_invoice_refused(merchant: Merchant, world: World) -> None:
+    """Check that the gateway of an account still refuses its next charge."""
+    await merchant.enroll(await merchant.plan())
+    await world.run()
+    assert [event["type"] for event in await merchant.events("invoice.issue_failed")] == [
+        "invoice.issue_failed"
+    ]
+
+
+async def test_a_gateway_without_an_answer_delays_a_request_by_its_deadline(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The invoice stays issued, because the gateway did not confirm the cancellation. [D-61 faults, D-27]"""
+    invoice = await issued_invoice(world)
+    monkeypatch.setattr("fatura.gateways.port.CALL_TIMEOUT_SECONDS", 0.5)
+    await queue_fault(world, "cancel_charge", "hang")
+
+    began = time.monotonic()
+    answer = await world.post(f"/v1/invoices/{invoice['id']}/cancel")
+
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_cancelable")
+    assert 0.5 <= time.monotonic() - began < 5
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/cancel")).json["status"] == "canceled"
+
+
+async def test_an_invoice_is_issued_once_after_an_outage_of_all_calls(world: World) -> None:
+    """The connection is failing while the gateway refuses the credentials, and recovers by itself.
+    [D-61 faults, D-55 failing]
+    """
+    invoice = await ready_invoice(world)
+    fault = {
+        "connectionId": await connection_id(world),
+        "operation": "all",
+        "fault": "unauthorized",
+        "seconds": 600,
+    }
+    await world.made("/v1/sandbox/faults", fault)
+    await pass_time(world, hours=3)
+    (connection,) = (await world.get("/v1/integration")).json["gateways"]
+    assert connection["health"]["state"] == "failing"
+    assert (await read(world, invoice))["status"] == "ready"
+    refused = await world.patch(f"/v1/integration/gateways/{connection['connectionId']}", {"credentials": {}})
+    assert (refused.status, refused.type) == (400, "engine.invalid_request")
+
+    await world.delete(f"/v1/sandbox/faults?connectionId={connection['connectionId']}")
+    await pass_time(world, hours=1)
+
+    (connection,) = (await world.get("/v1/integration")).json["gateways"]
+    assert connection["health"]["state"] == "ok"
+    assert (await read(world, invoice))["status"] == "issued"
+    assert len(await charges(world)) == 1
+    assert await world.broken() == []
+
+
+async def test_a_charge_that_the_gateway_does_not_know_is_missing(world: World) -> None:
+    """[D-61 faults, D-56]"""
+    invoice = await issued_invoice(world)
+    await queue_fault(world, "get_charge", "unknown", times=1000)
+
+    await world.advance(invoice["dueDate"])
+
+    assert len(await world.events("invoice.charge_missing")) == 1

@@ -1,5 +1,6 @@
-"""The test clock sets a sandbox account's time. While it advances, it stops when work is due and runs the engine."""
+"""The test clock sets a sandbox account's time. An advance stops at each due instant to run the due work."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +11,8 @@ from fatura.domain.credentials import Mode
 from fatura.usecases.deps import Deps
 from fatura.usecases.sandbox import test_clock
 from fatura.usecases.transaction import load_account
+from tests.scenarios.billing.test_catch_up import sleep_until
+from tests.support.expect import invalid
 from tests.support.push_steps import skip
 from tests.support.sandbox_steps import now, pass_time
 from tests.support.world import LANE, Json, World, api_client, columns, run_until_idle
@@ -33,7 +36,7 @@ async def test_the_clock_shows_real_time_until_it_is_moved(world: World) -> None
 @pytest.mark.parametrize(
     ("to", "reached"),
     [
-        ("2035-03-01", "2035-03-01T03:00:00"),  # a date means its start in Sao Paulo
+        ("2035-03-01", "2035-03-01T03:00:00"),  # a date means the start of that day in Sao Paulo
         ("2035-03-01T00:00:00Z", "2035-03-01T00:00:00"),
         ("2035-03-01T23:59:59.5Z", "2035-03-01T23:59:59"),
     ],
@@ -125,7 +128,7 @@ async def test_the_clock_cannot_go_back(world: World) -> None:
 
 async def test_a_second_concurrent_advance_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """[D-45]"""
-    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # the first request returns without waiting
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # requests do not wait for their advance
     assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
 
     for body in ({"to": "2036-01-01"}, {"days": 1}, {"days": 0}, {"to": "2020-01-01"}):
@@ -156,7 +159,7 @@ async def test_a_frozen_worker_does_not_end_a_later_advance(
     """[D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     account = await load_account(world.deps, world.account_id)
-    await world.post("/v1/test-clock/advance", {"to": "2034-01-01"})
+    await world.post("/v1/test-clock/advance", {"to": "2033-11-20T20:00:00.000Z"})
 
     async def sleep(_deps: Deps, _account: Account) -> int:
         await world.sql("UPDATE test_clock SET lease_until = now() WHERE account_id = $1", world.account_id)
@@ -168,6 +171,31 @@ async def test_a_frozen_worker_does_not_end_a_later_advance(
 
     clock = (await world.get("/v1/test-clock")).json
     assert (clock["status"], clock["target"]) == ("advancing", "2035-01-01T03:00:00.000Z")
+
+
+async def test_slow_lanes_do_not_end_the_lease_of_a_clock(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No second worker drives a clock while calls to its gateway hang. [D-45, D-61 faults]"""
+    monkeypatch.setattr(test_clock, "LEASE", timedelta(seconds=2))
+    monkeypatch.setattr(test_clock, "RENEW_AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
+    assert (await world.post("/v1/test-clock/advance", {"days": 1})).status == 202
+    account = await load_account(world.deps, world.account_id)
+    others: list[int] = []
+
+    async def is_slow(_deps: Deps, _account: Account) -> int:
+        await asyncio.sleep(1)
+        return 0
+
+    async def is_last(deps: Deps, account: Account) -> int:
+        others.append(len(await LANE["test_clock"].due(deps)))
+        return 0
+
+    lanes = {"one": is_slow, "two": is_slow, "three": is_slow, "four": is_last}
+    await test_clock.advance_to_target(world.deps, account, lanes)
+
+    assert others[0] == 0
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -213,7 +241,7 @@ async def test_a_malformed_advance_is_refused(world: World) -> None:
 async def test_a_host_with_a_wrong_clock_generates_nothing(
     world: World, off_seconds: int, *, trusted: bool
 ) -> None:
-    """A host's clock is wrong if it differs from the database's by more than 30 s. `/health/ready` reports it.
+    """A host's clock is wrong if it is more than 30 s off the database's clock. `/health/ready` reports this.
     [D-5, spec 4.1 GET /health/ready 200]
     """
     subscription = await world.enroll(await world.plan())
@@ -226,5 +254,24 @@ async def test_a_host_with_a_wrong_clock_generates_nothing(
     async with api_client(deps) as client:
         ready = await client.get("/health/ready")
     assert ready.status_code == 200
-    assert ready.json() == {"status": "ok", "checks": {"database": True, "clock": trusted}}
+    assert ready.json() == {"status": "ok", "checks": {"database": True, "clock": trusted, "workers": True}}
     assert len(await world.invoices(subscription)) == trusted
+
+
+async def test_no_clock_moves_beyond_the_year_2999(world: World):
+    """A clock near the year 9999 would create later dates, which do not exist. [D-45, D-11]"""
+    await sleep_until(world, "2995-01-01T00:00:00Z")
+    for name, value in (("days", 3660), ("to", "3000-01-01T00:00:00.000Z")):
+        refused = invalid(await world.post("/v1/test-clock/advance", {name: value}))
+        assert list(refused) == [name]
+    await world.advance("2999-12-25")
+    subscription = await world.enroll(await world.plan(periodMonths=12))
+    await world.run("generation")
+    assert [each["cycle"] for each in await world.invoices(subscription)] == [1]
+
+
+@pytest.mark.parametrize("days", [1, 3660])
+async def test_a_clock_that_is_too_far_ahead_is_refused_and_no_internal_error(world: World, days: int):
+    """[D-45]"""
+    await sleep_until(world, "9999-12-30T23:00:00Z")
+    assert list(invalid(await world.post("/v1/test-clock/advance", {"days": days}))) == ["days"]

@@ -70,6 +70,13 @@ BAD: list[tuple[str, Json]] = [
     ("firstChargeDate", "20270110"),
     ("firstChargeDate", 20270110),
     ("firstChargeDate", "9999-12-31"),
+    ("startCycle", 0),  # [D-58]
+    ("startCycle", 1201),
+    ("startCycle", -1),
+    ("startCycle", 7.0),
+    ("startCycle", "7"),
+    ("startCycle", True),
+    ("startCycle", None),
     ("gatewayConnectionId", "first"),
     ("gatewayConnectionId", 1),
     ("status", "active"),
@@ -126,6 +133,8 @@ GOOD: list[tuple[str, Json]] = [
     ("chargeDay", 1),  # [spec 8 chargeDay]
     ("chargeDay", 28),
     ("chargeDay", None),
+    ("startCycle", 1),  # [D-58]
+    ("startCycle", 1200),
     ("paymentMethod", None),
     ("firstChargeDate", "2035-01-05"),  # today
     ("firstChargeDate", "2040-01-05"),
@@ -175,7 +184,9 @@ async def test_an_archived_plan_takes_no_subscription(world: World):
     """[spec 4.4 POST /v1/subscriptions 409, spec 3.2 plan active to archived, D-10]"""
     plan = await world.plan()
     await world.post(f"/v1/plans/{plan['id']}/archive")
-    await world.connect()  # two connections require a choice, but the 409 comes before that 422
+    # With two connections, a request must name one, or it gets 422. The API first checks that the plan is
+    # active.
+    await world.connect()
     before = await everything(world)
     refused = await world.post("/v1/subscriptions", subscription_body(plan))
     assert problem(refused) == (409, "engine.plan_archived", None)

@@ -21,8 +21,9 @@ async def page(world: World, query: str = "") -> Json:
 
 
 async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world: World) -> None:
-    """`data` is the invoice detail without pricing attempts, and with the externalRefs of products and subscription.
-    [D-37]
+    """`data` is the invoice detail without pricing attempts, charges, payment and refunds.
+
+    It also has the externalRefs of the products and of the subscription. [D-37]
     """
     product = await world.product(externalRef="gym-1")
     subscription = await world.enroll(await world.plan(product))
@@ -33,6 +34,9 @@ async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world
     (listed,) = await world.invoices(subscription)
     detail = await read(world, listed)
     assert detail.pop("pricingAttempts") == []
+    assert detail.pop("charges")
+    assert detail.pop("payment")
+    assert detail.pop("refunds") == []
     assert emitted == {
         "id": str(UUID(emitted["id"])),
         "sequence": 3,

@@ -1,4 +1,7 @@
-"""An endpoint that is down for three days gets single probes. Afterwards it gets all events in order."""
+"""An endpoint that is down gets one probe at a time. When it works again, it gets all events.
+
+The events of each invoice arrive in order.
+"""
 
 import asyncio
 from collections import Counter
@@ -22,7 +25,7 @@ async def slowly(_: Received) -> Reply:
 
 
 async def to_next_probe(world: World) -> timedelta:
-    """Move the clock to the next probe, run it, and return the time that passed."""
+    """Move the test clock to the next probe, send the probe, and return the time by which the clock moved."""
     async with world.deps.db.transaction(world.account_id) as tx:
         wait = await tx.fetchval(
             "SELECT w.next_attempt_at - (now() + a.clock_offset) FROM webhook w, account a"
@@ -42,7 +45,8 @@ async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world:
         await emit(world, BACKLOG, invoices=INVOICES)
         dead_for, waits = timedelta(), list[timedelta]()
         await world.run("push")
-        await world.sql("ANALYZE delivery")  # autovacuum would do this in three days
+        # In a real outage of three days, autovacuum would analyze the table.
+        await world.sql("ANALYZE delivery")
         while dead_for < DEAD_FOR:
             waits.append(await to_next_probe(world))
             dead_for += waits[-1]
@@ -69,6 +73,7 @@ async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world:
             world.account_id,
         )
         assert tuple(rows[0]) == (BACKLOG, BACKLOG)
+        await world.run("sweep")  # only deliveries were made for days
         assert await world.broken() == []
 
 

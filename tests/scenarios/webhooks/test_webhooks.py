@@ -104,7 +104,9 @@ async def test_headers_name_the_event_and_the_attempt_and_have_both_signatures(
 
 
 async def test_only_events_after_the_registration_are_delivered(world: World, receiver: Receiver) -> None:
-    """Earlier events can only be read from the event stream. [D-39 webhook]"""
+    """Events from before the registration are never sent. Clients can read them in the event stream.
+    [D-39 webhook]
+    """
     await emit(world, 3)
     await register(world, receiver)
     await emit(world, 2)
@@ -240,8 +242,59 @@ async def test_a_redelivery_blocks_no_other_event(world: World, receiver: Receiv
     assert (await deliveries(world, 1))["status"] == "pending"
 
 
+async def test_a_delivered_event_stays_delivered_if_its_redelivery_fails(
+    world: World, receiver: Receiver
+) -> None:
+    """The endpoint accepts other events, so the redelivery ends after twelve failures. [D-39 redeliver]"""
+    await register(world, receiver)
+    await emit(world, 1)
+    await world.run("push")
+    receiver.answer = lambda each: always(500 if each.sequence == 1 else 200)(each)
+    await redeliver(world, 1)
+    await world.run("push")
+    await emit(world, 1)
+
+    await world.advance(days=5)
+
+    log = await deliveries(world, 1)
+    assert (log["status"], len(log["data"]), log["nextAttemptAt"]) == ("delivered", 13, None)
+    assert await world.broken() == []
+
+
+async def test_removing_the_webhook_keeps_what_was_delivered(world: World, receiver: Receiver) -> None:
+    """[D-39 redeliver, D-116]"""
+    await register(world, receiver)
+    await emit(world, 1)
+    await world.run("push")
+    receiver.answer = always(500)
+    await redeliver(world, 1)
+    await emit(world, 1)
+    await world.run("push")
+    assert (await world.delete("/v1/integration/webhook")).status == 204
+    assert [(await deliveries(world, number))["status"] for number in (1, 2)] == ["delivered", "given_up"]
+    assert await world.broken() == []
+
+
+async def test_redelivering_a_pending_event_restarts_its_whole_schedule(
+    world: World, receiver: Receiver
+) -> None:
+    """An old failure must neither end the new schedule nor prevent its speed-up after an outage.
+    [D-39 redeliver, D-117]
+    """
+    await register(world, receiver)
+    receiver.answer = always(500)
+    await emit(world, 1)
+    await world.run("push")
+    await world.sql("UPDATE delivery SET hastened = true")
+    await redeliver(world, 1)
+    [row] = await world.sql("SELECT failures, first_failed_at, failed_at, hastened FROM delivery")
+    assert tuple(row) == (0, None, None, False)
+
+
 async def test_redelivery_uses_up_no_attempts(world: World, receiver: Receiver) -> None:
-    """The event keeps its twelve attempts and its place in the order. [D-39 redeliver, D-39 order]"""
+    """A redelivery uses none of the event's twelve attempts. The next event of the invoice still waits.
+    [D-39 redeliver, D-39 order]
+    """
     await register(world, receiver)
     receiver.answer = lambda each: always(500 if each.sequence == 1 else 200)(each)
     await emit(world, 2, invoices=1)
@@ -254,6 +307,9 @@ async def test_redelivery_uses_up_no_attempts(world: World, receiver: Receiver) 
     log = await deliveries(world, 1)
     assert (log["status"], len(log["data"])) == ("pending", 14)
     assert 2 not in receiver.sequences
+    await emit(
+        world, 1
+    )  # an event is given up only if the endpoint accepts another one after its first failure
     await world.advance(days=4)
     assert (await deliveries(world, 1))["status"] == "given_up"
     assert (await deliveries(world, 2))["status"] == "delivered"

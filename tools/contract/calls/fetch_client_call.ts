@@ -1,4 +1,4 @@
-// Calls the engine with openapi-generator's typescript-fetch client: a typed success and a typed error.
+// Calls the engine with openapi-generator's typescript-fetch client. Checks the types of one success and of one error.
 
 import { Configuration, ProblemFromJSON, ProductsApi, ResponseError, type Problem, type Product } from "./index";
 

@@ -1,4 +1,5 @@
-// Calls the engine with openapi-fetch over the types of openapi-typescript: a typed success and a typed error.
+// Calls the engine with openapi-fetch and the types that openapi-typescript generated. Checks the types of one success
+// and of one error.
 
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema";

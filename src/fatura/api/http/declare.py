@@ -1,4 +1,7 @@
-"""How a resource declares its routes. Adds the problems that follow from a route's method, path and `KeyPolicy`."""
+"""How a resource declares its routes.
+
+`Routes` documents, for each route, the problems that follow from its method, path and `KeyPolicy`.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -15,7 +18,8 @@ Declare = Callable[[EndpointT], EndpointT]
 class Routes:
     """The routes of one resource, in the order in which they are matched and documented.
 
-    `answers` is the view of a success. The endpoint's docstring is the route's description.
+    In each method, `answers` is the view of a successful answer. The docstring of an endpoint is its description in the
+    OpenAPI document.
     """
 
     def __init__(self, tag: str, description: str) -> None:
@@ -40,10 +44,10 @@ class Routes:
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
-        """Declare a creation or an action; by default it honours an Idempotency-Key (D-14).
+        """Declare a POST route. By default, the route honours an Idempotency-Key (D-14).
 
-        `other_status` is a second success status with the same view. With `holds_secret`, the stored answer is
-        encrypted.
+        `other_status` is a second success status with the same view. Fatura stores the answer, and sends it again if
+        the request is repeated. With `holds_secret`, Fatura encrypts the stored answer.
         """
         statuses = [status] if other_status is None else [status, other_status]
         return self._declare(
@@ -67,7 +71,7 @@ class Routes:
         return self._declare("PATCH", path, summary, answers={200: answers}, problems=problems)
 
     def delete(self, path: str, summary: str, *, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
-        """Declare a removal, answered 204 without a body."""
+        """Declare a DELETE route; a successful answer is 204 without a body."""
         return self._declare("DELETE", path, summary, answers={204: None}, problems=problems)
 
     def _declare(
@@ -103,8 +107,8 @@ def _usual_problems(method: str, path: str, key: KeyPolicy) -> Iterable[Problem]
     if "{" in path:
         yield errors.NOT_FOUND
     if method != "GET":
-        yield from (errors.PAYLOAD_TOO_LARGE, errors.IDEMPOTENCY_IN_PROGRESS)
+        yield errors.PAYLOAD_TOO_LARGE
     if key is KeyPolicy.REQUIRED:
         yield errors.IDEMPOTENCY_KEY_REQUIRED
     if key is not KeyPolicy.IGNORED:
-        yield errors.IDEMPOTENCY_KEY_REUSED
+        yield from (errors.IDEMPOTENCY_IN_PROGRESS, errors.IDEMPOTENCY_KEY_REUSED)

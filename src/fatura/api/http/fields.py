@@ -1,6 +1,7 @@
-"""Types of the fields of request bodies and queries: strict and bounded; a refusal says what is expected.
+"""Types for the fields of request bodies and queries. They refuse wrong types and values outside their limits.
 
-All are metadata for `Annotated`. They check the value, and add their limits to the OpenAPI document.
+The classes are metadata for `Annotated`. Each class checks a value and adds its limits to the OpenAPI document. The
+error message of a refused value says what is expected.
 """
 
 import re
@@ -16,18 +17,18 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fatura.domain import endpoint_url
-from fatura.domain.calendar import start_of_day
+from fatura.domain.calendar import EARLIEST_INSTANT, start_of_day
 from fatura.domain.money import MAX_CENTS
 from fatura.settings import Settings
 
 MAX_EMAIL_CHARS = 254
 MAX_COUNT = 2_147_483_647
-"""Maximum of a count that the specification does not limit, such as cycles: PostgreSQL's largest integer."""
+"""Maximum of a count that the specification does not limit, such as cycles: PostgreSQL's largest `integer`."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,3})?Z", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
-_DOCUMENTED_INSTANT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:[0-5]\d(\.\d{1,3})?Z$"
+_DOCUMENTED_INSTANT = r"^[2-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:[0-5]\d(\.\d{1,3})?Z$"
 _NOT_BLANK = r"[^\s\u001c-\u001f\u0085]"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
@@ -45,12 +46,12 @@ def refusal(message: str) -> PydanticCustomError:
 
 
 def refusals(*places: tuple[str, str]) -> PydanticCustomError:
-    """Return the error that refuses several places inside a value, each given as `(relative path, message)`."""
+    """Return the error that refuses several parts of a value, each given as `(path inside the value, message)`."""
     return PydanticCustomError("refused_inside", "several places", {"places": list(places)})
 
 
 def _expecting(message: str, schema: CoreSchema) -> CoreSchema:
-    """Replace every error of the schema with one message that says what is expected."""
+    """Return a schema that reports every error with `message`, which says what is expected."""
     return core_schema.custom_error_schema(
         schema,
         custom_error_type="refused",
@@ -129,7 +130,10 @@ def _filled(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Read:
-    """Text that `read` converts. A ValueError from `read` refuses the text; `schema` documents the field."""
+    """Text that `read` converts to the value of a field. If `read` raises ValueError, the text is refused.
+
+    `message` says what is expected. `schema` describes the field in the OpenAPI document.
+    """
 
     read: Callable[[str], Any]
     message: str
@@ -146,7 +150,7 @@ class _Read:
 
 
 def read_uuid(text: str) -> UUID:
-    """Return the UUID of a canonical text; `uuid.UUID` accepts other forms too (D-11). Raises ValueError."""
+    """Read a UUID of 36 characters (D-11). Raises ValueError, also for the other forms that `uuid.UUID` accepts."""
     if not _UUID.fullmatch(text):
         raise ValueError(text)
     return UUID(text)
@@ -159,16 +163,26 @@ def _read_date(text: str) -> date:
 
 
 def _read_instant(text: str) -> datetime:
-    """Return the instant in a text, in UTC. A date means its first instant in America/Sao_Paulo. Raises ValueError."""
+    """Return the instant in a text, in UTC. A date stands for the first instant of that day in America/Sao_Paulo.
+
+    Raises ValueError.
+    """
     if _DATE.fullmatch(text):
-        return start_of_day(_read_date(text))
-    if not _INSTANT.fullmatch(text):
+        instant = start_of_day(_read_date(text))
+    elif _INSTANT.fullmatch(text):
+        instant = datetime.fromisoformat(text).astimezone(UTC)
+    else:
         raise ValueError(text)
-    return datetime.fromisoformat(text).astimezone(UTC)
+    if instant < EARLIEST_INSTANT:
+        raise ValueError(text)
+    return instant
 
 
 def _check_email(text: str) -> str:
-    """Return an address unchanged if its form is valid; domains under `.test` are accepted. Raises ValueError."""
+    """Return an e-mail address unchanged if its form is valid. Domains under `.test` are accepted.
+
+    Raises ValueError.
+    """
     if len(text) > MAX_EMAIL_CHARS:
         raise ValueError(text)
     try:
@@ -183,7 +197,10 @@ def _read_whole(value: Any) -> Any:
 
 
 class IntText:
-    """Converts the text of an integer, because query parameters are text. In `Annotated`, place it after `IntRange`."""
+    """Converts a query parameter, which always arrives as text, to an integer.
+
+    In `Annotated`, place it after `IntRange`.
+    """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(_read_whole, handler(source))
@@ -231,21 +248,24 @@ Instant = Annotated[
     datetime,
     _Read(
         _read_instant,
-        "must be an instant in UTC as 2026-12-10T03:00:00.000Z, or a date as YYYY-MM-DD",
+        "must be an instant in UTC as 2026-12-10T03:00:00.000Z, or a date as YYYY-MM-DD, from the year 2000 on",
         {
             "anyOf": [
                 {"type": "string", "format": "date-time", "pattern": _DOCUMENTED_INSTANT},
-                {"type": "string", "format": "date"},
+                {"type": "string", "format": "date", "pattern": r"^[2-9]\d{3}-\d{2}-\d{2}$"},
             ],
             "examples": ["2026-12-10T03:00:00.000Z", "2026-12-10"],
         },
     ),
 ]
-"""An instant, or a date, which means its first instant in America/Sao_Paulo."""
+"""An instant from the year 2000 on. A date stands for the first instant of that day in America/Sao_Paulo."""
 
 
 class EndpointUrl:
-    """A URL that Fatura may call. The validation context, Settings, has the operator's exceptions (D-47)."""
+    """A URL that Fatura may call (D-47).
+
+    Validate with the Settings as context: they name additional hosts that the operator allows.
+    """
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_after_validator_function(_check_url, core_schema.str_schema(strict=True))

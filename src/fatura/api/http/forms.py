@@ -19,10 +19,14 @@ Examples = Mapping[str, Any]
 
 
 class Body(BaseModel):
-    """A JSON object of a request; unknown fields are refused (D-11). Attributes have the names of the JSON fields."""
+    """A JSON object in a request; unknown fields are refused (D-11). Attributes have the names of the JSON fields.
+
+    If `may_be_absent` is true, a request without a body counts as an empty object.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     examples: ClassVar[Examples] = {}
+    may_be_absent: ClassVar[bool] = False
 
     def sent(self) -> dict[str, Any]:
         """Return the fields that the client sent, by their names in JSON; a PATCH changes only these."""
@@ -30,12 +34,12 @@ class Body(BaseModel):
 
 
 def unsent() -> Any:
-    """Return the default of a PATCH's field. The field may be omitted; null is refused unless its type allows null."""
+    """Return the default of a field that a PATCH may omit. null is refused unless the type of the field allows null."""
     return Field(default_factory=lambda: None)
 
 
 class Query(BaseModel):
-    """The parameters of a query. `route.read_query` refuses unknown and repeated ones before validation (D-60)."""
+    """The parameters of a query. `route.read_query` refuses unknown and repeated names before validation (D-60)."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel)
 

@@ -1,5 +1,9 @@
-"""The outermost layer: gives every request its id, log line and metrics, and catches all errors (D-13)."""
+"""The outermost layer of the application.
 
+It gives each request an id, a log line and metrics, and it answers all errors (D-13).
+"""
+
+import asyncio
 import time
 from functools import cache
 
@@ -9,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fatura.api.http import trace
-from fatura.api.http.problems import internal_error, problem_response
+from fatura.api.http.problems import answer_to, internal_error, problem_response, server_stopping
 from fatura.observability import counter, histogram, log
 
 CLIENT_GONE = 499
@@ -25,13 +29,16 @@ _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"
 
 
 class Observer:
-    """ASGI middleware around the whole application. It serves HEAD as GET; uvicorn discards the body."""
+    """ASGI middleware around the whole application. It serves HEAD as GET; uvicorn omits the body of the answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. An exception is raised only if the answer has already begun."""
+        """Serve one request, and answer an exception with a problem.
+
+        If a part of the answer has already been sent, the exception is raised instead.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -56,11 +63,20 @@ class Observer:
             await self._app(served, receive, stamped)
         except ClientDisconnect:
             current.status = CLIENT_GONE
-        except Exception:
-            log.exception("request.failed", method=method, route=current.route)
-            if current.status is not None:
-                raise
-            await problem_response(internal_error(), current.request_id)(served, receive, stamped)
+        except Exception as error:
+            answer = None if current.status is not None else answer_to(error, served)
+            if answer is None:
+                log.exception("request.failed", method=method, route=current.route)
+                if current.status is not None:
+                    raise
+                answer = problem_response(internal_error(), current.request_id)
+            await answer(served, receive, stamped)
+        except (
+            asyncio.CancelledError
+        ):  # the server is stopping and DRAIN_SECONDS have passed; only uvicorn cancels requests
+            log.warning("request.canceled", method=method, route=current.route)
+            if current.status is None:
+                await problem_response(server_stopping(), current.request_id)(served, receive, stamped)
         finally:
             _record(current, method, time.perf_counter() - started)
 

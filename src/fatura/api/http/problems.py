@@ -5,16 +5,17 @@
 
 from collections.abc import Mapping
 
-from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
 
 from fatura.api.http.trace import trace_of
 from fatura.domain import errors
 from fatura.domain.errors import EngineError
 from fatura.observability import log
-from fatura.usecases.transaction import DATABASE_FAILURES, LockTimeoutError
+from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.transaction import DATABASE_FAILURES, LockTimeoutError, NoFreeConnectionError
 from fatura.views.problems import ProblemView
 
 MEDIA_TYPE = "application/problem+json"
@@ -38,53 +39,62 @@ def internal_error() -> EngineError:
     return EngineError(errors.INTERNAL, "Something failed on our side; give the requestId to support.")
 
 
-def register(app: FastAPI) -> None:
-    """Add the handlers of expected exceptions; the observer answers all others."""
-    app.add_exception_handler(EngineError, _engine_error)
-    app.add_exception_handler(HTTPException, _http_exception)
-    for failure in DATABASE_FAILURES:
-        app.add_exception_handler(failure, _database_failure)
+def server_stopping() -> EngineError:
+    """Return the error for a request that still runs when a stopping server no longer waits for it."""
+    detail = "The server is stopping; repeat the request with the same Idempotency-Key."
+    return EngineError(errors.UNAVAILABLE, detail, retry_after_seconds=1)
 
 
-async def _engine_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, EngineError), error
-    return problem_response(error, trace_of(request.scope).request_id)
+def answer_to(error: Exception, scope: Scope) -> Response | None:
+    """Return the answer for an exception that requests are expected to raise, or None for any other (spec 7, D-12)."""
+    current = trace_of(scope)
+    match error:
+        case EngineError():
+            return problem_response(error, current.request_id)
+        case HTTPException():
+            shown, headers = _refused_by_framework(error, scope)
+            return problem_response(shown, current.request_id, headers=headers)
+        case _ if isinstance(error, DATABASE_FAILURES):
+            log.warning(
+                "request.database_failed", route=current.route, error=f"{type(error).__name__}: {error}"
+            )
+            return problem_response(_database_failed(error), current.request_id)
+        case _:
+            return None
 
 
-async def _database_failure(request: Request, error: Exception) -> Response:
-    current = trace_of(request.scope)
-    log.warning("request.database_failed", route=current.route, error=f"{type(error).__name__}: {error}")
+def _database_failed(error: Exception) -> EngineError:
     detail = "The database cannot be reached; repeat the request with the same Idempotency-Key."
     if isinstance(error, LockTimeoutError):
         detail = "Another request is changing this; try again."
-    return problem_response(
-        EngineError(errors.UNAVAILABLE, detail, retry_after_seconds=1), current.request_id
-    )
+    if isinstance(error, NoFreeConnectionError):
+        detail = "Too many requests wait for the database; repeat the request with the same Idempotency-Key."
+    if isinstance(error, WrongClockError):
+        detail = "This server's clock is wrong, so it changes nothing; try again, or tell the operator."
+    return EngineError(errors.UNAVAILABLE, detail, retry_after_seconds=1)
 
 
-async def _http_exception(request: Request, error: Exception) -> Response:
-    """Answer a request that the framework refuses, such as one with an unknown route or a wrong method (D-11)."""
-    assert isinstance(error, HTTPException), error
-    headers: Mapping[str, str] | None = None
+def _refused_by_framework(error: HTTPException, scope: Scope) -> tuple[EngineError, Mapping[str, str]]:
+    """Return the error and headers for an unknown route, a wrong method or unreadable HTTP (D-11)."""
     match error.status_code:
         case errors.NOT_FOUND.status:
-            shown = EngineError(errors.NOT_FOUND, "There is no such route; /docs lists all routes.")
+            return EngineError(errors.NOT_FOUND, "There is no such route; /docs lists all routes."), {}
         case errors.METHOD_NOT_ALLOWED.status:
-            methods = _allowed_methods(request)
-            shown = EngineError(errors.METHOD_NOT_ALLOWED, f"This route accepts only {methods}.")
-            headers = {"allow": methods}
+            methods = _allowed_methods(scope)
+            return EngineError(errors.METHOD_NOT_ALLOWED, f"This route accepts only {methods}."), {
+                "allow": methods
+            }
         case _:
-            shown = EngineError(errors.INVALID_REQUEST, "The request cannot be read.")
-    return problem_response(shown, trace_of(request.scope).request_id, headers=headers)
+            return EngineError(errors.INVALID_REQUEST, "The request cannot be read."), {}
 
 
-def _allowed_methods(request: Request) -> str:
-    """Return the methods of all routes with the request's path. Starlette names only those of the first route."""
-    routes: list[BaseRoute] = request.app.routes
+def _allowed_methods(scope: Scope) -> str:
+    """Return the methods of all routes with the request's path. Starlette names only the first route's methods."""
+    routes: list[BaseRoute] = scope["app"].routes
     found = {
         method
         for route in routes
-        if route.matches(request.scope)[0] is not Match.NONE
+        if route.matches(scope)[0] is not Match.NONE
         for method in getattr(route, "methods", None) or ()
     }
     return ", ".join(sorted(found | {"HEAD"} if "GET" in found else found))

@@ -28,12 +28,16 @@ def answer(view: View | bytes | None, *, status: int = 200) -> Response:
     return Response(body, status, {"cache-control": "no-store"}, MEDIA_TYPE)
 
 
-def _answer_once(stored: StoredAnswer) -> Response:
-    """Answer a request with an Idempotency-Key; a header marks a repeated answer (D-14)."""
-    response = answer(stored.body, status=stored.status)
-    if stored.replayed:
+def answer_once(body: View | bytes, *, status: int, is_replayed: bool) -> Response:
+    """Return an answer. If it repeats the first answer to an Idempotency-Key, a header says so (D-14)."""
+    response = answer(body, status=status)
+    if is_replayed:
         response.headers[REPLAYED] = "true"
     return response
+
+
+def _answer_stored(stored: StoredAnswer) -> Response:
+    return answer_once(stored.body, status=stored.status, is_replayed=stored.replayed)
 
 
 async def run(
@@ -43,9 +47,9 @@ async def run(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Response:
-    """Run `function(work, ...)` in one transaction and answer what it returns.
+    """Run `function(work, ...)` in one transaction, and answer with the view that it returns.
 
-    A GET reads from one snapshot, so that its statements see the same data.
+    All statements of a GET read one snapshot of the database, so that they see the same data.
     """
     view = await transaction.run(
         call.deps, call.account, lambda work: function(work, *args, **kwargs), snapshot=call.only_reads
@@ -60,7 +64,10 @@ async def run_once(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Response:
-    """Run `function(work, ...)` once per Idempotency-Key and answer what it returns, or replay its first answer."""
+    """Run `function(work, ...)` and answer with the view that it returns.
+
+    A request that repeats an Idempotency-Key gets the first answer again, and `function` does not run.
+    """
     stored = await execute_once(
         call.deps,
         call.account,
@@ -69,10 +76,13 @@ async def run_once(
         status=call.success_status,
         holds_secret=call.holds_secret,
     )
-    return _answer_once(stored)
+    return _answer_stored(stored)
 
 
 async def replay(call: Call) -> Response | None:
-    """Return the first answer of a repeated request, or None. Endpoints call it before they call a third party."""
+    """Return the first answer to a repeated request, or None if the request is new or has no Idempotency-Key.
+
+    An endpoint calls this before it calls a third party, so that a repeated request makes no second call.
+    """
     stored = await find_answer(call.deps, call.account, call.request)
-    return None if stored is None else _answer_once(stored)
+    return None if stored is None else _answer_stored(stored)

@@ -1,4 +1,4 @@
-"""One route of the API. FastAPI matches and documents it; this module serves it, in the order of D-10.
+"""One route of the API. FastAPI matches and documents it. This module serves it, with checks in the order of D-10.
 
 FastAPI's own handler is not used, because it reads the body before authentication.
 """
@@ -37,7 +37,7 @@ from fatura.views.view import View
 Endpoint = Callable[..., Awaitable[Response]]
 MAX_QUERY_PARAMETERS = 100
 WHOLE_QUERY = "query"
-"""The path of an error that no single parameter causes."""
+"""The path of an error that is reported for the query as a whole."""
 MAX_ID_CHARS = 255
 _NO_MATCH: tuple[Match, Scope] = (Match.NONE, {})
 _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
@@ -45,7 +45,10 @@ _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 @dataclass(frozen=True, slots=True)
 class Documentation:
-    """What the OpenAPI document says of a route. `answers` maps each success status to a view, or None for no body."""
+    """What the OpenAPI document says of a route.
+
+    `answers` maps each success status to the view of its answer, or to None if the answer has no body.
+    """
 
     tag: str
     summary: str
@@ -68,7 +71,8 @@ class KeyPolicy(Enum):
 class Call:
     """An authenticated request, as its endpoint gets it.
 
-    `request` is None without an Idempotency-Key. With `holds_secret`, the stored answer is encrypted.
+    `request` is None if the request has no Idempotency-Key, or if the route ignores the key. Fatura stores the answer,
+    and sends it again if the request is repeated. With `holds_secret`, Fatura encrypts the stored answer.
     """
 
     deps: Deps
@@ -80,7 +84,7 @@ class Call:
 
 
 def read_text_id(text: str) -> str:
-    """Return an id in another system's format. Raises ValueError if it is too long or cannot be stored."""
+    """Return an id that is not a UUID. Raises ValueError if it is too long or PostgreSQL cannot store it."""
     if len(text) > MAX_ID_CHARS or not body.is_storable(text):
         raise ValueError(text)
     return text
@@ -88,7 +92,10 @@ def read_text_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PathId:
-    """Metadata of an id in a path: its resource and format. A malformed id is a 404, like an unknown one (D-11)."""
+    """Declares an id in a path, as metadata for `Annotated`: what the id identifies, and how to read it.
+
+    A malformed id is answered with 404, as an unknown id is (D-11).
+    """
 
     resource: str
     form: Callable[[str], object] = read_uuid
@@ -108,7 +115,7 @@ def _path_id(annotation: Any) -> PathId:
 
 
 def _documented(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature that FastAPI documents: without `call`, and with ids and query as FastAPI expects them."""
+    """Return the signature that FastAPI documents. It has no `call`, and it marks the path ids and the query."""
     shown: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name == "query":
@@ -151,6 +158,7 @@ class ApiRoute(APIRoute):
         self.documentation = documentation
         self.key = key
         self.body_examples: Examples = {} if taken is None else taken.annotation.examples
+        self.body_may_be_absent = taken is not None and getattr(taken.annotation, "may_be_absent", False)
         self._success_status = next(iter(documentation.answers))
         self._holds_secret = holds_secret
         endpoint.__signature__ = _documented(signature)
@@ -190,6 +198,8 @@ class ApiRoute(APIRoute):
         value = body.parse(raw) if raw else None
         if self._body is None:
             value = _nothing(value, sent=bool(raw))
+        elif self.body_may_be_absent and not raw:
+            value = dict[str, Any]()
         arguments = self._validated(scope["query_string"], value, gate.deps.settings)
         for name, wire_name, path_id in self._ids:
             arguments[name] = path_id.read(scope["path_params"][wire_name])
@@ -205,9 +215,9 @@ class ApiRoute(APIRoute):
         await response(scope, receive, send)
 
     def _validated(self, query_string: bytes, value: Any, settings: Settings) -> dict[str, Any]:
-        """Return the query and the body as their models; `settings` is the context of the validators.
+        """Return the validated query and body for the endpoint; validators get `settings` as their context.
 
-        Raises EngineError: `engine.invalid_request` with every invalid field of both.
+        Raises EngineError: `engine.invalid_request` with every invalid field of the query and of the body.
         """
         arguments = dict[str, Any]()
         parameters, refused = read_query(query_string, self._query_names)
@@ -227,7 +237,7 @@ class ApiRoute(APIRoute):
 
 
 def _nothing(value: Any, *, sent: bool) -> None:
-    """Refuse a body on a route without one; an empty object is allowed.
+    """Refuse a body on a route that takes none; an empty JSON object is allowed.
 
     Raises EngineError: `engine.invalid_request`.
     """

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from fatura.api.http.protocol import LimitedProtocol
 
 KEEP_ALIVE_SECONDS = 15
-DRAIN_SECONDS = 10
-"""Maximum time for running requests to end when the server stops."""
+DRAIN_SECONDS = 25
+"""Maximum time for running requests to end when the server stops. It is longer than the timeout of gateway calls."""
 MAX_OPEN_CONNECTIONS = 2000
 BACKLOG = 2048
 
@@ -25,7 +25,7 @@ class _Server(uvicorn.Server):
 
 
 async def run_server(app: FastAPI, stop: asyncio.Event, *, host: str, port: int) -> None:
-    """Serve until `stop` is set, then finish running requests. Raises OSError when the port is in use."""
+    """Serve until `stop` is set, then finish running requests. If the port is in use, uvicorn raises SystemExit."""
     config = uvicorn.Config(
         app,
         host=host,

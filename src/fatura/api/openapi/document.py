@@ -23,7 +23,7 @@ in examples are invented: replace them.
 
 - Money is integer cents. Integers are written without fraction and exponent: `10.0` and `1e1` are refused.
 - Dates are `YYYY-MM-DD` in America/Sao_Paulo. Instants are ISO 8601 in UTC with milliseconds.
-- Every error is a Problem. Branch on its `type`; its schema lists every one.
+- Every error is a Problem. Branch on its `type`; the schema of Problem lists every type.
 - New fields may be added to answers and events, and new types to events. Ignore what you do not know.
 """
 

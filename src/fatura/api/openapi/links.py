@@ -1,4 +1,4 @@
-"""The document's links: which values of an answer are parameters of which operations."""
+"""The links of the OpenAPI document. Each says which value of an answer is a parameter of another operation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Values that some operations answer and other operations take as parameters.
+    """Links from the operations `answers` to the operations `lead_to`, which take values of the answer as parameters.
 
     `found` maps a parameter to the JSON pointer of its value in the answer. Links never fill request bodies, because
     client generators refuse a link whose `requestBody` is an object.
@@ -21,18 +21,38 @@ class Lead:
 
 
 _PRODUCT = ("read_product", "patch_product", "archive_product", "unarchive_product", "pricing_test_product")
-_PLAN = ("read_plan", "publish_plan", "archive_plan", "propagate_plan")
+_PLAN = ("read_plan", "publish_plan", "archive_plan", "propagate_plan", "read_propagation")
 _SUBSCRIPTION = (
     "read_subscription",
     "read_terms",
+    "read_terms_history",
     "preview_subscription",
     "customize_subscription",
     "cancel_subscription",
     "list_invoices",
 )
 _CUSTOMER = ("read_customer", "patch_customer", "list_subscriptions")
-_INVOICE = ("read_invoice", "retry_pricing", "retry_issuance", "cancel_invoice", "list_sandbox_charges")
-_CHARGE = ("pay_sandbox_charge", "refuse_sandbox_charge", "cancel_sandbox_charge", "refund_sandbox_charge")
+_INVOICE = (
+    "read_invoice",
+    "retry_pricing",
+    "retry_issuance",
+    "reissue_invoice",
+    "record_payment",
+    "refund_invoice",
+    "cancel_invoice",
+    "list_sandbox_charges",
+)
+_CHARGE = (
+    "pay_sandbox_charge",
+    "refuse_sandbox_charge",
+    "cancel_sandbox_charge",
+    "refund_sandbox_charge",
+    "dispute_sandbox_charge",
+    "close_sandbox_dispute",
+    "double_sandbox_charge",
+    "forget_sandbox_charge",
+)
+_CONNECTION = ("patch_gateway", "end_sandbox_faults", "move_subscriptions", "read_move")
 _EVENT = ("read_event", "read_deliveries", "redeliver_event")
 
 LEADS: tuple[Lead, ...] = (
@@ -52,8 +72,8 @@ LEADS: tuple[Lead, ...] = (
     Lead(("list_events",), {"cursor": "/nextCursor"}, ("list_events",)),
     Lead(("list_events",), {"eventId": "/data/0/id"}, _EVENT),
     Lead(("create_api_key",), {"apiKeyId": "/id"}, ("revoke_api_key",)),
-    Lead(("connect_gateway",), {"connectionId": "/connectionId"}, ("patch_gateway",)),
-    Lead(("list_gateways",), {"connectionId": "/data/0/connectionId"}, ("patch_gateway",)),
+    Lead(("connect_gateway",), {"connectionId": "/connectionId"}, _CONNECTION),
+    Lead(("list_gateways",), {"connectionId": "/data/0/connectionId"}, _CONNECTION),
     Lead(
         ("read_integration",),
         {"accountId": "/accountId", "connectionId": "/gateways/0/connectionId"},

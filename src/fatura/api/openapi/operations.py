@@ -1,4 +1,4 @@
-"""What the document says of one route beyond FastAPI: headers, security, example bodies, answers and problems."""
+"""Adds headers, security, example bodies, answers and problems to FastAPI's description of a route."""
 
 import json
 from collections import defaultdict
@@ -23,7 +23,7 @@ _VISIBLE_ASCII = "^[!-~]+$"
 
 
 def complete(operation: Schema, route: ApiRoute | OpenRoute) -> None:
-    """Add what FastAPI cannot derive to an operation: summary, security, headers, examples and responses."""
+    """Add to an operation what FastAPI cannot derive: summary, security, headers, examples and responses."""
     documentation, takes_key = route.documentation, False
     operation["summary"] = documentation.summary
     operation["security"] = []
@@ -31,6 +31,8 @@ def complete(operation: Schema, route: ApiRoute | OpenRoute) -> None:
         takes_key = route.key is not KeyPolicy.IGNORED
         operation["security"] = [{SECURITY: []}]
         operation.setdefault("parameters", []).extend(_header_parameters(route.key))
+        if route.body_may_be_absent:
+            operation["requestBody"]["required"] = False
         if route.body_examples:
             operation["requestBody"]["content"][MEDIA_TYPE]["examples"] = examples(route.body_examples)
     operation["responses"] = {
@@ -76,7 +78,7 @@ def _answer(documentation: Documentation, status: int, operation_id: str, *, tak
 
 
 def _problem_answers(found: Iterable[Problem]) -> dict[str, Schema]:
-    """Return an answer for each status, with an example of each code (D-12)."""
+    """Return one answer for each HTTP status of the problems, with an example of each `engine.*` code (D-12)."""
     by_status: defaultdict[int, list[Problem]] = defaultdict(list)
     for problem in sorted(found, key=lambda each: (each.status, each.type)):
         by_status[problem.status].append(problem)
@@ -111,8 +113,9 @@ def _key_parameter(*, required: bool) -> Schema:
         "name": IDEMPOTENCY_KEY,
         "in": "header",
         "required": required,
-        "description": "A new text for every new request, such as a UUID. A repeated request with the same key gets "
-        "the first answer again, for 30 days, with the header `Idempotent-Replayed: true`.",
+        "description": "A new text for every new request, such as a UUID. For 30 days, a repeated request with the "
+        "same key gets the first answer again, with the header `Idempotent-Replayed: true`. An answer that contains a "
+        "secret is kept for 24 hours.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": _VISIBLE_ASCII},
     }
 
@@ -122,8 +125,8 @@ PARAMETERS: Schema = {
         "name": trace.HEADER,
         "in": "header",
         "required": False,
-        "description": "Correlation id of 1 to 128 visible ASCII characters; without a valid one, a new id is made. "
-        "The answer, problems and the engine's logs show it.",
+        "description": "Correlation id of 1 to 128 visible ASCII characters. If it is missing or invalid, Fatura makes "
+        "a new id. The answer's header, problems and the engine's logs show the id.",
         "schema": {"type": "string"},
     },
     "IdempotencyKey": _key_parameter(required=False),
@@ -135,7 +138,7 @@ HEADERS: Schema = {
         "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": _VISIBLE_ASCII},
     },
     "Replayed": {
-        "description": "Present when the answer is the first answer to this Idempotency-Key, repeated.",
+        "description": "Present when this answer repeats the first answer to the Idempotency-Key.",
         "schema": {"type": "string", "const": "true"},
     },
     "RetryAfter": {

@@ -1,4 +1,4 @@
-"""The document's part on calls to a merchant's servers: events to the webhook, and price calls (spec 6, 4.7)."""
+"""The part of the OpenAPI document about calls to merchants: events to webhooks, and price calls (spec 6, 4.7)."""
 
 import json
 
@@ -12,7 +12,10 @@ from fatura.views.samples.events import sample_json
 from fatura.views.samples.story import ANA, DUE, SUBSCRIPTION, TRAINING_ITEM_ID
 
 TAG = "Event notifications"
-"""Differs from the tag of the API's webhook routes: client generators would merge the two into one class."""
+"""This tag must differ from Webhooks, the tag of the API's webhook routes.
+
+Client generators make one class per tag, and would otherwise merge the calls to merchants with the webhook routes.
+"""
 TAG_DESCRIPTION = "The requests that Fatura makes to your webhook, one for every event."
 VIEWS = (PriceRequestView, PriceAnswerView)
 
@@ -20,7 +23,7 @@ VIEWS = (PriceRequestView, PriceAnswerView)
 def webhooks() -> tuple[Schema, Schema]:
     """Return the document's webhooks by event type, and the path items that they refer to.
 
-    The webhooks are references, because openapi-generator creates code that does not compile for inline webhooks.
+    Each webhook is a `$ref`, because openapi-generator turns inline webhooks into code that does not compile.
     """
     items = {_name(type_): {"post": _event_call(type_)} for type_ in CATALOGUE}
     return {type_: {"$ref": f"#/components/pathItems/{_name(type_)}"} for type_ in CATALOGUE}, items
@@ -34,8 +37,8 @@ def _event_call(type_: str) -> Schema:
     return {
         "operationId": _name(type_),
         "summary": f"Receive {type_}",
-        "description": f"Sent when this happened: {CATALOGUE[type_]}. Answer within 10 seconds, before you process it. "
-        "An event can arrive more than once, and its `id` stays the same.",
+        "description": f"Sent when this happened: {CATALOGUE[type_]}. Answer within 10 seconds, and process the event "
+        "after that. An event can arrive more than once, always with the same `id`.",
         "tags": [TAG],
         "security": [],
         "parameters": [_SIGNATURE, *_EVENT_HEADERS],
@@ -47,14 +50,15 @@ def _event_call(type_: str) -> Schema:
             "2XX": {"description": "Delivered."},
             "410": {"description": "Disables the webhook."},
             "default": {
-                "description": "Not delivered; Fatura tries again, after `Retry-After` if it is sent."
+                "description": "Not delivered. Fatura tries again. `Retry-After` can delay the next try by at most 24 "
+                "hours."
             },
         },
     }
 
 
 def price_callback() -> Schema:
-    """Return the callback that a product's creation documents: the price call of each cycle (spec 4.7)."""
+    """Return the OpenAPI callback of `POST /v1/products`: the price call of each cycle (spec 4.7)."""
     request = PriceRequestView(
         version=1,
         mode=CallMode.LIVE,
@@ -108,14 +112,15 @@ def _header(name: str, description: str) -> Schema:
     }
 
 
-# Inline, because openapi-generator mistakes several `$ref` parameters of a path item for duplicates.
+# These parameters are inline: if a path item has several `$ref` parameters, openapi-generator wrongly treats them as
+# duplicates.
 _SIGNATURE = _header(
     signature.HEADER,
     "`t=<unix seconds>,v1=<hex>`: HMAC-SHA256 of `t`, a dot and the raw body, keyed with the integration secret. "
     "Several `v1` may follow while the secret is being rotated.",
 )
 _EVENT_HEADERS = (
-    _header("X-Service-Event-Id", "The event's `id`: process each only once."),
+    _header("X-Service-Event-Id", "The event's `id`. Process each event only once."),
     _header("X-Service-Event-Type", "The event's `type`."),
     _header("X-Service-Delivery-Attempt", "Number of the attempt, from 1."),
     _header("webhook-id", "The event's `id`, as in Standard Webhooks."),

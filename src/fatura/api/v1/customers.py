@@ -23,10 +23,10 @@ Document = Annotated[str, Text(11, 18)]
 
 class CustomerQuery(Paging):
     external_ref: Annotated[
-        ExternalRef | None, Field(description="Only the customer with this id of your own.")
+        ExternalRef | None, Field(description="Only the customer to whom you gave this id.")
     ] = None
     email: Annotated[
-        Email | None, Field(description="Only customers with this e-mail, in upper or lower case.")
+        Email | None, Field(description="Only customers with this e-mail address; case is ignored.")
     ] = None
     name: Annotated[
         CustomerName | None,
@@ -41,7 +41,7 @@ class CustomerQuery(Paging):
 
 
 class CustomerPatch(Body):
-    """The fields to change of a customer."""
+    """The customer fields that the request changes."""
 
     examples: ClassVar[Examples] = {"a new address": {"email": "ana.souza@example.com"}}
 

@@ -11,8 +11,8 @@ from fatura.api.http.fields import read_uuid
 from fatura.api.http.replies import answer
 from fatura.api.http.route import Documentation, OpenRoute
 from fatura.domain import errors
-from fatura.usecases.charging import polling
-from fatura.usecases.charging.polling import WEBHOOK_MAX_BYTES, Webhook
+from fatura.usecases.reconciliation import gateway_webhooks
+from fatura.usecases.reconciliation.gateway_webhooks import WEBHOOK_MAX_BYTES, Webhook
 from fatura.views.integration import ReceivedView
 from fatura.views.samples.story import CHARGE_ID
 
@@ -33,13 +33,13 @@ async def receive_gateway_webhook(request: Request) -> Response:
         account_id = read_uuid(request.path_params["accountId"])
         connection_id = read_uuid(request.path_params["connectionId"])
     except ValueError:
-        raise polling.webhook_refused() from None
+        raise gateway_webhooks.webhook_refused() from None
     gate.limiter.take(str(connection_id), who="The gateway of this connection")
     raw = await body.read(
         request.receive, announced_bytes=content_length(request.scope["headers"]), max_bytes=WEBHOOK_MAX_BYTES
     )
     webhook = Webhook(dict(request.headers), request.scope["query_string"].decode("latin-1"), raw)
-    await polling.receive_webhook(gate.deps, account_id, connection_id, webhook)
+    await gateway_webhooks.receive_webhook(gate.deps, account_id, connection_id, webhook)
     return answer(ReceivedView(received=True))
 
 

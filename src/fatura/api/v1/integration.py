@@ -7,12 +7,15 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import StrictBool, Text
+from fatura.api.http.fields import Id, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, unsent
-from fatura.api.http.replies import answer, replay, run, run_once
+from fatura.api.http.replies import answer, answer_once, replay, run, run_once
 from fatura.api.http.route import Call, PathId
+from fatura.domain import errors
 from fatura.usecases.accounts import accounts, integration_secret
-from fatura.usecases.charging import gateway_connections
+from fatura.usecases.connections import gateway_connections
+from fatura.usecases.subscriptions import connection_moves
+from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
 from fatura.views.integration import (
     ApiKeyListView,
     ConnectionListView,
@@ -21,6 +24,7 @@ from fatura.views.integration import (
     NewApiKeyView,
     NewSecretView,
 )
+from fatura.views.samples.story import CONNECTION
 
 routes = Routes("Integration", "API keys, the secret that signs calls to you, and connections to gateways.")
 ApiKeyId = Annotated[UUID, PathId("API key")]
@@ -56,7 +60,7 @@ class ConnectionForm(Body):
 
 
 class ConnectionPatch(Body):
-    """The fields to change of a connection."""
+    """The connection fields that the request changes."""
 
     examples: ClassVar[Examples] = {"a new label": {"label": "Second"}}
 
@@ -64,8 +68,24 @@ class ConnectionPatch(Body):
     credentials: Credentials = unsent()
     settings: GatewaySettings = unsent()
     active: Annotated[
-        StrictBool, Field(description="false refuses new subscriptions on this connection.")
+        StrictBool,
+        Field(
+            description="false: new subscriptions cannot use the connection, and its invoices are not issued."
+        ),
     ] = unsent()
+
+
+class MoveForm(Body):
+    """The connection to which the subscriptions move, and whether to move them or only report the result."""
+
+    examples: ClassVar[Examples] = {
+        "a dry run": {"toConnectionId": str(CONNECTION.connection_id), "dryRun": True}
+    }
+
+    toConnectionId: Annotated[Id, Field(description="Connection that bills from now on.")]
+    dryRun: Annotated[
+        StrictBool, Field(description="With true, nothing changes; the answer shows what would change.")
+    ] = False
 
 
 @routes.get("/v1/integration", "Read the integration", answers=IntegrationView)
@@ -96,16 +116,25 @@ async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
 
 @routes.post("/v1/integration/secret/rotate", "Rotate the secret", answers=NewSecretView, holds_secret=True)
 async def rotate_secret(call: Call) -> Response:
-    """Make a new integration secret. Only this answer shows it. For 24 hours, calls are signed with both secrets."""
+    """Make a new integration secret. Only this answer shows it.
+
+    For 24 hours, Fatura signs its calls to you with the old and the new secret.
+    """
     return await run_once(call, integration_secret.rotate)
 
 
-@routes.post("/v1/integration/gateways", "Connect a gateway", answers=ConnectionView, status=201)
+@routes.post(
+    "/v1/integration/gateways",
+    "Connect a gateway",
+    answers=ConnectionView,
+    status=201,
+    problems=[errors.TOO_MANY_CONNECTIONS],
+)
 async def connect_gateway(call: Call, body: ConnectionForm) -> Response:
     """Connect a gateway. Its credentials are checked at the provider, and stored encrypted."""
     if repeated := await replay(call):
         return repeated
-    await gateway_connections.check_new(
+    provider_account = await gateway_connections.check_new(
         call.deps, call.account, provider=body.provider, credentials=body.credentials, settings=body.settings
     )
     return await run_once(
@@ -115,6 +144,7 @@ async def connect_gateway(call: Call, body: ConnectionForm) -> Response:
         label=body.label,
         credentials=body.credentials,
         settings=body.settings,
+        provider_account=provider_account,
     )
 
 
@@ -128,5 +158,46 @@ async def list_gateways(call: Call) -> Response:
     "/v1/integration/gateways/{connectionId}", "Change a gateway connection", answers=ConnectionView
 )
 async def patch_gateway(call: Call, connection_id: ConnectionId, body: ConnectionPatch) -> Response:
-    """Change the fields that are sent. Invoices that waited for the connection are issued automatically."""
+    """Change the fields that are sent. When the connection works again, the invoices that wait for it are issued."""
     return answer(await gateway_connections.patch(call.deps, call.account, connection_id, body.sent()))
+
+
+@routes.post(
+    "/v1/integration/gateways/{connectionId}/move",
+    "Move subscriptions to another connection",
+    answers=ConnectionMoveView,
+    other_status=202,
+    problems=[
+        errors.NOT_FOUND,
+        errors.GATEWAY_MOVE_RUNNING,
+        errors.GATEWAY_CONNECTION_FAILING,
+        errors.GATEWAY_CONNECTION_NOT_FOUND,
+    ],
+)
+async def move_subscriptions(call: Call, connection_id: ConnectionId, body: MoveForm) -> Response:
+    """Pin all active subscriptions of the connection to another one, which bills them from their next cycle on.
+
+    Existing invoices keep the connection. A subscription whose payment method or installments the other connection
+    does not support is listed in `skipped` with the reason. Each moved subscription emits
+    `subscription.gateway_changed`.
+
+    If not all subscriptions were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
+    the others. `GET /v1/integration/gateways/{connectionId}/move` shows the progress. To keep new subscriptions away
+    from the old connection, make it inactive.
+    """
+    if body.dryRun:
+        return await run_once(call, connection_moves.dry_run, connection_id, to_id=body.toConnectionId)
+    moved = await connection_moves.move(
+        call.deps, call.account, call.request, connection_id, to_id=body.toConnectionId
+    )
+    return answer_once(moved.view, status=200 if moved.is_done else 202, is_replayed=moved.is_replayed)
+
+
+@routes.get(
+    "/v1/integration/gateways/{connectionId}/move",
+    "Read a move's progress",
+    answers=ConnectionMoveProgressView,
+)
+async def read_move(call: Call, connection_id: ConnectionId) -> Response:
+    """Return the newest move of the connection's subscriptions, with the numbers so far while it runs."""
+    return await run(call, connection_moves.read_progress, connection_id)

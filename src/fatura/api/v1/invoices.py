@@ -7,15 +7,28 @@ from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Cents, Day, ExternalRef, Id, Text, refusals
+from fatura.api.http.fields import (
+    Cents,
+    Day,
+    ExternalRef,
+    Id,
+    Instant,
+    IntRange,
+    PositiveCents,
+    Text,
+    refusals,
+)
 from fatura.api.http.forms import Body, Examples, Paging
-from fatura.api.http.replies import answer, replay, run, run_once
+from fatura.api.http.replies import answer, answer_once, replay, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.domain import errors
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
+from fatura.domain.payments import ManualMethod
 from fatura.usecases.billing import invoices
-from fatura.usecases.charging import cancellation, issuance
+from fatura.usecases.charging import issuance
+from fatura.usecases.merchant_actions import cancellation, manual_payments, refunds, reissue
 from fatura.usecases.pricing import manual_values, price_pull
 from fatura.views.invoices import InvoicePageView, InvoiceView, RetriedView
 
@@ -29,11 +42,12 @@ class InvoiceQuery(Paging):
     subscription_id: Annotated[Id | None, Field(description="Only invoices of this subscription.")] = None
     customer_id: Annotated[Id | None, Field(description="Only invoices of this customer.")] = None
     customer_external_ref: Annotated[
-        ExternalRef | None, Field(description="Only invoices of the customer with this id of your own.")
+        ExternalRef | None, Field(description="Only invoices of the customer to whom you gave this id.")
     ] = None
     due_from: Annotated[Day | None, Field(description="Only invoices due on this day or later.")] = None
     due_to: Annotated[
-        Day | None, Field(description="Only invoices due on this day or earlier; not before `dueFrom`.")
+        Day | None,
+        Field(description="Only invoices due on this day or earlier; must not lie before `dueFrom`."),
     ] = None
 
     @model_validator(mode="after")
@@ -51,8 +65,48 @@ async def list_invoices(call: Call, query: InvoiceQuery) -> Response:
 
 @routes.get("/v1/invoices/{invoiceId}", "Read an invoice", answers=InvoiceView)
 async def read_invoice(call: Call, invoice_id: InvoiceId) -> Response:
-    """Return an invoice with its items and price calls."""
+    """Return an invoice with its items, payments, refunds, price calls and charges, and what the payer needs to pay."""
     return await run(call, invoices.read, invoice_id)
+
+
+class ReceivedForm(Body):
+    """Money that was received without the gateway."""
+
+    examples: ClassVar[Examples] = {
+        "cash": {"method": "cash"},
+        "a part": {"amountCents": 5000, "method": "transfer"},
+    }
+
+    method: Annotated[ManualMethod, Field(description="How you received the money.")]
+    amountCents: Annotated[PositiveCents | None, Field(description="By default, what is open.")] = None
+    paidAt: Annotated[
+        Instant | None,
+        Field(description="When you received the money; by default, now. It must not lie in the future."),
+    ] = None
+    reference: Annotated[
+        Annotated[str, Text(1, 120)] | None,
+        Field(description="Your own id of the payment, such as a receipt number."),
+    ] = None
+    note: Annotated[
+        Annotated[str, Text(1, 500)] | None, Field(description="A note for people; `payments` shows it.")
+    ] = None
+
+
+class RefundForm(Body):
+    """How much to return, and why."""
+
+    examples: ClassVar[Examples] = {
+        "everything": {},
+        "a part": {"amountCents": 5000, "reason": "One session was canceled."},
+    }
+
+    amountCents: Annotated[
+        PositiveCents | None, Field(description="By default, all that was paid and not refunded yet.")
+    ] = None
+    reason: Annotated[
+        Annotated[str, Text(1, 500)] | None,
+        Field(description="Why you return the money. The gateway gets it, and the payer may see it."),
+    ] = None
 
 
 class ManualValue(Body):
@@ -61,16 +115,16 @@ class ManualValue(Body):
     examples: ClassVar[Examples] = {"two sessions": {"amount": 12000, "description": "2 sessions"}}
 
     amount: Annotated[Cents, Field(description="The item's amount, in cents.")]
-    description: Annotated[str, Text(0, 300), Field(description="Text that the subscriber reads.")] | None = (
-        None
-    )
+    description: Annotated[
+        Annotated[str, Text(0, 300)] | None, Field(description="Text that the subscriber reads.")
+    ] = None
 
 
 @routes.post(
     "/v1/invoices/{invoiceId}/retry-pricing", "Retry price calls", answers=RetriedView, key=KeyPolicy.IGNORED
 )
 async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
-    """Call the price endpoint of every pending item now, outside the schedule. Answers when the calls have ended."""
+    """Call the price endpoint of every pending item now, outside the schedule. The request waits for the calls."""
     return answer(await price_pull.retry(call.deps, call.account, invoice_id))
 
 
@@ -81,7 +135,10 @@ async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
     problems=[errors.ITEM_NOT_PENDING],
 )
 async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: ManualValue) -> Response:
-    """Set the value of a pending item. After the last one, the invoice is `ready`, or `paid` if its total is 0."""
+    """Set the value of a pending item.
+
+    When no item is pending any more, the invoice becomes `ready`, or `paid` if its total is 0.
+    """
     return await run_once(
         call, manual_values.close, invoice_id, item_id, amount_cents=body.amount, description=body.description
     )
@@ -96,13 +153,146 @@ async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: M
 async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     """Cancel an invoice for good.
 
-    If the invoice has a charge, Fatura first cancels the charge at the gateway. If the gateway does not confirm the
-    cancellation, the answer is 409 with the reason, and the invoice does not change.
+    If the invoice is issued or overdue, Fatura first cancels the charge at the gateway. If the gateway does not confirm
+    that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If a later poll
+    finds the charge canceled after all, the invoice is canceled too.
     """
     if repeated := await replay(call):
         return repeated
-    released = await cancellation.release_charge(call.deps, call.account, invoice_id)
+    with call.deps.gateway_requests.one(call.account.account_id):
+        released = await cancellation.release_charge(call.deps, call.account, invoice_id)
     return await run_once(call, cancellation.cancel, invoice_id, released=released)
+
+
+class ReissueForm(Body):
+    """How and when the payer has to pay the next charge."""
+
+    examples: ClassVar[Examples] = {"by pix, today": {"paymentMethod": "pix"}}
+
+    dueDate: Annotated[
+        Day | None,
+        Field(
+            description="Due date of the next charge, today or up to five years ahead. Send it if the invoice is not "
+            "due yet; the default is today."
+        ),
+    ] = None
+    paymentMethod: Annotated[
+        PaymentMethod | None, Field(description="The default is the method of the earlier charge.")
+    ] = None
+    installments: Annotated[
+        Annotated[int, IntRange(1, MAX_INSTALLMENTS)] | None,
+        Field(description="Card installments. If the payment method changes, the default is 1."),
+    ] = None
+
+
+@routes.post(
+    "/v1/invoices/{invoiceId}/reissue",
+    "Reissue an invoice",
+    answers=InvoiceView,
+    key=KeyPolicy.REQUIRED,
+    problems=[
+        errors.INVOICE_NOT_REISSUABLE,
+        errors.PAYMENT_METHOD_UNSUPPORTED,
+        errors.INSTALLMENTS_UNSUPPORTED,
+        errors.AMOUNT_UNSUPPORTED,
+        errors.ACCOUNT_RECOVERING,
+    ],
+)
+async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) -> Response:
+    """Cancel the charge of an issued or overdue invoice at the gateway, and issue the invoice with a new charge.
+
+    You can also reissue a `ready` invoice if the gateway refused to create its charge. The invoice keeps its due date,
+    its payment method and its installments. The new charge may have other ones: see its entry in `charges`.
+
+    If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
+    not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.
+    """
+    if repeated := await replay(call):
+        return repeated
+    wanted = reissue.Wanted(body.dueDate, body.paymentMethod, body.installments)
+    try:
+        with call.deps.gateway_requests.one(call.account.account_id):
+            released = await reissue.release_charge(call.deps, call.account, invoice_id, wanted)
+    except errors.EngineError:
+        if repeated := await replay(call):  # a request with the same key has reissued the invoice meanwhile
+            return repeated
+        raise
+    return await run_once(call, reissue.reissue, invoice_id, wanted, released=released)
+
+
+@routes.post(
+    "/v1/invoices/{invoiceId}/payments",
+    "Record a payment",
+    answers=InvoiceView,
+    key=KeyPolicy.REQUIRED,
+    problems=[errors.INVOICE_NOT_PAYABLE, errors.AMOUNT_EXCEEDS_OPEN, errors.ACCOUNT_RECOVERING],
+)
+async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) -> Response:
+    """Record money that you received without the gateway, for a ready, issued or overdue invoice.
+
+    If the payment covers the rest of the total, Fatura first cancels the charge at the gateway. If the gateway does not
+    confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If the
+    gateway's answer was lost and the charge turns out to be canceled, Fatura records the payment later.
+    """
+    if repeated := await replay(call):
+        return repeated
+    assert call.request is not None, "the route requires an Idempotency-Key"
+    received = manual_payments.Received(
+        key=call.request.key,
+        amount_cents=body.amountCents,
+        paid_at=body.paidAt,
+        method=body.method,
+        reference=body.reference,
+        note=body.note,
+    )
+    try:
+        with call.deps.gateway_requests.one(call.account.account_id):
+            released = await manual_payments.release_charge(call.deps, call.account, invoice_id, received)
+    except errors.EngineError:
+        if repeated := await replay(call):  # a request with the same key has recorded the payment meanwhile
+            return repeated
+        raise
+    return await run_once(call, manual_payments.record, invoice_id, received, released=released)
+
+
+@routes.post(
+    "/v1/invoices/{invoiceId}/refunds",
+    "Refund a payment",
+    answers=InvoiceView,
+    other_status=202,
+    key=KeyPolicy.REQUIRED,
+    problems=[
+        errors.INVOICE_NOT_REFUNDABLE,
+        errors.AMOUNT_EXCEEDS_PAID,
+        errors.REFUND_UNSUPPORTED,
+        errors.REFUND_REFUSED,
+        errors.ACCOUNT_RECOVERING,
+    ],
+)
+async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) -> Response:
+    """Return a payment to the payer through the gateway, in part or in full. The state of the invoice does not change.
+
+    The answer is 200 if the gateway has made the refund. It is 202 while the gateway works on the refund, and while the
+    outcome is unknown: `refunds` shows the refund as `pending`, and Fatura finishes it. Then `invoice.refunded` or
+    `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes a second refund, and shows
+    how far the first one is.
+
+    One refund returns the payments of one charge: of the charge with the newest payment that has enough left, else the
+    payments that you received elsewhere. For the latter, Fatura only records the refund, and you return the money.
+    """
+    assert call.request is not None, "the route requires an Idempotency-Key"
+    with call.deps.gateway_requests.one(call.account.account_id):
+        refunded = await refunds.refund(
+            call.deps,
+            call.account,
+            call.request,
+            invoice_id,
+            amount_cents=body.amountCents,
+            reason=body.reason,
+        )
+    return answer_once(
+        refunded.view, status=200 if refunded.is_done else 202, is_replayed=refunded.is_replayed
+    )
 
 
 @routes.post(
@@ -112,13 +302,15 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     problems=[errors.INVOICE_NOT_READY, errors.ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
-    """Issue a `ready` invoice now: after the gateway refused it, or before its next scheduled attempt.
+    """Try now to issue a `ready` invoice: after the gateway refused its charge, or before the next scheduled attempt.
 
     The request waits for the gateway. The answer shows the invoice `issued`, or still `ready` if the attempt failed.
     Events give the reason of a failure.
 
-    Fatura does not create a charge twice if it can search the gateway for the first one. If it cannot
-    (`outcome_unknown`), look for the charge at the gateway yourself, because this request creates a new one. Send an
-    Idempotency-Key, so that a repeated request creates no further charge.
+    If an earlier call may have created the charge, Fatura repeats that call or looks the charge up, so that no second
+    charge is created. If `issueError.code` is `outcome_unknown`, Fatura can do neither, and this request creates a new
+    charge: first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
+    request creates no further charge.
     """
-    return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))
+    with call.deps.gateway_requests.one(call.account.account_id):
+        return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))

@@ -9,13 +9,19 @@ from starlette.responses import Response
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Count, Flag, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, Paging
-from fatura.api.http.replies import run, run_once
+from fatura.api.http.replies import answer_once, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.api.v1.terms import TermsForm
 from fatura.domain import errors
 from fatura.domain.filters import PlanFilter
 from fatura.usecases.catalog import plans, propagation
-from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, PropagationView
+from fatura.views.plans import (
+    PlanPageView,
+    PlanSummaryView,
+    PlanView,
+    PropagationProgressView,
+    PropagationView,
+)
 
 routes = Routes("Plans", "What customers subscribe to: products, period, payment method and discounts.")
 PlanId = Annotated[UUID, PathId("plan")]
@@ -30,7 +36,7 @@ TERMS_PROBLEMS = (
 
 
 class PlanForm(TermsForm):
-    """A complete plan: a field that is left out gets its default."""
+    """A complete plan: an optional field that is left out gets its default."""
 
     examples: ClassVar[Examples] = {
         name: {"name": "Monthly", **terms} for name, terms in TermsForm.examples.items()
@@ -45,11 +51,13 @@ class PropagationForm(Body):
     examples: ClassVar[Examples] = {"a dry run": {"dryRun": True}}
 
     dryRun: Annotated[
-        StrictBool, Field(description="With true, nothing changes; the answer shows what would.")
+        StrictBool, Field(description="With true, nothing changes; the answer shows what would change.")
     ] = False
     fromVersion: Annotated[
         Count | None,
-        Field(description="Only subscribers of this version; without it, of all older versions."),
+        Field(
+            description="Move only subscribers of this version; by default, subscribers of all older versions."
+        ),
     ] = None
 
 
@@ -105,15 +113,32 @@ async def archive_plan(call: Call, plan_id: PlanId) -> Response:
     "/v1/plans/{planId}/propagate",
     "Move subscribers to the current version",
     answers=PropagationView,
-    problems=[errors.PLAN_ARCHIVED],
+    other_status=202,
+    problems=[errors.PLAN_ARCHIVED, errors.PROPAGATION_RUNNING],
 )
 async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> Response:
     """Move the plan's active subscribers to its current version, from their next cycle on.
 
     A moved subscription gets the new default payment method, unless it has its own. Due dates and commitments do not
     change. Customized subscriptions are not moved. A subscription whose gateway connection cannot bill the new terms is
-    listed in `skipped` with the reason. Existing invoices do not change, and no event is emitted.
+    listed in `skipped` with the reason. Existing invoices do not change. Each moved subscription emits
+    `subscription.terms_changed`.
+
+    If not all subscribers were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
+    the others. `GET /v1/plans/{planId}/propagation` shows the progress. A propagation to a newer version replaces a
+    running one.
     """
-    return await run_once(
-        call, propagation.propagate, plan_id, dry_run=body.dryRun, from_version=body.fromVersion
+    if body.dryRun:
+        return await run_once(call, propagation.dry_run, plan_id, from_version=body.fromVersion)
+    moved = await propagation.propagate(
+        call.deps, call.account, call.request, plan_id, from_version=body.fromVersion
     )
+    return answer_once(moved.view, status=200 if moved.is_done else 202, is_replayed=moved.is_replayed)
+
+
+@routes.get(
+    "/v1/plans/{planId}/propagation", "Read a propagation's progress", answers=PropagationProgressView
+)
+async def read_propagation(call: Call, plan_id: PlanId) -> Response:
+    """Return the plan's newest propagation, with the numbers so far while it runs."""
+    return await run(call, propagation.read_progress, plan_id)

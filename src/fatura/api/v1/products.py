@@ -42,12 +42,13 @@ class FixedPricing(Body):
 
 
 class EndpointPricing(Body):
-    """A price that your price endpoint answers for each cycle."""
+    """A price that Fatura requests from your price endpoint for each cycle."""
 
     mode: Literal["endpoint"]
     url: Url
     capCents: Annotated[
-        PositiveCents, Field(description="Upper limit of one charge; a higher answer is a failure.")
+        PositiveCents,
+        Field(description="Highest amount that the endpoint may answer; a higher amount is a failed call."),
     ]
 
 
@@ -74,22 +75,24 @@ class ProductForm(Body):
 
 
 class ProductPatch(Body):
-    """The fields to change of a product. Fields of the other pricing mode are refused with 409 (D-18)."""
+    """The product fields that the request changes. Fields of the other pricing mode are refused with 409 (D-18)."""
 
     examples: ClassVar[Examples] = {"a new price": {"monthlyPriceCents": 10990}}
 
     name: Name = unsent()
     description: Description | None = unsent()
-    monthlyPriceCents: Annotated[Cents, Field(description="Only for fixed prices.")] = unsent()
+    monthlyPriceCents: Annotated[Cents, Field(description="Only for products with a fixed price.")] = unsent()
     endpointUrl: Url = unsent()
-    capCents: Annotated[PositiveCents, Field(description="Only for prices of an endpoint.")] = unsent()
+    capCents: Annotated[PositiveCents, Field(description="Only for products with a price endpoint.")] = (
+        unsent()
+    )
     pricingMode: Immutable = unsent()
     pricing: Immutable = unsent()
 
 
 class ProductQuery(Paging):
     external_ref: Annotated[
-        ExternalRef | None, Field(description="Only products with this id of your own.")
+        ExternalRef | None, Field(description="Only products to which you gave this id.")
     ] = None
     archived: Annotated[
         Flag | None, Field(description="true: only archived products; false: only active ones.")
@@ -138,7 +141,7 @@ async def patch_product(call: Call, product_id: ProductId, body: ProductPatch) -
 
 @routes.post("/v1/products/{productId}/archive", "Archive a product", answers=ProductView)
 async def archive_product(call: Call, product_id: ProductId) -> Response:
-    """Archive a product: new plans cannot use it, and existing ones are still billed."""
+    """Archive a product. New plan versions cannot use it; existing subscriptions are still billed for it."""
     return await run_once(call, products.archive, product_id)
 
 

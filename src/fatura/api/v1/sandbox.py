@@ -1,17 +1,24 @@
 """The routes that only sandbox accounts use: the test clock and the sandbox gateway (D-45, D-46)."""
 
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
-from pydantic import Discriminator, Field, RootModel, Tag
+from pydantic import Discriminator, Field, RootModel, Tag, model_validator
 from starlette.responses import Response
 
 from fatura.api.http.declare import Declare, Routes
-from fatura.api.http.fields import Id, Instant, IntRange
+from fatura.api.http.fields import Id, Instant, IntRange, PositiveCents, StrictBool, refusals
 from fatura.api.http.forms import Body, Examples, Query
 from fatura.api.http.replies import answer, run
 from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
 from fatura.domain import errors
-from fatura.domain.sandbox import MAX_FAULT_TIMES, SandboxFault, SandboxMove, SandboxOperation
+from fatura.domain.sandbox import (
+    MAX_FAULT_SECONDS,
+    MAX_FAULT_TIMES,
+    MoveDetails,
+    SandboxFault,
+    SandboxMove,
+    SandboxOperation,
+)
 from fatura.usecases.sandbox import sandbox_gateway, test_clock
 from fatura.views import sandbox as views
 from fatura.views.samples.story import CONNECTION
@@ -19,13 +26,22 @@ from fatura.views.samples.story import CONNECTION
 routes = Routes(
     "Sandbox", "For tests, on sandbox accounts only: a clock that you move, and a gateway's charges."
 )
-ChargeId = Annotated[str, PathId("sandbox charge", read_text_id)]
+ChargeId = Annotated[
+    str,
+    PathId("sandbox charge", read_text_id),
+    Field(
+        description="`chargeId` of `GET /v1/sandbox/charges`: the invoice's `gatewayInvoiceId`, not `charges[].id`."
+    ),
+]
 
 
 class AdvanceTo(Body):
     """The instant to move the clock to."""
 
-    to: Annotated[Instant, Field(description="Instant in UTC, or a date, which means its first instant.")]
+    to: Annotated[
+        Instant,
+        Field(description="Instant in UTC. A date stands for its first instant in America/Sao_Paulo."),
+    ]
 
 
 class AdvanceBy(Body):
@@ -69,23 +85,89 @@ class FaultForm(Body):
             "connectionId": str(CONNECTION.connection_id),
             "operation": "create_charge",
             "fault": "timeout_after",
-        }
+        },
+        "an outage of a minute": {
+            "connectionId": str(CONNECTION.connection_id),
+            "operation": "all",
+            "fault": "hang",
+            "seconds": 60,
+        },
     }
 
     connectionId: Id
-    operation: SandboxOperation
+    operation: Annotated[
+        SandboxOperation,
+        Field(
+            description="The call that fails. `list_charges` includes look-ups by reference. `all` is every call, and "
+            "the check of the credentials."
+        ),
+    ]
     fault: Annotated[
         SandboxFault,
-        Field(description="With `timeout_after`, the call takes effect and only its answer is lost."),
+        Field(
+            description="How the call fails. With `timeout_after`, it takes effect and only its answer is lost. With "
+            "`hang`, it gets no answer until Fatura gives up. With `unknown`, the gateway knows no such charge."
+        ),
     ]
-    times: Annotated[int, IntRange(1, MAX_FAULT_TIMES), Field(description="Number of calls that fail.")] = 1
+    times: Annotated[
+        Annotated[int, IntRange(1, MAX_FAULT_TIMES)] | None,
+        Field(description="Number of calls that fail; 1 if `seconds` is absent, too."),
+    ] = None
+    seconds: Annotated[
+        Annotated[int, IntRange(1, MAX_FAULT_SECONDS)] | None,
+        Field(description="Real time from now on for which all calls fail, in place of `times`."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _ends_in_one_way(self) -> Self:
+        if self.times is not None and self.seconds is not None:
+            raise refusals(("seconds", "must not be sent together with times"))
+        return self
+
+
+class FaultsQuery(Query):
+    connection_id: Annotated[Id, Field(description="The connection whose faults end.")]
+
+
+class AmountForm(Body):
+    """The amount to refund or dispute."""
+
+    may_be_absent: ClassVar[bool] = True
+    examples: ClassVar[Examples] = {"all": {}, "a part": {"amountCents": 1000}}
+
+    amountCents: Annotated[
+        PositiveCents | None, Field(description="By default, the highest amount possible.")
+    ] = None
+
+
+class PaymentForm(Body):
+    """A payment of a customer."""
+
+    may_be_absent: ClassVar[bool] = True
+    examples: ClassVar[Examples] = {"the rest": {}, "a part": {"amountCents": 1000}}
+
+    amountCents: Annotated[PositiveCents | None, Field(description="By default, what is still open.")] = None
+    paidAt: Annotated[
+        Instant | None, Field(description="By default, now. It must not lie in the future.")
+    ] = None
+
+
+class DecisionForm(Body):
+    """The decision of a dispute."""
+
+    examples: ClassVar[Examples] = {"won": {"won": True}}
+
+    won: Annotated[StrictBool, Field(description="Whether the merchant keeps the money.")]
+
+
+_NO_DETAILS = MoveDetails()
 
 
 @routes.get(
     "/v1/test-clock", "Read the test clock", answers=views.TestClockView, problems=[errors.CLOCK_CONFLICT]
 )
 async def read_test_clock(call: Call) -> Response:
-    """Return the account's time, and the progress of an advance."""
+    """Return the account's time, and the work done since the last advance began."""
     return await run(call, test_clock.read)
 
 
@@ -98,7 +180,10 @@ async def read_test_clock(call: Call) -> Response:
     problems=[errors.CLOCK_CONFLICT],
 )
 async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
-    """Move the clock, and run all work that becomes due on the way. Answers 202 if the work takes more than 100 s."""
+    """Move the clock, and run all work that becomes due on the way.
+
+    If the work takes more than 100 seconds, the answer is 202, and the clock continues to advance.
+    """
     form = body.root
     clock = await test_clock.advance(
         call.deps,
@@ -121,11 +206,14 @@ async def list_sandbox_products(call: Call) -> Response:
     return answer(await sandbox_gateway.list_products(call.deps, call.account))
 
 
-async def _move(call: Call, charge_id: str, move: SandboxMove) -> Response:
-    return answer(await sandbox_gateway.move_charge(call.deps, call.account, charge_id, move))
+async def _move(
+    call: Call, charge_id: str, move: SandboxMove, details: MoveDetails = _NO_DETAILS
+) -> Response:
+    moved = await sandbox_gateway.move_charge(call.deps, call.account, charge_id, move, details=details)
+    return answer(moved)
 
 
-def _charge_route(move: SandboxMove, summary: str) -> Declare[Any]:
+def _charge_route(move: str, summary: str) -> Declare[Any]:
     return routes.post(
         f"/v1/sandbox/charges/{{chargeId}}/{move}",
         summary,
@@ -136,9 +224,14 @@ def _charge_route(move: SandboxMove, summary: str) -> Declare[Any]:
 
 
 @_charge_route(SandboxMove.PAY, "Pay a sandbox charge")
-async def pay_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
-    """Pay a charge, as the customer would."""
-    return await _move(call, charge_id, SandboxMove.PAY)
+async def pay_sandbox_charge(call: Call, charge_id: ChargeId, body: PaymentForm) -> Response:
+    """Pay a charge, as the customer would.
+
+    You can pay a part of the amount, more than the amount, or a canceled charge. Without `amountCents`, what is still
+    open is paid.
+    """
+    details = MoveDetails(amount_cents=body.amountCents, paid_at=body.paidAt)
+    return await _move(call, charge_id, SandboxMove.PAY, details)
 
 
 @_charge_route(SandboxMove.REFUSE, "Refuse a sandbox charge")
@@ -154,9 +247,33 @@ async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 
 @_charge_route(SandboxMove.REFUND, "Refund a sandbox charge")
-async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
-    """Refund the payment of a charge."""
-    return await _move(call, charge_id, SandboxMove.REFUND)
+async def refund_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountForm) -> Response:
+    """Refund payments of a charge. Without `amountCents`, all that was not refunded yet is refunded."""
+    return await _move(call, charge_id, SandboxMove.REFUND, MoveDetails(amount_cents=body.amountCents))
+
+
+@_charge_route(SandboxMove.DISPUTE, "Dispute a sandbox charge")
+async def dispute_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountForm) -> Response:
+    """Open a dispute, as the customer's bank would. Without `amountCents`, it covers all that can be disputed."""
+    return await _move(call, charge_id, SandboxMove.DISPUTE, MoveDetails(amount_cents=body.amountCents))
+
+
+@_charge_route(SandboxMove.CLOSE_DISPUTE, "Decide a dispute")
+async def close_sandbox_dispute(call: Call, charge_id: ChargeId, body: DecisionForm) -> Response:
+    """Decide the oldest open dispute of a charge."""
+    return await _move(call, charge_id, SandboxMove.CLOSE_DISPUTE, MoveDetails(won=body.won))
+
+
+@_charge_route("double", "Make a second sandbox charge")
+async def double_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
+    """Make the gateway create a second charge with the same reference. The answer shows the second charge."""
+    return answer(await sandbox_gateway.double_charge(call.deps, call.account, charge_id))
+
+
+@_charge_route("forget", "Forget a sandbox charge")
+async def forget_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
+    """Make the gateway forget a charge: it then answers that it knows no such charge."""
+    return answer(await sandbox_gateway.forget_charge(call.deps, call.account, charge_id))
 
 
 @routes.post(
@@ -168,13 +285,21 @@ async def refund_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     problems=[errors.NOT_FOUND],
 )
 async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
-    """Make the next calls to the sandbox gateway fail."""
+    """Make the next calls to the sandbox gateway fail. If several faults wait for a call, the oldest one is used."""
     queued = await sandbox_gateway.add_fault(
         call.deps,
         call.account,
         body.connectionId,
         operation=body.operation,
         fault=body.fault,
-        times=body.times,
+        times=1 if body.times is None and body.seconds is None else body.times,
+        seconds=body.seconds,
     )
     return answer(queued, status=call.success_status)
+
+
+@routes.delete("/v1/sandbox/faults", "End sandbox faults", problems=[errors.NOT_FOUND])
+async def end_sandbox_faults(call: Call, query: FaultsQuery) -> Response:
+    """End all queued faults of a connection. A call that already waits for its answer gets none."""
+    await sandbox_gateway.end_faults(call.deps, call.account, query.connection_id)
+    return answer(None, status=call.success_status)

@@ -18,7 +18,7 @@ from fatura.domain import errors
 from fatura.domain.calendar import LAST_CHARGE_DAY
 from fatura.domain.filters import SubscriptionFilter
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.subscription import SubscriptionStatus
+from fatura.domain.subscription import MAX_START_CYCLE, SubscriptionStatus
 from fatura.usecases.subscriptions import subscriptions
 from fatura.usecases.subscriptions.customers import CustomerInput
 from fatura.usecases.subscriptions.subscriptions import Enrollment
@@ -31,7 +31,11 @@ SubscriptionId = Annotated[UUID, PathId("subscription")]
 
 
 class CustomerForm(Body):
-    """The customer to create. If the externalRef exists, its customer is used, and only a missing document is added."""
+    """The customer to subscribe.
+
+    If no customer has this `externalRef`, Fatura creates one. If one has it, Fatura uses that customer. It then
+    stores only `document`, and only if the customer has no tax document yet.
+    """
 
     externalRef: Annotated[ExternalRef, Field(description="Your own id of the customer.")]
     name: CustomerName
@@ -63,15 +67,24 @@ class SubscriptionForm(Body):
     chargeDay: Annotated[
         Annotated[int, IntRange(1, LAST_CHARGE_DAY)] | None,
         Field(
-            description="Day of the month on which invoices are due; by default the day of creation, at most 28."
+            description="Day of the month on which invoices are due. The default is the day of `firstChargeDate` or, "
+            "without it, of the creation; 28 instead of a later day."
         ),
     ] = None
     firstChargeDate: Annotated[
         Day | None,
         Field(
-            description="First due date, today or up to five years ahead; later cycles are due on the same day."
+            description="First due date, today or up to five years ahead. Later cycles are due on the charge day."
         ),
     ] = None
+    startCycle: Annotated[
+        int,
+        IntRange(1, MAX_START_CYCLE),
+        Field(
+            description="Cycle of the first invoice. Discounts and commitment count from this cycle, so a customer who "
+            "moves here in the middle keeps both."
+        ),
+    ] = 1
     gatewayConnectionId: Annotated[
         Id | None, Field(description="Required when several active connections can issue charges.")
     ] = None
@@ -82,12 +95,12 @@ class SubscriptionQuery(Paging):
         None
     )
     external_ref: Annotated[
-        ExternalRef | None, Field(description="Only subscriptions with this id of your own.")
+        ExternalRef | None, Field(description="Only subscriptions to which you gave this id.")
     ] = None
     plan_id: Annotated[Id | None, Field(description="Only subscriptions of this plan.")] = None
     customer_id: Annotated[Id | None, Field(description="Only subscriptions of this customer.")] = None
     customer_external_ref: Annotated[
-        ExternalRef | None, Field(description="Only subscriptions of the customer with this id of your own.")
+        ExternalRef | None, Field(description="Only subscriptions of the customer to whom you gave this id.")
     ] = None
 
 
@@ -104,10 +117,14 @@ class SubscriptionQuery(Paging):
         errors.GATEWAY_CONNECTION_NOT_FOUND,
         errors.PAYMENT_METHOD_UNSUPPORTED,
         errors.INSTALLMENTS_UNSUPPORTED,
+        errors.AMOUNT_UNSUPPORTED,
     ],
 )
 async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
-    """Subscribe a customer to the plan's current version. The next billing run generates the first invoice."""
+    """Subscribe a customer to the plan's current version.
+
+    The first invoice is generated three days before it is due, or immediately if it is due sooner.
+    """
     asked = Enrollment(
         plan_id=body.planId,
         customer=CustomerInput(
@@ -117,6 +134,7 @@ async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
         payment_method=body.paymentMethod,
         charge_day=body.chargeDay,
         first_charge_date=body.firstChargeDate,
+        start_cycle=body.startCycle,
         connection_id=body.gatewayConnectionId,
     )
     return await run_once(call, subscriptions.create, asked)
@@ -136,18 +154,34 @@ async def read_subscription(call: Call, subscription_id: SubscriptionId) -> Resp
 
 @routes.get("/v1/subscriptions/{subscriptionId}/terms", "Read a subscription's terms", answers=PlanView)
 async def read_terms(call: Call, subscription_id: SubscriptionId) -> Response:
-    """Return the terms that bill the subscription, in the form of a plan."""
+    """Return the terms by which the subscription is billed, in the form of a plan."""
     return await run(call, subscriptions.read_terms, subscription_id)
+
+
+@routes.get(
+    "/v1/subscriptions/{subscriptionId}/terms/history",
+    "Read the history of a subscription's terms",
+    answers=views.TermsHistoryView,
+)
+async def read_terms_history(call: Call, subscription_id: SubscriptionId) -> Response:
+    """Return the changes of the subscription's terms, oldest first, each with its first cycle, time and reason.
+
+    The answer has the newest 1,000 changes. If two changes have the same `fromCycle`, the later change applies.
+    """
+    return await run(call, subscriptions.read_terms_history, subscription_id)
 
 
 @routes.get(
     "/v1/subscriptions/{subscriptionId}/preview",
     "Preview the next invoice",
     answers=views.PreviewView,
-    problems=[errors.SUBSCRIPTION_CANCELED],
+    problems=[errors.SUBSCRIPTION_CANCELED, errors.INSTALLMENTS_UNSUPPORTED, errors.AMOUNT_UNSUPPORTED],
 )
 async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> Response:
-    """Return the next invoice as the billing run would build it now. Nothing is stored."""
+    """Return the next invoice as the billing run would build it now. Nothing is stored.
+
+    If the gateway would refuse the amount, the answer is 422 with the gateway's minimum.
+    """
     return await run(call, subscriptions.preview, subscription_id)
 
 
@@ -155,7 +189,7 @@ async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> R
     "/v1/subscriptions/{subscriptionId}/customize",
     "Customize a subscription",
     answers=views.SubscriptionView,
-    problems=[*TERMS_PROBLEMS, errors.SUBSCRIPTION_CANCELED],
+    problems=[*TERMS_PROBLEMS, errors.AMOUNT_UNSUPPORTED, errors.SUBSCRIPTION_CANCELED],
 )
 async def customize_subscription(call: Call, subscription_id: SubscriptionId, body: TermsForm) -> Response:
     """Replace the plan's terms for this subscription from its next cycle on. Send the complete terms."""

@@ -72,7 +72,7 @@ class TermsForm(Body):
     maxInstallments: Annotated[
         int,
         IntRange(1, MAX_INSTALLMENTS),
-        Field(description="Most card installments; 1 is a single payment."),
+        Field(description="Highest number of card installments; 1: a single payment."),
     ] = 1
     commitmentCycles: Annotated[
         Count | None, Field(description="Commitment in cycles; recorded, never enforced.")

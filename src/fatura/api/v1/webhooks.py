@@ -26,13 +26,18 @@ class WebhookForm(Body):
     examples: ClassVar[Examples] = {"a webhook": {"url": WEBHOOK_URL}}
 
     url: Annotated[
-        str, EndpointUrl(), Field(description="Receives a POST for every event; answer it with 2xx.")
+        str,
+        EndpointUrl(),
+        Field(description="Receives a POST for every event; answer it with 2xx.", examples=[WEBHOOK_URL]),
     ]
 
 
 @routes.put(PATH, "Register the webhook", answers=WebhookView)
 async def put_webhook(call: Call, body: WebhookForm) -> Response:
-    """Register the webhook for new events, change its URL, or enable it again to resume where it stopped."""
+    """Register the webhook for new events, change its URL, or enable it again after Fatura disabled it.
+
+    A webhook that is enabled again continues with its first undelivered event.
+    """
     return await run(call, webhooks.register, body.url)
 
 

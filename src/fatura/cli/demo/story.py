@@ -12,7 +12,7 @@ from fatura.cli.demo.tables import events, invoices, metered_table, months_table
 
 MONTHS_DAYS = 92
 STEP_DAYS = 4
-SETTLE_DAYS = 1
+SETTLE_DAYS = 3
 """Days to advance after values were entered by hand, so that the invoices with these values are paid."""
 POLL_SECONDS = 0.2
 WEBHOOKS_WITHIN_SECONDS = 20
@@ -36,7 +36,7 @@ async def run_story(client: Client, console: Console, *, merchant: str) -> None:
         await enroll(client, plans, progress=progress)
         await _advance_days(client, progress, "advancing three months", MONTHS_DAYS)
         await _enter_values(client, progress)
-        await _advance_days(client, progress, "advancing one day", SETTLE_DAYS)
+        await _advance_days(client, progress, f"advancing {SETTLE_DAYS} days", SETTLE_DAYS)
         summary, emitted = await _summary(client, progress, merchant=merchant)
     console.print(await months_table(client))
     console.print(await metered_table(client, summary))
@@ -68,7 +68,10 @@ async def _enter_values(client: Client, progress: Progress) -> None:
 
 
 async def _summary(client: Client, progress: Progress, *, merchant: str) -> tuple[dict[str, Any], int]:
-    """Wait for the webhooks; return the merchant's summary and the number of emitted events."""
+    """Wait until the example merchant has received all events, for at most WEBHOOKS_WITHIN_SECONDS.
+
+    Return the merchant's summary, and the number of events that were emitted.
+    """
     emitted = len([event async for event in events(client)])
     task = progress.add_task("waiting for webhooks", total=emitted, note="")
     async with connect(merchant, api_key="") as example:

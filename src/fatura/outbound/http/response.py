@@ -58,7 +58,7 @@ class Response:
         return limit - self.bytes_read
 
     def feed(self, data: memoryview) -> None:
-        """Parse received bytes, at most `wanted_bytes`."""
+        """Parse received bytes. The caller must not pass more than `wanted_bytes`."""
         self.bytes_read += len(data)
         try:
             self._parser.feed_data(data)
@@ -67,11 +67,15 @@ class Response:
         except HttpParserError as error:
             self._fail(str(error.__context__) if isinstance(error.__context__, _FaultError) else None)
         if not self.is_ended and self.wanted_bytes <= 0:
-            too_much = "an answer cut in too many pieces" if self.status else _TOO_MANY_HEADERS
+            too_much = "answered with too many chunks or trailers" if self.status else _TOO_MANY_HEADERS
             self._fail(too_much)
 
     def end(self, *, was_clean: bool) -> None:
-        """Handle the end of the connection. A clean end completes a body that has no Content-Length and no chunks."""
+        """Handle the end of the connection; `was_clean` says that the server closed it without an error.
+
+        A clean end also ends a body that has no Content-Length and no chunks. In all other cases an incomplete response
+        is faulty.
+        """
         if self.is_ended:
             return
         if self.status is None:
@@ -127,7 +131,7 @@ class Response:
             self.leaves_open = self._parser.should_keep_alive()
 
     def _fail(self, fault: str | None) -> None:
-        """Stop reading. If the response was already complete, it stays valid and only the connection is not reused."""
+        """Stop reading. If the response was already complete, it stays valid, but the connection is not reused."""
         self.leaves_open = False
         if not self.is_whole:
             self.fault = fault or "answered with something that is not HTTP/1.1"

@@ -11,7 +11,7 @@ from fatura.store.db import Discovery, Tx, record
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
-    """Insert the transaction's account and its counter row."""
+    """Insert the transaction's account and its counter row, and add its id to the list of opened accounts."""
     await tx.execute(
         """
         INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)
@@ -24,12 +24,18 @@ async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: da
         created_at,
     )
     await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
+    await tx.execute("INSERT INTO opened_account (id, opened_at) VALUES ($1, $2)", created_at)
 
 
 async def discover_newest(discovery: Discovery) -> UUID | None:
-    """Return the id of the newest account: ids increase with their creation time."""
+    """Return the newest account's id, which is the largest, because account ids begin with a timestamp."""
     rows = await discovery.fetch("SELECT a.account_id FROM account a ORDER BY a.account_id DESC LIMIT 1")
     return rows[0]["account_id"] if rows else None
+
+
+async def discover_opened(discovery: Discovery) -> Sequence[UUID]:
+    """Return the ids of all accounts that were ever opened."""
+    return [row["id"] for row in await discovery.fetch("SELECT o.id FROM opened_account o ORDER BY o.id")]
 
 
 async def load(tx: Tx) -> Account | None:

@@ -1,4 +1,4 @@
-"""SQL of the billing run; each statement handles a batch of up to thousands of subscriptions (D-28)."""
+"""SQL of the billing run, which bills subscriptions in batches (D-28)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,14 +34,18 @@ class DueSubscription:
 
 
 async def claim_due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueSubscription]:
-    """Lock and return due subscriptions, skipping those that another run has locked."""
+    """Lock and return due subscriptions.
+
+    Skip subscriptions that another run has locked, and subscriptions that were put off after a failure.
+    """
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.connection_id, s.payment_method, s.charge_day,
             s.cycle_count, s.next_period_start, s.next_due_date, c.customer_id,
             c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
         FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
-        WHERE s.account_id = $1 AND c.account_id = $1 AND s.status = 'active' AND s.generate_at <= $2
+        WHERE s.account_id = $1 AND c.account_id = $1 AND s.status = 'active' AND s.put_off_until IS NULL
+            AND s.generate_at <= $2
         ORDER BY s.generate_at LIMIT $3
         FOR NO KEY UPDATE OF s SKIP LOCKED
         """,
@@ -55,7 +59,22 @@ async def due_ids(tx: Tx, *, now: datetime, limit: int) -> Sequence[UUID]:
     rows = await tx.fetch(
         """
         SELECT s.subscription_id FROM subscription s
-        WHERE s.account_id = $1 AND s.status = 'active' AND s.generate_at <= $2 ORDER BY s.generate_at LIMIT $3
+        WHERE s.account_id = $1 AND s.status = 'active' AND s.put_off_until IS NULL AND s.generate_at <= $2
+        ORDER BY s.generate_at LIMIT $3
+        """,
+        now,
+        limit,
+    )
+    return [row["subscription_id"] for row in rows]
+
+
+async def retry_ids(tx: Tx, *, now: datetime, limit: int) -> Sequence[UUID]:
+    """Return the subscriptions that were put off after a failure and whose next try is due."""
+    rows = await tx.fetch(
+        """
+        SELECT s.subscription_id FROM subscription s
+        WHERE s.account_id = $1 AND s.status = 'active' AND s.put_off_until <= $2
+        ORDER BY s.put_off_until LIMIT $3
         """,
         now,
         limit,
@@ -72,7 +91,7 @@ async def claim_one(tx: Tx, subscription_id: UUID, *, now: datetime) -> Sequence
             c.external_ref AS customer_external_ref, c.name AS customer_name, c.email AS customer_email
         FROM subscription s JOIN customer c ON c.customer_id = s.customer_id
         WHERE s.account_id = $1 AND c.account_id = $1 AND s.subscription_id = $2 AND s.status = 'active'
-            AND s.generate_at <= $3
+            AND s.generate_at <= $3 AND (s.put_off_until IS NULL OR s.put_off_until <= $3)
         FOR NO KEY UPDATE OF s SKIP LOCKED
         """,
         subscription_id,
@@ -87,7 +106,7 @@ def _due(row: Row) -> DueSubscription:
 
 @dataclass(frozen=True, slots=True)
 class NewInvoice:
-    """One invoice of a batch; `draft_index` is the position of its draft in the batch's list of drafts."""
+    """One invoice of a batch. Its content is the draft at position `draft_index` in the batch's list of drafts."""
 
     invoice_id: UUID
     item_ids: Sequence[UUID]
@@ -102,7 +121,7 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
     touched = await tx.execute(
         """
         UPDATE subscription s SET cycle_count = s.cycle_count + 1, next_period_start = u.start, next_due_date = u.start,
-            generate_at = u.generate_at
+            generate_at = u.generate_at, failures = 0, put_off_until = NULL
         FROM unnest($2::uuid[], $3::date[], $4::timestamptz[]) AS u (subscription_id, start, generate_at)
         WHERE s.account_id = $1 AND s.subscription_id = u.subscription_id
         """,
@@ -116,19 +135,22 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
 async def insert_invoices(
     tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft], *, now: datetime
 ) -> None:
-    """Insert a batch of invoices. Each draft is passed to SQL once, because many invoices share its content."""
+    """Insert a batch of invoices. Invoices with equal content share a draft, which is passed to SQL once."""
     touched = await tx.execute(
         """
-        INSERT INTO invoice (account_id, invoice_id, subscription_id, connection_id, cycle, status, period_start,
-            period_end, due_date, payment_method, installments, total_cents, paid_at, created_at, next_attempt_at)
-        SELECT o.account_id, u.invoice_id, u.subscription_id, u.connection_id, t.cycle, t.status, u.period_start,
-            u.period_end, u.due_date, t.payment_method, t.installments, t.total_cents,
+        INSERT INTO invoice (account_id, invoice_id, subscription_id, plan_version_id, connection_id, cycle, status,
+            period_start, period_end, due_date, payment_method, installments, total_cents, currency, paid_at,
+            created_at, next_attempt_at)
+        SELECT o.account_id, u.invoice_id, u.subscription_id, u.plan_version_id, u.connection_id, t.cycle, t.status,
+            u.period_start, u.period_end, u.due_date, t.payment_method, t.installments, t.total_cents, o.currency,
             CASE WHEN t.status = 'paid' THEN $2::timestamptz END, $2,
             CASE WHEN t.status = 'ready' THEN $2::timestamptz END
         FROM account o
-        CROSS JOIN unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::date[], $7::date[], $8::date[], $9::int4[])
-            AS u (invoice_id, subscription_id, connection_id, period_start, period_end, due_date, draft)
-        JOIN unnest($10::int4[], $11::text[], $12::text[], $13::int2[], $14::int8[])
+        CROSS JOIN unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::uuid[], $7::date[], $8::date[], $9::date[],
+                $10::int4[])
+            AS u (invoice_id, subscription_id, plan_version_id, connection_id, period_start, period_end, due_date,
+                draft)
+        JOIN unnest($11::int4[], $12::text[], $13::text[], $14::int2[], $15::int8[])
             WITH ORDINALITY AS t (cycle, status, payment_method, installments, total_cents, draft)
             ON t.draft = u.draft + 1
         WHERE o.account_id = $1
@@ -136,6 +158,7 @@ async def insert_invoices(
         now,
         [new.invoice_id for new in batch],
         [new.due.subscription_id for new in batch],
+        [new.due.plan_version_id for new in batch],
         [new.due.connection_id for new in batch],
         [new.due.next_period_start for new in batch],
         [new.period_end for new in batch],
@@ -151,7 +174,10 @@ async def insert_invoices(
 
 
 async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft]) -> None:
-    """Insert the items of a batch. Their content is passed to SQL once per draft; each item adds only its id."""
+    """Insert the items of a batch of invoices.
+
+    Invoices with equal content share a draft. The content of a draft's items is passed to SQL once.
+    """
     shared = [
         (place, position, item)
         for place, draft in enumerate(drafts)
@@ -160,9 +186,9 @@ async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[Inv
     touched = await tx.execute(
         """
         INSERT INTO invoice_item (account_id, invoice_id, position, item_id, product_id, product_name, pricing_source,
-            pricing_status, months, monthly_price_cents, discount_percent, amount_cents)
+            pricing_status, months, monthly_price_cents, discount_percent, amount_cents, currency)
         SELECT o.account_id, u.invoice_id, u.position, u.item_id, t.product_id, t.product_name, t.pricing_source,
-            t.pricing_status, t.months, t.monthly_price_cents, t.discount_percent, t.amount_cents
+            t.pricing_status, t.months, t.monthly_price_cents, t.discount_percent, t.amount_cents, o.currency
         FROM account o
         CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::int4[], $5::int2[]) AS u (item_id, invoice_id, draft, position)
         JOIN unnest($6::int4[], $7::int2[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::int2[], $13::int8[],
@@ -203,12 +229,17 @@ async def insert_price_pulls(
         await price_pulls.insert(tx, keys, due_at=now)
 
 
-async def postpone(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> None:
-    """Postpone billing a due subscription; if another worker has billed it meanwhile, change nothing."""
-    await tx.execute(
+async def put_off(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> int | None:
+    """Put off billing a due subscription until `until`. Return the number of failures since its last invoice.
+
+    Returns None and changes nothing if another worker has billed the subscription or put it off meanwhile.
+    """
+    return await tx.fetchval(
         """
-        UPDATE subscription s SET generate_at = $3
-        WHERE s.account_id = $1 AND s.subscription_id = $2 AND s.generate_at <= $4
+        UPDATE subscription s SET failures = s.failures + 1, put_off_until = $3
+        WHERE s.account_id = $1 AND s.subscription_id = $2 AND s.status = 'active' AND s.generate_at <= $4
+            AND (s.put_off_until IS NULL OR s.put_off_until <= $4)
+        RETURNING s.failures
         """,
         subscription_id,
         until,

@@ -1,4 +1,4 @@
-"""SQL that writes an invoice's status; only `usecases.billing.invoice_moves` may call it (D-28)."""
+"""SQL that writes an invoice's status. Only `usecases.billing.invoice_moves` may call these functions (D-28)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +11,19 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LockedInvoice:
-    """A locked invoice; `stamped` names the columns of `_ONCE` that are set: their facts were already reported."""
-
     invoice_id: UUID
     status: InvoiceStatus
     total_cents: int | None
-    stamped: frozenset[str]
+    has_charge: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The new state of an invoice and the columns to set; None leaves a column unchanged."""
+    """The new state of an invoice, and the values to store.
+
+    If a value is None, the stored value is kept. Only `next_attempt_at` is cleared by None. With `keeps_schedule`,
+    `next_attempt_at`, the lease and the issue error stay.
+    """
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -32,37 +34,32 @@ class Move:
     paid_at: datetime | None
     refunded_at: datetime | None
     disputed_at: datetime | None
+    is_dispute_cleared: bool
     canceled_at: datetime | None
     unexpected_payment_at: datetime | None
     next_attempt_at: datetime | None
-
-
-_ONCE = ("refunded_at", "disputed_at", "unexpected_payment_at")
+    keeps_schedule: bool
 
 
 async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[LockedInvoice]:
     """Lock invoices in id order."""
-    rows = await tx.fetch(
+    return await tx.fetch_as(
+        LockedInvoice,
         """
-        SELECT v.invoice_id, v.status, v.total_cents, v.refunded_at, v.disputed_at, v.unexpected_payment_at
+        SELECT v.invoice_id, v.status, v.total_cents, v.gateway_invoice_id IS NOT NULL AS has_charge
         FROM invoice v
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
         """,
         invoice_ids,
     )
-    return [
-        LockedInvoice(
-            row["invoice_id"],
-            InvoiceStatus(row["status"]),
-            row["total_cents"],
-            frozenset(column for column in _ONCE if row[column] is not None),
-        )
-        for row in rows
-    ]
 
 
 async def write(tx: Tx, moves: Sequence[Move]) -> None:
-    """Write the new states; also end the leases, remove issue errors and set `next_attempt_at`."""
+    """Write the new states.
+
+    Without `keeps_schedule`, also end the lease, remove the issue error and set the schedule. A later refund,
+    dispute or unexpected payment does not change the stored instant of the first one.
+    """
     touched = await tx.execute(
         """
         UPDATE invoice v SET status = u.status,
@@ -71,18 +68,21 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
             charge_due_date = coalesce(u.charge_due_date, v.charge_due_date),
             issued_at = coalesce(u.issued_at, v.issued_at),
             paid_at = coalesce(u.paid_at, v.paid_at),
-            refunded_at = coalesce(u.refunded_at, v.refunded_at),
-            disputed_at = coalesce(u.disputed_at, v.disputed_at),
+            refunded_at = coalesce(v.refunded_at, u.refunded_at),
+            disputed_at = CASE WHEN NOT u.is_dispute_cleared THEN coalesce(v.disputed_at, u.disputed_at) END,
             canceled_at = coalesce(u.canceled_at, v.canceled_at),
-            unexpected_payment_at = coalesce(u.unexpected_payment_at, v.unexpected_payment_at),
-            issue_error_code = NULL, issue_error_detail = NULL, issue_error_at = NULL,
-            next_attempt_at = u.next_attempt_at,
-            lease_until = NULL
+            unexpected_payment_at = coalesce(v.unexpected_payment_at, u.unexpected_payment_at),
+            issue_error_code = CASE WHEN u.keeps_schedule THEN v.issue_error_code END,
+            issue_error_detail = CASE WHEN u.keeps_schedule THEN v.issue_error_detail END,
+            issue_error_at = CASE WHEN u.keeps_schedule THEN v.issue_error_at END,
+            next_attempt_at = CASE WHEN u.keeps_schedule THEN v.next_attempt_at ELSE u.next_attempt_at END,
+            lease_until = CASE WHEN u.keeps_schedule THEN v.lease_until END
         FROM unnest($2::uuid[], $3::text[], $4::text[], $5::date[], $6::timestamptz[], $7::timestamptz[],
                 $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[],
-                $13::int8[])
+                $13::int8[], $14::bool[], $15::bool[])
             AS u (invoice_id, status, gateway_invoice_id, charge_due_date, issued_at, paid_at, refunded_at,
-                disputed_at, canceled_at, unexpected_payment_at, next_attempt_at, total_cents)
+                disputed_at, canceled_at, unexpected_payment_at, next_attempt_at, total_cents, is_dispute_cleared,
+                keeps_schedule)
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
         """,
         [move.invoice_id for move in moves],
@@ -97,5 +97,7 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
         [move.unexpected_payment_at for move in moves],
         [move.next_attempt_at for move in moves],
         [move.total_cents for move in moves],
+        [move.is_dispute_cleared for move in moves],
+        [move.keeps_schedule for move in moves],
     )
     assert touched == len(moves), (touched, len(moves))

@@ -7,11 +7,15 @@ from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, IssueFailure
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.subscription import Customer
+from fatura.store.billing import payment_entries
 from fatura.store.db import Row, Tx, record
 
 
 async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]:
-    """Lock invoices in id order, to avoid deadlocks; return their states. Lock items and attempts only afterwards."""
+    """Lock invoices in id order and return their statuses.
+
+    To avoid deadlocks, lock invoices before their items, charges and price calls.
+    """
     rows = await tx.fetch(
         """
         SELECT v.invoice_id, v.status FROM invoice v
@@ -23,14 +27,18 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]
 
 
 async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
-    """Return invoices by id, with items and the merchant's own ids (`externalRef`)."""
+    """Return invoices by id, with items, payments and the merchant's own ids (`externalRef`)."""
     rows = await _read(tx, invoice_ids)
     items = await items_of(tx, invoice_ids)
+    payments = await payment_entries.of_invoices(
+        tx, [row["invoice_id"] for row in rows if row["has_entries"]]
+    )
     return {
         row["invoice_id"]: InvoiceDetail(
             invoice=_invoice(row),
             items=items[row["invoice_id"]],
             subscription_external_ref=row["subscription_external_ref"],
+            payments=payments.get(row["invoice_id"], ()),
         )
         for row in rows
     }
@@ -41,7 +49,7 @@ async def items_of(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequenc
     rows = await tx.fetch(
         """
         SELECT i.invoice_id, i.item_id, i.product_id, i.product_name, i.pricing_source, i.pricing_status, i.months,
-            i.monthly_price_cents, i.discount_percent, i.amount_cents, i.description,
+            i.monthly_price_cents, i.discount_percent, i.amount_cents, i.currency, i.description,
             p.external_ref AS product_external_ref
         FROM invoice_item i JOIN product p ON p.product_id = i.product_id
         WHERE i.account_id = $1 AND p.account_id = $1 AND i.invoice_id = ANY($2::uuid[])
@@ -100,7 +108,10 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
 
 
 async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same page as `page`, but `skip` counts from the oldest invoice: faster for pages past the middle."""
+    """Return the same page as `page`, but `skip` counts from the oldest invoice.
+
+    This is faster for pages in the second half of the list.
+    """
     rows = await tx.fetch_by_values(
         """
         SELECT x.invoice_id FROM invoice x
@@ -126,7 +137,8 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
     """Return the same page as `page` by sorting all matching invoices; use it only if they are few.
 
-    With a filter by one due date, `page` could scan all invoices from the newest on. This reads only those that match.
+    For a filter by one due date, `page` could scan all invoices, newest first. This function reads only the matching
+    ones.
     """
     rows = await tx.fetch_by_values(
         """
@@ -154,7 +166,7 @@ async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -
 
 
 def _values(wanted: InvoiceFilter) -> Sequence[object]:
-    """Return the parameters `$2` to `$7` of the statements above."""
+    """Return the filter's values as the parameters `$2` to `$7` of `count` and the `page` functions."""
     return (
         wanted.status,
         wanted.subscription_id,
@@ -174,13 +186,19 @@ async def _read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[Row]:
     return await tx.fetch(
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
-            v.total_cents, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at, v.canceled_at,
-            v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
+            v.total_cents, v.currency, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at,
+            v.canceled_at, v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
             s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref,
-            c.name AS customer_name, c.email AS customer_email
+            c.name AS customer_name, c.email AS customer_email, m.invoice_id IS NOT NULL AS has_entries,
+            coalesce(m.paid_cents, 0)::int8 AS paid_cents, coalesce(m.refunded_cents, 0)::int8 AS refunded_cents
         FROM invoice v
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
+        LEFT JOIN (
+            SELECT e.invoice_id, sum(e.amount_cents) FILTER (WHERE e.kind = 'payment') AS paid_cents,
+                sum(e.amount_cents) FILTER (WHERE e.kind = 'refund') AS refunded_cents
+            FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = ANY($2::uuid[]) GROUP BY e.invoice_id
+        ) m ON m.invoice_id = v.invoice_id
         WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
         ORDER BY v.invoice_id DESC
         """,

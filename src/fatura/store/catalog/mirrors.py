@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from fatura.store import leases
 from fatura.store.db import Tx
 
 
@@ -51,12 +52,13 @@ async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[tuple[UUID, UUID]]:
-    """Lease due copies; return (connection, product) pairs."""
+    """Lease the product copies that are due; return their (connection, product) pairs."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
             SELECT x.connection_id, x.product_id FROM product_mirror x
-            WHERE x.account_id = $1 AND x.next_attempt_at <= $2 AND (x.lease_until IS NULL OR x.lease_until <= $3)
+            WHERE x.account_id = $1 AND x.next_attempt_at <= $2
+                AND (x.lease_until IS NULL OR x.lease_until <= $3 OR x.lease_until > $6)
             ORDER BY x.next_attempt_at LIMIT $5
             FOR NO KEY UPDATE SKIP LOCKED
         )
@@ -68,12 +70,13 @@ async def claim(
         real_now,
         lease_until,
         limit,
+        leases.horizon(real_now),
     )
     return [(row["connection_id"], row["product_id"]) for row in rows]
 
 
 async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[ClaimedMirror]:
-    """Return leased copies by their (connection, product) pairs."""
+    """Return the leased product copies with these (connection, product) pairs."""
     return await tx.fetch_as(
         ClaimedMirror,
         """
@@ -110,9 +113,9 @@ async def record_done(
 async def record_failure(
     tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt. The copy is due again at `next_attempt_at`, never if it is None.
+    """Record a failed attempt. The next one is at `next_attempt_at`; if this is None, there is no next one.
 
-    It stays due now if the product changed since the claim.
+    If the product changed since the claim, `next_attempt_at` is ignored, because the copy stays due now.
     """
     await tx.execute(
         """

@@ -1,31 +1,35 @@
-"""SQL that moves a plan's subscribers to its current version (D-23).
+"""SQL that moves a plan's subscribers to one of its versions, in batches towards a stored target (D-23, D-54).
 
-Every statement selects the same subscribers: active, without private terms, and on another version than the new one.
-If `from_version` is set, only subscribers on that version are selected.
+All statements that select subscribers use the same conditions: active, without private terms, and on an older
+version than the target. If `from_version` is set, only subscribers on that version are selected.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.propagation import Propagation, SkipReason
 from fatura.domain.subscription import PaymentMethodSource
-from fatura.store.db import Tx, record
+from fatura.store.db import Row, Tx, record
+
+NO_SUBSCRIPTION = UUID(int=0)
+"""Less than any subscription's id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Propagation:
-    """A move of a plan's subscribers to a version, from `from_version` or, if it is None, from all other versions."""
+class Target:
+    """The version to which a plan's subscribers move. With `from_version`, only subscribers on that version move."""
 
     plan_id: UUID
-    plan_version_id: UUID
     version: int
     from_version: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class PaymentRoute:
-    """How a subscriber pays. Whether a connection can charge under the new terms depends on it."""
+    """How a subscriber pays; these values decide whether the connection can charge under the new terms."""
 
     connection_id: UUID
     method: PaymentMethod
@@ -34,7 +38,7 @@ class PaymentRoute:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroup:
-    """Subscribers whose next invoices have the same content, under the old terms and under the new ones."""
+    """Subscribers whose next invoices are equal, under the old terms and also under the new terms."""
 
     plan_version_id: UUID
     cycle_count: int
@@ -42,85 +46,257 @@ class SubscriberGroup:
     subscribers: int
 
 
-async def lock(tx: Tx, move: Propagation) -> int:
-    """Lock the subscribers against the billing run and other writers; return their number.
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A locked subscriber that a batch moves or skips."""
 
-    This waits for subscribers that are being billed. That invoice keeps the old terms; later ones use the new terms.
-    """
-    return await tx.fetchval(
+    subscription_id: UUID
+    plan_version_id: UUID
+    cycle_count: int
+    route: PaymentRoute
+
+
+async def insert(tx: Tx, new: Propagation) -> None:
+    await tx.execute(
         """
-        SELECT count(*) FROM (
-            SELECT s.subscription_id FROM subscription s
-            WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
-                AND s.plan_version_id <> $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
-            ORDER BY s.subscription_id FOR NO KEY UPDATE
-        ) locked
+        INSERT INTO propagation (account_id, propagation_id, plan_id, plan_version_id, version, from_version, status,
+            moved, cents_before, cents_after, created_at, worked_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, $8, $8)
         """,
-        move.plan_id,
-        move.plan_version_id,
-        move.from_version,
+        new.propagation_id,
+        new.plan_id,
+        new.plan_version_id,
+        new.version,
+        new.from_version,
+        new.status,
+        new.created_at,
     )
 
 
-async def groups(tx: Tx, move: Propagation) -> Sequence[SubscriberGroup]:
-    """Return the subscribers, grouped by the values on which their next invoice depends."""
+async def find(tx: Tx, propagation_id: UUID) -> Propagation | None:
+    row = await tx.fetchrow(
+        """
+        SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
+            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+        FROM propagation p WHERE p.account_id = $1 AND p.propagation_id = $2
+        """,
+        propagation_id,
+    )
+    return None if row is None else _propagation(row)
+
+
+async def newest_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
+    row = await tx.fetchrow(
+        """
+        SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
+            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+        FROM propagation p WHERE p.account_id = $1 AND p.plan_id = $2 ORDER BY p.propagation_id DESC LIMIT 1
+        """,
+        plan_id,
+    )
+    return None if row is None else _propagation(row)
+
+
+async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
+    """Lock the plan's running propagation and return it. This waits for the commit of its current batch."""
+    row = await tx.fetchrow(
+        """
+        SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
+            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+        FROM propagation p WHERE p.account_id = $1 AND p.plan_id = $2 AND p.status = 'running' FOR NO KEY UPDATE
+        """,
+        plan_id,
+    )
+    return None if row is None else _propagation(row)
+
+
+async def waiting_longest(tx: Tx) -> UUID | None:
+    """Return the account's running propagation that has waited longest for its next batch."""
+    return await tx.fetchval(
+        """
+        SELECT p.propagation_id FROM propagation p
+        WHERE p.account_id = $1 AND p.status = 'running' ORDER BY p.worked_at LIMIT 1
+        """
+    )
+
+
+async def claim_running(tx: Tx, propagation_id: UUID) -> Propagation | None:
+    """Lock a propagation and return it, or None if it has ended or another process works on it.
+
+    The lock is the claim, so a crash ends the claim.
+    """
+    row = await tx.fetchrow(
+        """
+        SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
+            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+        FROM propagation p
+        WHERE p.account_id = $1 AND p.propagation_id = $2 AND p.status = 'running' FOR NO KEY UPDATE SKIP LOCKED
+        """,
+        propagation_id,
+    )
+    return None if row is None else _propagation(row)
+
+
+async def advance(
+    tx: Tx,
+    propagation_id: UUID,
+    *,
+    visited_to: UUID | None,
+    moved: int,
+    cents: tuple[int, int],
+    worked_at: datetime,
+    is_done: bool,
+) -> None:
+    """Add a batch to the progress. If `visited_to` is None, the stored value is kept.
+
+    `cents` are two totals of the moved subscribers' next invoices: under the old terms, and under the new
+    terms.
+    """
+    await tx.execute(
+        """
+        UPDATE propagation p SET visited_to = coalesce($3, p.visited_to), moved = p.moved + $4,
+            cents_before = p.cents_before + $5::numeric, cents_after = p.cents_after + $6::numeric, worked_at = $7,
+            status = CASE WHEN $8::boolean THEN 'done' ELSE p.status END,
+            ended_at = CASE WHEN $8::boolean THEN $7 ELSE p.ended_at END
+        WHERE p.account_id = $1 AND p.propagation_id = $2 AND p.status = 'running'
+        """,
+        propagation_id,
+        visited_to,
+        moved,
+        *cents,
+        worked_at,
+        is_done,
+    )
+
+
+async def replace(tx: Tx, propagation_id: UUID, *, ended_at: datetime) -> None:
+    await tx.execute(
+        """
+        UPDATE propagation p SET status = 'replaced', ended_at = $3
+        WHERE p.account_id = $1 AND p.propagation_id = $2 AND p.status = 'running'
+        """,
+        propagation_id,
+        ended_at,
+    )
+
+
+async def lock_subscribers(tx: Tx, of: Propagation, *, limit: int) -> Sequence[Subscriber]:
+    """Lock the next subscribers against the billing run and other writers, in the order of their ids.
+
+    If a billing run is generating a subscriber's invoice, this waits for the run's commit. That invoice keeps the old
+    terms; later invoices have the new terms. Fewer than `limit` subscribers are returned only if no more exist.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT s.subscription_id, s.plan_version_id, s.cycle_count, s.connection_id, s.payment_method AS method,
+            s.payment_method_source AS source
+        FROM subscription s
+        WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
+            AND s.plan_version < $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
+            AND s.subscription_id > $5
+        ORDER BY s.subscription_id LIMIT $6 FOR NO KEY UPDATE
+        """,
+        of.plan_id,
+        of.version,
+        of.from_version,
+        of.visited_to or NO_SUBSCRIPTION,
+        limit,
+    )
+    return [record(Subscriber, row, route=record(PaymentRoute, row)) for row in rows]
+
+
+async def pin(tx: Tx, to: Propagation, moves: Sequence[tuple[UUID, PaymentMethod]]) -> None:
+    """Move locked subscribers to the target version. A move is a subscription and its payment method after the move."""
+    touched = await tx.execute(
+        """
+        UPDATE subscription s SET plan_version_id = $2, plan_version = $3, payment_method = u.method
+        FROM unnest($4::uuid[], $5::text[]) AS u (subscription_id, method)
+        WHERE s.account_id = $1 AND s.subscription_id = u.subscription_id
+        """,
+        to.plan_version_id,
+        to.version,
+        [subscription_id for subscription_id, _ in moves],
+        [method for _, method in moves],
+    )
+    assert touched == len(moves), (touched, len(moves))
+
+
+async def skip(tx: Tx, propagation_id: UUID, skipped: Sequence[tuple[UUID, SkipReason]]) -> None:
+    await tx.execute(
+        """
+        INSERT INTO propagation_skip (account_id, propagation_id, subscription_id, reason)
+        SELECT o.account_id, $2, u.subscription_id, u.reason
+        FROM account o CROSS JOIN unnest($3::uuid[], $4::text[]) AS u (subscription_id, reason)
+        WHERE o.account_id = $1
+        """,
+        propagation_id,
+        [subscription_id for subscription_id, _ in skipped],
+        [reason for _, reason in skipped],
+    )
+
+
+async def skipped_by(tx: Tx, propagation_id: UUID) -> Sequence[tuple[UUID, SkipReason]]:
+    """Return the subscribers that a propagation has skipped so far, ordered by id."""
+    rows = await tx.fetch(
+        """
+        SELECT k.subscription_id, k.reason FROM propagation_skip k
+        WHERE k.account_id = $1 AND k.propagation_id = $2 ORDER BY k.subscription_id
+        """,
+        propagation_id,
+    )
+    return [(row["subscription_id"], SkipReason(row["reason"])) for row in rows]
+
+
+async def groups(tx: Tx, target: Target) -> Sequence[SubscriberGroup]:
+    """Group the subscribers by the values on which their next invoice depends. No row is locked."""
     rows = await tx.fetch(
         """
         SELECT s.plan_version_id, s.cycle_count, s.connection_id, s.payment_method AS method,
             s.payment_method_source AS source, count(*) AS subscribers
         FROM subscription s
         WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
-            AND s.plan_version_id <> $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
+            AND s.plan_version < $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
         GROUP BY s.plan_version_id, s.cycle_count, s.connection_id, s.payment_method, s.payment_method_source
         """,
-        move.plan_id,
-        move.plan_version_id,
-        move.from_version,
+        target.plan_id,
+        target.version,
+        target.from_version,
     )
     return [record(SubscriberGroup, row, route=record(PaymentRoute, row)) for row in rows]
 
 
-async def skipped(
-    tx: Tx, move: Propagation, reasons: Sequence[tuple[PaymentRoute, str]]
-) -> Sequence[tuple[UUID, str]]:
-    """Return the subscribers of the given routes, each with its route's skip reason, ordered by id."""
+async def would_skip(
+    tx: Tx, target: Target, reasons: Sequence[tuple[PaymentRoute, int, SkipReason]]
+) -> Sequence[tuple[UUID, SkipReason]]:
+    """Return the subscribers with one of the given payment routes and numbers of billed cycles, ordered by id.
+
+    Each has the skip reason of its route and number.
+    """
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, u.reason
         FROM subscription s
-        JOIN unnest($5::uuid[], $6::text[], $7::text[], $8::text[]) AS u (connection_id, method, source, reason)
+        JOIN unnest($5::uuid[], $6::text[], $7::text[], $8::int4[], $9::text[])
+            AS u (connection_id, method, source, cycle_count, reason)
             ON s.connection_id = u.connection_id AND s.payment_method = u.method AND s.payment_method_source = u.source
+            AND s.cycle_count = u.cycle_count
         WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
-            AND s.plan_version_id <> $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
+            AND s.plan_version < $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
         ORDER BY s.subscription_id
         """,
-        move.plan_id,
-        move.plan_version_id,
-        move.from_version,
-        [route.connection_id for route, _ in reasons],
-        [route.method for route, _ in reasons],
-        [route.source for route, _ in reasons],
-        [reason for _, reason in reasons],
+        target.plan_id,
+        target.version,
+        target.from_version,
+        [route.connection_id for route, _, _ in reasons],
+        [route.method for route, _, _ in reasons],
+        [route.source for route, _, _ in reasons],
+        [cycle_count for _, cycle_count, _ in reasons],
+        [reason for _, _, reason in reasons],
     )
-    return [(row["subscription_id"], row["reason"]) for row in rows]
+    return [(row["subscription_id"], SkipReason(row["reason"])) for row in rows]
 
 
-async def pin(tx: Tx, move: Propagation, methods: Sequence[tuple[PaymentRoute, PaymentMethod]]) -> int:
-    """Set the version and payment method of the given routes' subscribers; return the number of subscribers."""
-    return await tx.execute(
-        """
-        UPDATE subscription s SET plan_version_id = $3, plan_version = $5, payment_method = u.new_method
-        FROM unnest($6::uuid[], $7::text[], $8::text[], $9::text[]) AS u (connection_id, method, source, new_method)
-        WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
-            AND s.plan_version_id <> $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
-            AND s.connection_id = u.connection_id AND s.payment_method = u.method AND s.payment_method_source = u.source
-        """,
-        move.plan_id,
-        move.plan_version_id,
-        move.from_version,
-        move.version,
-        [route.connection_id for route, _ in methods],
-        [route.method for route, _ in methods],
-        [route.source for route, _ in methods],
-        [method for _, method in methods],
+def _propagation(row: Row) -> Propagation:
+    return record(
+        Propagation, row, cents_before=int(row["cents_before"]), cents_after=int(row["cents_after"])
     )

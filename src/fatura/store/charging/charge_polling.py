@@ -1,7 +1,9 @@
 """SQL that makes charges due for polling before their scheduled time (D-35, D-46).
 
-For a webhook, charges that are already due and not leased are skipped, so that repeated webhooks write nothing.
-Invoices are locked in id order, to avoid deadlocks.
+A poll asks the gateway for every confirmed charge of an invoice. A `ready` invoice is not polled: its
+`next_attempt_at` schedules its issuance. A late check of its earlier charge is made due instead (D-125).
+When a gateway's webhook arrives, invoices that are already due and not leased are skipped. So a repeated
+webhook writes nothing. Invoices are locked in id order, to avoid deadlocks.
 """
 
 from collections.abc import Sequence
@@ -14,15 +16,18 @@ from fatura.store.db import Tx
 async def make_named_due(
     tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime, real_now: datetime
 ) -> int:
-    """Schedule polls of the charges with these gateway ids, in any invoice state; return the number that changed.
+    """Make the invoices of the charges with these gateway ids due for polling; return how many changed.
 
-    A leased charge is polled once more, because the answer of the poll in progress may be older than the webhook.
+    A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook.
     """
     return await tx.execute(
         """
         WITH due AS MATERIALIZED (
             SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND x.connection_id = $2 AND x.gateway_invoice_id = ANY($3::text[])
+            WHERE x.account_id = $1 AND x.status <> 'ready' AND x.invoice_id = ANY(ARRAY(
+                    SELECT c.invoice_id FROM charge c
+                    WHERE c.account_id = $1 AND c.connection_id = $2 AND c.gateway_invoice_id = ANY($3::text[])
+                ))
                 AND (x.next_attempt_at IS NULL OR x.next_attempt_at > $4 OR x.lease_until > $5)
             ORDER BY x.invoice_id FOR NO KEY UPDATE
         )
@@ -36,8 +41,33 @@ async def make_named_due(
     )
 
 
+async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
+    """Start late checks now of those charges with these gateway ids whose invoices were reissued and are `ready`.
+
+    Return how many changed.
+    """
+    return await tx.execute(
+        """
+        INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at)
+        SELECT c.account_id, c.charge_id, $4 FROM charge c JOIN invoice v ON v.invoice_id = c.invoice_id
+        WHERE c.account_id = $1 AND v.account_id = $1 AND v.status = 'ready' AND c.connection_id = $2
+            AND c.gateway_invoice_id = ANY($3::text[])
+        ORDER BY c.charge_id
+        ON CONFLICT (account_id, charge_id) DO UPDATE
+        SET checks_made = 0, next_check_at = EXCLUDED.next_check_at
+        WHERE l.account_id = $1 AND (l.next_check_at IS NULL OR l.next_check_at > EXCLUDED.next_check_at)
+        """,
+        connection_id,
+        charge_ids,
+        now,
+    )
+
+
 async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now: datetime) -> int:
-    """Make a connection's open charges due unless their polling has ended; return the number that changed."""
+    """Make the unpaid invoices of a connection due for polling; return how many changed.
+
+    Invoices whose polling has ended do not change.
+    """
     return await tx.execute(
         """
         WITH due AS MATERIALIZED (
@@ -56,30 +86,12 @@ async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
-    """Schedule the next poll of an invoice's charge, in any invoice state."""
+    """Schedule the next poll of an invoice's charges, unless the invoice is `ready` or was never issued."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3
-        WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.gateway_invoice_id IS NOT NULL
+        WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.gateway_invoice_id IS NOT NULL AND v.status <> 'ready'
         """,
         invoice_id,
         at,
-    )
-
-
-async def make_connection_due(tx: Tx, connection_id: UUID, *, now: datetime) -> None:
-    """Make the invoices of a changed connection due if they wait for issuing or polling (D-34, D-46)."""
-    await tx.execute(
-        """
-        WITH due AS MATERIALIZED (
-            SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND x.connection_id = $2 AND x.status IN ('ready', 'issued', 'overdue')
-                AND x.next_attempt_at IS NOT NULL
-            ORDER BY x.invoice_id FOR NO KEY UPDATE
-        )
-        UPDATE invoice v SET next_attempt_at = $3 FROM due
-        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
-        """,
-        connection_id,
-        now,
     )

@@ -8,6 +8,7 @@ from uuid import UUID
 from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
+from fatura.store import leases
 from fatura.store.billing import invoices as stored_invoices
 from fatura.store.db import Tx
 
@@ -16,8 +17,9 @@ from fatura.store.db import Tx
 class ClaimedInvoice:
     """An invoice with the data that a charge needs.
 
-    `next_attempt_at` is the stored time when the invoice was claimed, or None if it was read without a claim for a late
-    charge check. If the stored time differs later, another transaction rescheduled the invoice after the claim.
+    `next_attempt_at` has the value that was stored when the invoice was read. If another value is stored
+    later, another transaction rescheduled the invoice in between. It is never None for a claimed invoice. A
+    late charge check also reads invoices that are not claimed. For these, it may be None.
     """
 
     invoice_id: UUID
@@ -26,12 +28,14 @@ class ClaimedInvoice:
     customer_name: str
     customer_email: str
     document_sealed: bytes | None
+    subscription_id: UUID
+    cycle: int
     due_date: date
-    charge_due_date: date | None
     payment_method: PaymentMethod
     installments: int | None
     total_cents: int
-    gateway_invoice_id: str | None
+    currency: str
+    paid_at: datetime | None
     next_attempt_at: datetime | None
     issue_failures: int
     issue_failing_since: datetime | None
@@ -41,17 +45,17 @@ class ClaimedInvoice:
 async def claim(
     tx: Tx, status: InvoiceStatus, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[UUID]:
-    """Lease invoices in one state whose next attempt is due and that no worker has leased, earliest attempt first."""
+    """Lease up to `limit` due invoices with this status that no worker has leased, earliest due first."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
             SELECT x.invoice_id FROM invoice x
             WHERE x.account_id = $1 AND x.status = $2 AND x.next_attempt_at <= $3
-                AND (x.lease_until IS NULL OR x.lease_until <= $4)
+                AND (x.lease_until IS NULL OR x.lease_until <= $4 OR x.lease_until > $7)
             ORDER BY x.next_attempt_at LIMIT $6
             FOR NO KEY UPDATE SKIP LOCKED
         )
-        UPDATE invoice v SET lease_until = $5 FROM due
+        UPDATE invoice v SET lease_until = $5, waits_for_connection = false FROM due
         WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
         RETURNING v.invoice_id
         """,
@@ -60,6 +64,7 @@ async def claim(
         real_now,
         lease_until,
         limit,
+        leases.horizon(real_now),
     )
     return [row["invoice_id"] for row in rows]
 
@@ -69,8 +74,8 @@ async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
         ClaimedInvoice,
         """
         SELECT v.invoice_id, v.connection_id, c.customer_id, c.name AS customer_name, c.email AS customer_email,
-            c.document_sealed, v.due_date, v.charge_due_date, v.payment_method, v.installments, v.total_cents,
-            v.gateway_invoice_id, v.next_attempt_at, v.issue_failures, v.issue_failing_since, v.issue_delay_emitted
+            c.document_sealed, v.subscription_id, v.cycle, v.due_date, v.payment_method, v.installments, v.total_cents,
+            v.currency, v.paid_at, v.next_attempt_at, v.issue_failures, v.issue_failing_since, v.issue_delay_emitted
         FROM invoice v
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
@@ -90,9 +95,11 @@ async def reschedule_issuance(
     delay_emitted: bool,
     error: IssueFailure | None = None,
 ) -> None:
-    """End the lease of a `ready` invoice and set its next attempt. If that is None, a person must act on the `error`.
+    """End the lease of a `ready` invoice and set its next attempt.
 
-    If another transaction rescheduled the invoice after the claim, the new time is kept and the error is not stored.
+    If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction set a
+    different time after the claim, that time is kept and `error` is not stored. If the stored time is null,
+    it stays null, and an `error` replaces the stored error.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(
@@ -123,9 +130,11 @@ async def reschedule_issuance(
 async def reschedule_polls(
     tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
 ) -> set[UUID]:
-    """End the leases and set the next polls; return the ids of invoices that were rescheduled after the claim.
+    """End the leases and set the times of the next polls.
 
-    Those keep their new time. Invoices are locked first, in id order, to avoid deadlocks with `charge_polling`.
+    An invoice that another transaction rescheduled after the claim keeps its stored time, and its id is returned. An
+    invoice that a reissue has made `ready` is not changed, and its id is not returned. Invoices are locked first, in id
+    order, to avoid deadlocks with `charge_polling`.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)
@@ -135,7 +144,7 @@ async def reschedule_polls(
             CASE WHEN v.next_attempt_at = u.claimed_for THEN u.next_attempt_at ELSE v.next_attempt_at END
         FROM unnest($2::uuid[], $3::timestamptz[], $4::timestamptz[]) AS u (invoice_id, claimed_for, next_attempt_at)
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
-            AND v.gateway_invoice_id IS NOT NULL
+            AND v.gateway_invoice_id IS NOT NULL AND v.status <> 'ready'
         RETURNING v.invoice_id, v.next_attempt_at
         """,
         invoice_ids,

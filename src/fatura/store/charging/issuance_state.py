@@ -1,51 +1,56 @@
-"""SQL for a person's request to cancel an invoice (D-27) or to issue it again (D-34)."""
+"""SQL to cancel an invoice (D-27), retry issuance (D-34), reissue (D-51) and record a payment (D-52)."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from uuid import UUID
 
-from fatura.domain.charging import AttemptState
+from fatura.domain.charge import InvoiceCharge
 from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import PaymentMethod
+from fatura.store import leases
+from fatura.store.charging import charges
 from fatura.store.db import Tx, record
 
 
 @dataclass(frozen=True, slots=True)
 class IssuanceState:
-    """An invoice's state for issuing; `attempt` is the state of its newest charge attempt."""
+    """A locked invoice's state for issuing; `charge` is its newest charge."""
 
+    invoice_id: UUID
     status: InvoiceStatus
     connection_id: UUID
-    gateway_invoice_id: str | None
+    due_date: date
+    payment_method: PaymentMethod
+    installments: int | None
+    total_cents: int | None
+    currency: str
     lease_until: datetime | None
-    attempt: AttemptState | None
+    retry_paced_until: datetime | None
+    charge: InvoiceCharge | None
 
     def is_leased(self, real_now: datetime) -> bool:
-        return self.lease_until is not None and self.lease_until > real_now
+        return self.lease_until is not None and real_now < self.lease_until <= leases.horizon(real_now)
 
 
 async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
-    """Lock an invoice, then read its newest attempt."""
+    """Lock an invoice, then read its newest charge."""
     row = await tx.fetchrow(
         """
-        SELECT v.status, v.connection_id, v.gateway_invoice_id, v.lease_until FROM invoice v
+        SELECT v.invoice_id, v.status, v.connection_id, v.due_date, v.payment_method, v.installments, v.total_cents,
+            v.currency, v.lease_until, v.retry_paced_until
+        FROM invoice v
         WHERE v.account_id = $1 AND v.invoice_id = $2 FOR NO KEY UPDATE
         """,
         invoice_id,
     )
     if row is None:
         return None
-    attempt = await tx.fetchval(
-        """
-        SELECT a.state FROM charge_attempt a
-        WHERE a.account_id = $1 AND a.invoice_id = $2 ORDER BY a.attempt DESC LIMIT 1
-        """,
-        invoice_id,
-    )
-    return record(IssuanceState, row, attempt=attempt)
+    newest = await charges.newest(tx, [invoice_id])
+    return record(IssuanceState, row, charge=newest.get(invoice_id))
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due. With `lease_until`, the caller leases it, so no other worker claims it."""
+    """Make a locked `ready` invoice due and clear its error. With `lease_until`, also lease it to the caller."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,
@@ -55,4 +60,12 @@ async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: date
         invoice_id,
         now,
         lease_until,
+    )
+
+
+async def pace_retries(tx: Tx, invoice_id: UUID, *, until: datetime) -> None:
+    await tx.execute(
+        "UPDATE invoice v SET retry_paced_until = $3 WHERE v.account_id = $1 AND v.invoice_id = $2",
+        invoice_id,
+        until,
     )

@@ -1,64 +1,71 @@
-"""SQL of `late_charge_check`: attempts marked absent whose charge may still appear (D-125)."""
+"""SQL of `late_charge_check`: scheduled checks for charges that a gateway creates late, or twice (D-125)."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.charging import ChargeAttempt
+from fatura.domain.charge import InvoiceCharge
 from fatura.store.db import Tx
 
 
-async def plan(tx: Tx, invoice_id: UUID, number: int, *, next_check_at: datetime) -> None:
-    """Start or restart an attempt's series of checks; `next_check_at` is on the account's clock."""
+async def plan(tx: Tx, charge_id: UUID, *, next_check_at: datetime) -> None:
+    """Start or restart a charge's series of checks; `next_check_at` is on the account's clock."""
     await tx.execute(
         """
-        INSERT INTO late_charge_check AS l (account_id, invoice_id, attempt, next_check_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (account_id, invoice_id, attempt) DO UPDATE
+        INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at) VALUES ($1, $2, $3)
+        ON CONFLICT (account_id, charge_id) DO UPDATE
         SET checks_made = 0, next_check_at = EXCLUDED.next_check_at
         WHERE l.account_id = $1
         """,
-        invoice_id,
-        number,
+        charge_id,
         next_check_at,
     )
 
 
-async def claim(tx: Tx, *, now: datetime, gaps: Sequence[timedelta], limit: int) -> Sequence[ChargeAttempt]:
-    """Return attempts that are due for a check. Already schedule the next check of each, in case this worker dies.
+async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Sequence[InvoiceCharge]:
+    """Return the charges whose check is due.
 
-    The first check schedules the second after the first of `gaps`, and so on. The check after the last gap is the last.
+    Schedule each of these checks again at `repeat_at`, in case this worker dies or gets no answer. `count` then
+    schedules the next check of the series.
     """
     return await tx.fetch_as(
-        ChargeAttempt,
+        InvoiceCharge,
         """
         WITH due AS MATERIALIZED (
-            SELECT x.invoice_id, x.attempt, x.checks_made FROM late_charge_check x
+            SELECT x.charge_id FROM late_charge_check x
             WHERE x.account_id = $1 AND x.next_check_at <= $2
             ORDER BY x.next_check_at LIMIT $4
             FOR NO KEY UPDATE SKIP LOCKED
         )
-        UPDATE late_charge_check l SET checks_made = l.checks_made + 1, next_check_at = n.check_at
-        FROM due JOIN charge_attempt a ON a.invoice_id = due.invoice_id AND a.attempt = due.attempt
-        LEFT JOIN unnest($3::timestamptz[]) WITH ORDINALITY AS n (check_at, place) ON n.place = due.checks_made + 1
-        WHERE l.account_id = $1 AND a.account_id = $1 AND l.invoice_id = due.invoice_id AND l.attempt = due.attempt
-        RETURNING a.invoice_id, a.attempt AS number, a.connection_id, a.state, a.amount_cents, a.charge_due_date,
-            a.first_sent_at, a.sent_at, a.gateway_invoice_id, a.empty_lookups, a.looked_up_at, a.known_charge_ids,
-            a.error_code
+        UPDATE late_charge_check l SET next_check_at = $3
+        FROM due JOIN charge c ON c.charge_id = due.charge_id
+        WHERE l.account_id = $1 AND c.account_id = $1 AND l.charge_id = due.charge_id
+        RETURNING c.charge_id, c.invoice_id, c.number, c.connection_id, c.stage, c.amount_cents, c.currency,
+            c.payment_method, c.installments, c.due_date, c.created_at, c.first_sent_at, c.sent_at, c.request_sealed,
+            c.empty_lookups, c.looked_up_at, c.known_charge_ids, c.gateway_invoice_id, c.confirmed_at, c.closed_at,
+            c.unknown_since, c.error_code
         """,
         now,
-        [now + gap for gap in gaps],
+        repeat_at,
         limit,
     )
 
 
-async def make_earlier(tx: Tx, attempt: ChargeAttempt, *, next_check_at: datetime) -> None:
-    """Schedule the next check no later than `next_check_at`."""
+async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at: Sequence[datetime]) -> None:
+    """Count a check that the gateway answered, and schedule the next one; after the last check, none.
+
+    `next_checks_at` are the times of the next check after the first check, the second, and so on. If another
+    transaction has rescheduled the check since `claim` set `repeat_at`, change nothing.
+    """
     await tx.execute(
         """
-        UPDATE late_charge_check l SET next_check_at = least(l.next_check_at, $4)
-        WHERE l.account_id = $1 AND l.invoice_id = $2 AND l.attempt = $3
+        UPDATE late_charge_check l SET checks_made = l.checks_made + 1, next_check_at = (
+            SELECT n.check_at FROM unnest($4::timestamptz[]) WITH ORDINALITY AS n (check_at, place)
+            WHERE n.place = l.checks_made + 1
+        )
+        WHERE l.account_id = $1 AND l.charge_id = $2 AND l.next_check_at = $3
         """,
-        attempt.invoice_id,
-        attempt.number,
-        next_check_at,
+        charge_id,
+        repeat_at,
+        next_checks_at,
     )

@@ -1,4 +1,4 @@
-"""Conditions that always hold in the tables, as SQL that returns the ids of rows that violate them (`fatura check`)."""
+"""The invariants that `fatura check` verifies. The SQL of an invariant returns the ids of rows that violate it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,19 +10,30 @@ from fatura.store.invariants.cycles import CYCLES
 from fatura.store.invariants.deliveries import DELIVERIES
 from fatura.store.invariants.events import EVENTS
 from fatura.store.invariants.invariant import Invariant
+from fatura.store.invariants.payments import PAYMENTS
 from fatura.store.invariants.tenant_isolation import TENANT_ISOLATION
+from fatura.store.invariants.terms import TERMS
 from fatura.store.invariants.values import VALUES
 
 __all__ = ["INVARIANTS", "Invariant", "discover_accounts", "offenders"]
 
-INVARIANTS: tuple[Invariant, ...] = (*CYCLES, *VALUES, *CHARGES, *EVENTS, *DELIVERIES, *TENANT_ISOLATION)
+INVARIANTS: tuple[Invariant, ...] = (
+    *CYCLES,
+    *TERMS,
+    *VALUES,
+    *CHARGES,
+    *PAYMENTS,
+    *EVENTS,
+    *DELIVERIES,
+    *TENANT_ISOLATION,
+)
 """All invariants, in the order in which they are checked."""
 
 
 async def offenders(
     tx: Tx, invariant: Invariant, *, limit: int, real_now: datetime, key_ids: Sequence[bytes]
 ) -> Sequence[UUID]:
-    """Return the ids that violate an invariant in the account; `key_ids` are those of the key ring."""
+    """Return ids of rows that violate an invariant in the account; `key_ids` are the ids of the key ring's keys."""
     values = {None: (), "real_now": (real_now,), "key_ids": (key_ids,)}[invariant.needs]
     return [row["offender"] for row in await tx.fetch(invariant.sql, limit, *values)]
 

@@ -5,7 +5,7 @@ from fatura.store.invariants.invariant import Invariant
 DELIVERIES: tuple[Invariant, ...] = (
     Invariant(
         "delivered_in_order",
-        "events of an invoice are delivered in the order of their numbers, none before an earlier open one",
+        "an invoice's events are delivered in the order of their numbers, and none while an earlier one is open",
         """
         SELECT o.ordered_by AS offender
         FROM (
@@ -23,7 +23,7 @@ DELIVERIES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "delivery_turn_advanced",
-        "the first open delivery of an invoice does not wait, except just after an earlier one was closed",
+        "the first open delivery of an invoice waits only until the closing of an earlier one has been processed",
         """
         SELECT DISTINCT d.ordered_by AS offender
         FROM delivery d
@@ -75,6 +75,35 @@ DELIVERIES: tuple[Invariant, ...] = (
         )
         LIMIT $2
         """,
+    ),
+    Invariant(
+        "deliveries_are_found",
+        "workers look for due deliveries of an enabled webhook, and for its events without deliveries, in time",
+        """
+        SELECT w.account_id AS offender
+        FROM webhook w JOIN account_counter n ON n.account_id = $1 JOIN account a ON a.account_id = $1
+        WHERE w.account_id = $1 AND w.disabled_at IS NULL AND (
+            NOT n.webhook_enabled
+            OR (n.last_sequence > w.fanned_out_to AND NOT n.untaken_events)
+            OR EXISTS (
+                SELECT FROM delivery d
+                WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE
+                    AND coalesce(w.push_at, 'infinity'::timestamptz)
+                        > greatest(d.next_attempt_at, $3::timestamptz + a.clock_offset)
+                    AND NOT EXISTS (
+                        SELECT FROM delivery b
+                        WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                            AND b.next_attempt_at IS NOT NULL
+                    )
+            )
+            OR (w.push_at IS NULL AND EXISTS (
+                SELECT FROM delivery d
+                WHERE d.account_id = $1 AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
+            ))
+        )
+        LIMIT $2
+        """,
+        needs="real_now",
     ),
     Invariant(
         "deliveries_have_a_webhook",

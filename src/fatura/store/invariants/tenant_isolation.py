@@ -26,6 +26,40 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.subscription_id FROM subscription c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
+            SELECT c.subscription_id FROM subscription_terms c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
+            UNION
+            SELECT c.subscription_id FROM subscription_terms c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM plan_version p WHERE p.account_id = $1 AND p.plan_version_id = c.plan_version_id)
+            UNION
+            SELECT c.propagation_id FROM propagation c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM plan_version p WHERE p.account_id = $1 AND p.plan_version_id = c.plan_version_id)
+            UNION
+            SELECT c.propagation_id FROM propagation c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM plan p WHERE p.account_id = $1 AND p.plan_id = c.plan_id)
+            UNION
+            SELECT c.propagation_id FROM propagation_skip c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM propagation p WHERE p.account_id = $1 AND p.propagation_id = c.propagation_id)
+            UNION
+            SELECT c.propagation_id FROM propagation_skip c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
+            UNION
+            SELECT c.connection_move_id FROM connection_move c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.from_connection_id)
+            UNION
+            SELECT c.connection_move_id FROM connection_move c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.to_connection_id)
+            UNION
+            SELECT c.connection_move_id FROM connection_move_skip c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM connection_move p
+                WHERE p.account_id = $1 AND p.connection_move_id = c.connection_move_id)
+            UNION
+            SELECT c.connection_move_id FROM connection_move_skip c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
+            UNION
+            SELECT c.invoice_id FROM invoice c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM plan_version p WHERE p.account_id = $1 AND p.plan_version_id = c.plan_version_id)
+            UNION
             SELECT c.invoice_id FROM invoice c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
             UNION
@@ -38,8 +72,42 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.item_id FROM invoice_item c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM product p WHERE p.account_id = $1 AND p.product_id = c.product_id)
             UNION
-            SELECT c.invoice_id FROM charge_attempt c WHERE c.account_id = $1 AND NOT EXISTS (
+            SELECT c.charge_id FROM charge c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.charge_id FROM charge c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.charge_id FROM late_charge_check c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM charge p WHERE p.account_id = $1 AND p.charge_id = c.charge_id)
+            UNION
+            SELECT c.payment_entry_id FROM payment_entry c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.payment_entry_id FROM payment_entry c
+            WHERE c.account_id = $1 AND c.connection_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.payment_entry_id FROM payment_entry c
+            WHERE c.account_id = $1 AND c.charge_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM charge p
+                WHERE p.account_id = $1 AND p.charge_id = c.charge_id AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.refund_id FROM refund_request c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.refund_id FROM refund_request c
+            WHERE c.account_id = $1 AND c.connection_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.refund_id FROM refund_request c
+            WHERE c.account_id = $1 AND c.charge_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM charge p
+                WHERE p.account_id = $1 AND p.charge_id = c.charge_id AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.refund_id FROM refund_request c
+            WHERE c.account_id = $1 AND c.payment_entry_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM payment_entry p WHERE p.account_id = $1 AND p.payment_entry_id = c.payment_entry_id)
             UNION
             SELECT c.invoice_id FROM price_pull c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM invoice_item p
@@ -48,7 +116,63 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.product_id FROM product_mirror c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM product p WHERE p.account_id = $1 AND p.product_id = c.product_id)
             UNION
+            SELECT c.connection_id FROM connection_health c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.connection_id FROM connection_sweep c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.connection_id FROM unmatched_charge c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
             SELECT c.connection_id FROM product_mirror c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.plan_version_id FROM plan_version c
+            WHERE c.account_id = $1 AND c.subscription_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
+            UNION
+            SELECT c.plan_version_id FROM plan_discount c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM plan_item p
+                WHERE p.account_id = $1 AND p.plan_version_id = c.plan_version_id AND p.position = c.position)
+            UNION
+            SELECT c.subscription_id FROM subscription c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM plan p WHERE p.account_id = $1 AND p.plan_id = c.plan_id)
+            UNION
+            SELECT c.subscription_id FROM lost_invoice c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
+            UNION
+            SELECT c.invoice_id FROM pricing_attempt c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM price_pull p
+                WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id AND p.position = c.position)
+            UNION
+            SELECT c.invoice_id FROM reissue_request c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.invoice_id FROM reissue_request c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM charge p
+                WHERE p.account_id = $1 AND p.charge_id = c.charge_id AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.invoice_id FROM payment_request c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.invoice_id FROM payment_request c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM charge p
+                WHERE p.account_id = $1 AND p.charge_id = c.charge_id AND p.invoice_id = c.invoice_id)
+            UNION
+            SELECT c.account_id FROM delivery c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM event p WHERE p.account_id = $1 AND p.sequence = c.sequence)
+            UNION
+            SELECT c.account_id FROM delivery_attempt c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM delivery p WHERE p.account_id = $1 AND p.sequence = c.sequence)
+            UNION
+            SELECT c.connection_id FROM sandbox_charge c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.connection_id FROM sandbox_product c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.connection_id FROM sandbox_fault c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
         ) u
         LIMIT $2
@@ -56,7 +180,7 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
     ),
     Invariant(
         "customer_keys_match",
-        "customers are found by their name and e-mail, where those are ASCII",
+        "the search keys of a customer match the name and the e-mail, if these are ASCII",
         """
         SELECT c.customer_id AS offender FROM customer c
         WHERE c.account_id = $1 AND (
@@ -91,6 +215,15 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             UNION
             SELECT x.customer_id FROM customer x
             WHERE x.account_id = $1 AND substr(x.document_sealed, 1, 4) <> ALL ($3::bytea[])
+            UNION
+            SELECT c.charge_id FROM charge c
+            WHERE c.account_id = $1 AND substr(c.request_sealed, 1, 4) <> ALL ($3::bytea[])
+            UNION
+            SELECT i.account_id FROM idempotency_key i
+            WHERE i.account_id = $1 AND i.is_sealed AND substr(i.answer, 1, 4) <> ALL ($3::bytea[])
+            UNION
+            SELECT i.account_id FROM idempotency_key i
+            WHERE i.account_id = $1 AND substr(i.body_hash, 1, 4) <> ALL ($3::bytea[])
         ) u
         LIMIT $2
         """,

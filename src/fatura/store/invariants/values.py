@@ -41,6 +41,19 @@ VALUES: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
+        "amounts_in_the_accounts_currency",
+        "every invoice and every item has the currency of its account",
+        """
+        SELECT u.offender FROM (
+            SELECT v.invoice_id AS offender, v.currency FROM invoice v WHERE v.account_id = $1
+            UNION ALL
+            SELECT i.item_id, i.currency FROM invoice_item i WHERE i.account_id = $1
+        ) u JOIN account a ON a.account_id = $1
+        WHERE u.currency <> a.currency
+        LIMIT $2
+        """,
+    ),
+    Invariant(
         "pending_items_have_price_pulls",
         "a pending item of an open invoice has a price pull; the price pull of any other item has ended",
         """
@@ -58,7 +71,7 @@ VALUES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "priced_items_have_answers",
-        "an item priced by an endpoint has a call with that answer",
+        "an item that a price endpoint priced or skipped has a price call with such an answer",
         """
         SELECT i.item_id AS offender
         FROM invoice_item i
@@ -72,11 +85,11 @@ VALUES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "events_match_invoices",
-        "items keep the name and months of their events, and the value once an event shows them as closed",
+        "an item has the name and months that its events show, and the value that its events show after it is closed",
         """
         SELECT DISTINCT i.item_id AS offender
         FROM event e
-        CROSS JOIN LATERAL jsonb_to_recordset(e.data::jsonb #> '{invoice,items}') AS t (
+        CROSS JOIN LATERAL json_to_recordset(e.data::json #> '{invoice,items}') AS t (
             id uuid, "productName" text, months int, "pricingStatus" text, "amountCents" bigint, description text
         )
         JOIN invoice_item i ON i.invoice_id = e.invoice_id AND i.item_id = t.id

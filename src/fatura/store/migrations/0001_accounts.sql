@@ -1,7 +1,9 @@
 -- Accounts, their counters, credentials and gateway connections.
--- In every table account_id leads each key, unique index and foreign key, so no row refers to another account's row.
+-- In every table, `account_id` is the first column of each key, unique index and foreign key. So a row cannot refer to
+-- a row of another account.
 
--- `recovering_since` (real time) is set while a restore compares the account with its gateways; nothing is billed meanwhile.
+-- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
+-- comparison, nothing is billed.
 CREATE TABLE account (
     account_id uuid NOT NULL,
     name text NOT NULL,
@@ -15,12 +17,17 @@ CREATE TABLE account (
     CONSTRAINT account_currency CHECK (currency ~ '^[A-Z]{3}$'),
     CONSTRAINT account_clock CHECK (clock_offset >= interval '0' AND (mode = 'sandbox' OR clock_offset = interval '0'))
 );
+-- Discovery reads the accounts with a moved clock from this index, and all others from indexes that begin with a time.
+CREATE INDEX account_by_clock ON account (clock_offset);
 
--- One row per account: the last event number and the total of each list. The last statement before a commit updates
--- the row, so event numbers follow the order of commits without gaps.
+-- One row per account: the last event number and the total of each list. A transaction updates the row near its end
+-- and holds the row's lock until the commit. So event numbers follow the order of commits without gaps.
+-- `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it (ADR 0016).
 CREATE TABLE account_counter (
     account_id uuid NOT NULL,
     last_sequence bigint NOT NULL DEFAULT 0,
+    webhook_enabled boolean NOT NULL DEFAULT false,
+    untaken_events boolean NOT NULL DEFAULT false,
     products bigint NOT NULL DEFAULT 0,
     plans bigint NOT NULL DEFAULT 0,
     customers bigint NOT NULL DEFAULT 0,
@@ -43,6 +50,7 @@ CREATE TABLE account_counter (
         ) >= 0
     )
 ) WITH (fillfactor = 50);
+CREATE INDEX account_counter_untaken ON account_counter (account_id) WHERE untaken_events;
 
 CREATE TABLE api_key (
     account_id uuid NOT NULL,
@@ -82,8 +90,10 @@ CREATE TABLE idempotency_key (
     CONSTRAINT idempotency_key_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT idempotency_key_answered CHECK ((status IS NULL) = (answer IS NULL))
 );
-CREATE INDEX idempotency_key_expiry ON idempotency_key (account_id, expires_at);
+CREATE INDEX idempotency_key_expiry ON idempotency_key (expires_at, account_id);
 
+-- `provider_account` is the provider's own id of the account to which the credentials belong. It never changes, because
+-- charges of another account at the provider could not be found.
 CREATE TABLE gateway_connection (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -94,19 +104,81 @@ CREATE TABLE gateway_connection (
     methods text[] NOT NULL,
     max_installments smallint NOT NULL,
     product_catalog boolean NOT NULL,
+    refunds boolean NOT NULL,
     settings jsonb NOT NULL,
     credentials_sealed bytea NOT NULL,
+    provider_account text,
+    min_amount_cents bigint,
+    min_installment_cents bigint,
     created_at timestamptz NOT NULL,
     CONSTRAINT gateway_connection_pk PRIMARY KEY (account_id, connection_id),
     CONSTRAINT gateway_connection_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT gateway_connection_methods CHECK (methods <@ ARRAY['card', 'pix', 'boleto']),
-    CONSTRAINT gateway_connection_installments CHECK (max_installments BETWEEN 1 AND 12)
+    CONSTRAINT gateway_connection_installments CHECK (max_installments BETWEEN 1 AND 12),
+    CONSTRAINT gateway_connection_minimums CHECK (min_amount_cents >= 1 AND min_installment_cents >= 1)
 );
 
--- For triggers on operations that a table never allows, such as DELETE.
+CREATE FUNCTION refuse_other_provider_account() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.provider_account IS DISTINCT FROM OLD.provider_account AND OLD.provider_account IS NOT NULL THEN
+        RAISE EXCEPTION 'the account of a gateway connection at its provider cannot change'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'gateway_connection_frozen';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
+    FOR EACH ROW EXECUTE FUNCTION refuse_other_provider_account();
+
+-- Whether a connection's calls succeed; one row per connection. It is not a part of `gateway_connection`, because calls
+-- write it while a person changes the connection, and because discovery reads it for all accounts.
+-- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
+-- lease for the probe ends. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
+CREATE TABLE connection_health (
+    account_id uuid NOT NULL,
+    connection_id uuid NOT NULL,
+    failures integer NOT NULL DEFAULT 0,
+    failing_since timestamptz,
+    next_probe_at timestamptz,
+    probes integer NOT NULL DEFAULT 0,
+    emitted boolean NOT NULL DEFAULT false,
+    error_code text,
+    error_message text,
+    paused_at timestamptz,
+    lease_until timestamptz,
+    polls_per_second integer,
+    polls_from timestamptz,
+    CONSTRAINT connection_health_pk PRIMARY KEY (account_id, connection_id),
+    CONSTRAINT connection_health_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT connection_health_failing CHECK (
+        CASE
+            WHEN failures = 0 THEN
+                next_probe_at IS NULL AND probes = 0 AND NOT emitted
+            WHEN failures < 3 THEN next_probe_at IS NULL AND NOT emitted
+            ELSE next_probe_at IS NOT NULL
+        END IS TRUE
+        AND (failures = 0) = (failing_since IS NULL) AND (failures = 0) = (error_code IS NULL)
+        AND failures >= 0 AND probes >= 0 AND (polls_per_second >= 1 OR polls_per_second IS NULL) AND (error_code IS NULL) = (error_message IS NULL)
+    )
+) WITH (fillfactor = 70);
+CREATE INDEX connection_health_probes ON connection_health (account_id) WHERE next_probe_at IS NOT NULL;
+
+-- The id of every account that was opened. On Citus, this table stays on the coordinator, so `fatura check` notices
+-- accounts whose rows were lost while their shards were moved. It has no `account_id`, so that it is not distributed.
+CREATE TABLE opened_account (
+    id uuid NOT NULL,
+    opened_at timestamptz NOT NULL,
+    CONSTRAINT opened_account_pk PRIMARY KEY (id)
+);
+
+-- Called by triggers on operations that a table never allows, such as DELETE.
 CREATE FUNCTION refuse_any_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME
         USING ERRCODE = 'check_violation', CONSTRAINT = 'row_kept';
 END
 $$;
+
+CREATE TRIGGER opened_account_kept BEFORE UPDATE OR DELETE ON opened_account
+    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();

@@ -38,7 +38,7 @@ CREATE TABLE plan (
 );
 
 -- A version has all terms of a plan and never changes. With a `subscription_id`, it holds the private terms of that
--- subscription, and `version` is the number that the subscription enrolled with.
+-- subscription, and `version` repeats the number of the plan version that the subscription had before.
 CREATE TABLE plan_version (
     account_id uuid NOT NULL,
     plan_version_id uuid NOT NULL,
@@ -116,3 +116,4 @@ CREATE TABLE product_mirror (
     CONSTRAINT product_mirror_done CHECK ((gateway_product_id IS NULL) = (mirrored_at IS NULL))
 );
 CREATE INDEX product_mirror_due ON product_mirror (account_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX product_mirror_by_time ON product_mirror (next_attempt_at) WHERE next_attempt_at > '-infinity';

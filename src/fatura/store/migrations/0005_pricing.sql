@@ -1,7 +1,8 @@
 -- Prices asked from merchants: the schedule of each variable item, and a log of every call.
 
--- One row per variable item, inserted with the item. `next_attempt_at` (next scheduled call) and `warn_at` (when to report a
--- failing endpoint) use the account's clock and are null when nothing is left to do; `lease_until` is real time.
+-- One row per variable item, inserted with the item. `next_attempt_at` is when the next price call is scheduled, and
+-- `warn_at` is when to report a failing endpoint. Both are on the account's clock, and null if nothing is scheduled.
+-- `lease_until` is real time.
 CREATE TABLE price_pull (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -20,8 +21,11 @@ CREATE TABLE price_pull (
 );
 CREATE INDEX price_pull_due ON price_pull (account_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX price_pull_warning ON price_pull (account_id, warn_at) WHERE warn_at IS NOT NULL;
+CREATE INDEX price_pull_by_time ON price_pull (next_attempt_at) WHERE next_attempt_at > '-infinity';
+CREATE INDEX price_pull_warning_by_time ON price_pull (warn_at) WHERE warn_at > '-infinity';
 
--- An attempt is committed before its call. It gets one outcome: from the answer, or a timeout after `open_until` (real time).
+-- An attempt is committed before its price call is made. Its outcome is set once: from the answer or, if no answer is
+-- recorded before `open_until` (real time), to `timeout`.
 CREATE TABLE pricing_attempt (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -49,6 +53,8 @@ CREATE TABLE pricing_attempt (
     )
 );
 CREATE INDEX pricing_attempt_unsettled ON pricing_attempt (account_id, open_until) WHERE outcome IS NULL;
+CREATE INDEX pricing_attempt_by_time ON pricing_attempt (open_until)
+    WHERE outcome IS NULL AND open_until > '-infinity';
 CREATE UNIQUE INDEX pricing_attempt_one_scheduled ON pricing_attempt (account_id, invoice_id, position)
     WHERE outcome IS NULL AND NOT by_hand;
 

@@ -1,58 +1,357 @@
--- Attempts to create charges, and later checks for charges that appeared late.
+-- Charges of invoices, their payments and refunds, and later checks for charges that appeared late.
 
--- An attempt is committed before its request is sent. At most one attempt of an invoice can have a charge.
--- `known_charge_ids` are charges that a restore found for the attempt; an attempt with them is never sent again.
-CREATE TABLE charge_attempt (
+-- A charge is committed before its request is sent. At most one charge of an invoice can be paid or may exist at the
+-- gateway. `request_sealed` is the newest request, encrypted: a repeat sends the same request.
+-- `known_charge_ids` are the gateway's charges with this reference that were found after a restore. The request of a
+-- charge with known charges is never sent again. `asked_at` is when the gateway last said what it knows of the charge.
+-- `listed_at` is when a sweep last found the charge in the provider's list; a sweep does not renew it every night.
+CREATE TABLE charge (
     account_id uuid NOT NULL,
+    charge_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
-    attempt integer NOT NULL,
+    number integer NOT NULL,
     connection_id uuid NOT NULL,
-    state text NOT NULL,
+    stage text NOT NULL,
     amount_cents bigint NOT NULL,
-    charge_due_date date NOT NULL,
+    currency text NOT NULL,
+    payment_method text NOT NULL,
+    installments smallint,
+    due_date date NOT NULL,
+    request_sealed bytea,
+    created_at timestamptz NOT NULL,
     first_sent_at timestamptz NOT NULL,
     sent_at timestamptz NOT NULL,
     empty_lookups integer NOT NULL DEFAULT 0,
     looked_up_at timestamptz,
+    known_charge_ids text[] NOT NULL DEFAULT '{}',
     gateway_invoice_id text,
+    confirmed_at timestamptz,
+    closed_at timestamptz,
+    asked_at timestamptz,
+    listed_at timestamptz,
+    unknown_since timestamptz,
     error_code text,
     error_detail text,
-    known_charge_ids text[] NOT NULL DEFAULT '{}',
-    CONSTRAINT charge_attempt_pk PRIMARY KEY (account_id, invoice_id, attempt),
-    CONSTRAINT charge_attempt_invoice_fk FOREIGN KEY (account_id, invoice_id)
+    pay_url text,
+    pix_code text,
+    boleto_line text,
+    pay_expires_at timestamptz,
+    CONSTRAINT charge_pk PRIMARY KEY (account_id, charge_id),
+    CONSTRAINT charge_number_once UNIQUE (account_id, invoice_id, number),
+    CONSTRAINT charge_invoice_fk FOREIGN KEY (account_id, invoice_id)
         REFERENCES invoice (account_id, invoice_id),
-    CONSTRAINT charge_attempt_state CHECK (state IN ('sending', 'absent', 'confirmed', 'failed', 'parked')),
-    CONSTRAINT charge_attempt_confirmed CHECK ((state = 'confirmed') = (gateway_invoice_id IS NOT NULL)),
-    CONSTRAINT charge_attempt_amount CHECK (amount_cents > 0)
+    CONSTRAINT charge_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT charge_stage CHECK (
+        stage IN ('planned', 'sending', 'unknown', 'absent', 'parked', 'open', 'refused', 'expired', 'canceled', 'paid',
+            'failed', 'missing')
+    ),
+    CONSTRAINT charge_number CHECK (number >= 1),
+    CONSTRAINT charge_amount CHECK (amount_cents > 0),
+    CONSTRAINT charge_currency CHECK (currency ~ '^[A-Z]{3}$'),
+    CONSTRAINT charge_method CHECK (payment_method IN ('card', 'pix', 'boleto')),
+    CONSTRAINT charge_installments CHECK (
+        installments IS NULL OR (payment_method = 'card' AND installments BETWEEN 2 AND 12)
+    ),
+    CONSTRAINT charge_confirmed CHECK (
+        (stage IN ('open', 'refused', 'expired', 'canceled', 'paid', 'missing')) = (gateway_invoice_id IS NOT NULL)
+        AND (gateway_invoice_id IS NULL) = (confirmed_at IS NULL)
+    ),
+    CONSTRAINT charge_closed CHECK (
+        (stage IN ('expired', 'canceled', 'paid', 'failed', 'missing')) = (closed_at IS NOT NULL)
+    ),
+    CONSTRAINT charge_error CHECK ((error_code IS NULL) = (error_detail IS NULL))
 );
-CREATE UNIQUE INDEX charge_attempt_one_live ON charge_attempt (account_id, invoice_id) WHERE state <> 'failed';
+CREATE UNIQUE INDEX charge_one_live ON charge (account_id, invoice_id)
+    WHERE stage IN ('sending', 'unknown', 'absent', 'parked', 'open', 'refused');
+CREATE UNIQUE INDEX charge_gateway_id_once ON charge (account_id, connection_id, gateway_invoice_id)
+    WHERE gateway_invoice_id IS NOT NULL;
 
-CREATE FUNCTION refuse_change_to_settled_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
+-- A test checks that the pairs of stages below are those of `fatura.domain.charge`.
+CREATE FUNCTION refuse_illegal_charge() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF OLD.state IN ('confirmed', 'failed') OR (NEW.account_id, NEW.invoice_id, NEW.attempt, NEW.connection_id,
-        NEW.amount_cents) IS DISTINCT FROM (OLD.account_id, OLD.invoice_id, OLD.attempt, OLD.connection_id,
-        OLD.amount_cents)
+    IF NEW.stage <> OLD.stage AND (OLD.stage || ' ' || NEW.stage) NOT IN (
+        'planned sending', 'planned unknown', 'planned failed',
+        'sending unknown', 'sending absent', 'sending parked', 'sending open', 'sending failed',
+        'unknown absent', 'unknown parked', 'unknown open', 'unknown failed',
+        'absent sending', 'absent unknown', 'absent parked', 'absent open', 'absent failed',
+        'parked unknown', 'parked open', 'parked failed',
+        'open paid', 'open refused', 'open expired', 'open canceled', 'open missing',
+        'refused open', 'refused paid', 'refused expired', 'refused canceled', 'refused missing',
+        'expired open', 'expired refused', 'expired paid', 'expired canceled', 'expired missing',
+        'canceled paid',
+        'missing open', 'missing refused', 'missing expired', 'missing paid', 'missing canceled'
+    ) THEN
+        RAISE EXCEPTION 'a charge cannot move from % to %', OLD.stage, NEW.stage
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'charge_move';
+    END IF;
+    IF (NEW.account_id, NEW.charge_id, NEW.invoice_id, NEW.number, NEW.connection_id, NEW.amount_cents, NEW.currency,
+        NEW.payment_method, NEW.created_at)
+        IS DISTINCT FROM
+       (OLD.account_id, OLD.charge_id, OLD.invoice_id, OLD.number, OLD.connection_id, OLD.amount_cents, OLD.currency,
+        OLD.payment_method, OLD.created_at)
+        OR NEW.installments IS DISTINCT FROM OLD.installments
+        OR (OLD.gateway_invoice_id IS NOT NULL AND (NEW.gateway_invoice_id, NEW.confirmed_at, NEW.due_date, NEW.sent_at)
+            IS DISTINCT FROM (OLD.gateway_invoice_id, OLD.confirmed_at, OLD.due_date, OLD.sent_at))
+        OR (OLD.stage IN ('failed', 'paid') AND (NEW.closed_at, NEW.due_date, NEW.sent_at)
+            IS DISTINCT FROM (OLD.closed_at, OLD.due_date, OLD.sent_at))
+        OR (OLD.stage = 'failed' AND (NEW.error_code, NEW.error_detail)
+            IS DISTINCT FROM (OLD.error_code, OLD.error_detail))
     THEN
-        RAISE EXCEPTION 'a settled charge attempt cannot change'
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'charge_attempt_frozen';
+        RAISE EXCEPTION 'a settled fact of a charge cannot change'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'charge_frozen';
     END IF;
     RETURN NEW;
 END
 $$;
-CREATE TRIGGER charge_attempt_frozen BEFORE UPDATE ON charge_attempt
-    FOR EACH ROW EXECUTE FUNCTION refuse_change_to_settled_attempt();
-CREATE TRIGGER charge_attempt_kept BEFORE DELETE ON charge_attempt
+CREATE TRIGGER charge_moves BEFORE UPDATE ON charge
+    FOR EACH ROW EXECUTE FUNCTION refuse_illegal_charge();
+CREATE TRIGGER charge_kept BEFORE DELETE ON charge
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- The schedule of checks for an attempt whose charge was not found: the gateway may create the charge later.
+-- The ledger of an invoice. Entries are only added. `reference` is the provider's own id of the payment, refund or
+-- dispute. It is unique for a connection and kind, so an answer that comes twice adds nothing. The entries of one
+-- dispute have the same reference. `gateway_charge_id` is the gateway's charge; `charge_id` is null if that is a second
+-- charge, which the engine did not ask for.
+CREATE TABLE payment_entry (
+    account_id uuid NOT NULL,
+    payment_entry_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    charge_id uuid,
+    connection_id uuid,
+    gateway_charge_id text,
+    kind text NOT NULL,
+    amount_cents bigint NOT NULL,
+    fee_cents bigint NOT NULL,
+    currency text NOT NULL,
+    occurred_at timestamptz NOT NULL,
+    source text NOT NULL,
+    reference text,
+    method text,
+    note text,
+    recorded_at timestamptz NOT NULL,
+    CONSTRAINT payment_entry_pk PRIMARY KEY (account_id, payment_entry_id),
+    CONSTRAINT payment_entry_invoice_fk FOREIGN KEY (account_id, invoice_id)
+        REFERENCES invoice (account_id, invoice_id),
+    CONSTRAINT payment_entry_charge_fk FOREIGN KEY (account_id, charge_id)
+        REFERENCES charge (account_id, charge_id),
+    CONSTRAINT payment_entry_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT payment_entry_kind CHECK (
+        kind IN ('payment', 'refund', 'dispute_opened', 'dispute_won', 'dispute_lost')
+    ),
+    CONSTRAINT payment_entry_amount CHECK (amount_cents > 0 AND fee_cents >= 0),
+    CONSTRAINT payment_entry_currency CHECK (currency ~ '^[A-Z]{3}$'),
+    CONSTRAINT payment_entry_method CHECK (method IN ('cash', 'transfer', 'pix', 'card', 'check', 'other')),
+    CONSTRAINT payment_entry_source CHECK (
+        CASE source
+            WHEN 'gateway' THEN num_nonnulls(connection_id, gateway_charge_id, reference) = 3 AND method IS NULL
+            WHEN 'manual' THEN num_nonnulls(charge_id, connection_id, gateway_charge_id) = 0
+                AND kind IN ('payment', 'refund') AND (method IS NOT NULL) = (kind = 'payment')
+            ELSE false
+        END
+    )
+);
+CREATE UNIQUE INDEX payment_entry_reference_once ON payment_entry (account_id, reference, connection_id, kind)
+    WHERE source = 'gateway';
+CREATE INDEX payment_entry_by_invoice ON payment_entry (account_id, invoice_id);
+CREATE TRIGGER payment_entry_kept BEFORE UPDATE OR DELETE ON payment_entry
+    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+
+-- The schedule of checks for a charge that was not found: the gateway may create it later.
 CREATE TABLE late_charge_check (
     account_id uuid NOT NULL,
-    invoice_id uuid NOT NULL,
-    attempt integer NOT NULL,
+    charge_id uuid NOT NULL,
     checks_made integer NOT NULL DEFAULT 0,
     next_check_at timestamptz,
-    CONSTRAINT late_charge_check_pk PRIMARY KEY (account_id, invoice_id, attempt),
-    CONSTRAINT late_charge_check_attempt_fk FOREIGN KEY (account_id, invoice_id, attempt)
-        REFERENCES charge_attempt (account_id, invoice_id, attempt)
+    CONSTRAINT late_charge_check_pk PRIMARY KEY (account_id, charge_id),
+    CONSTRAINT late_charge_check_charge_fk FOREIGN KEY (account_id, charge_id)
+        REFERENCES charge (account_id, charge_id)
 );
 CREATE INDEX late_charge_check_due ON late_charge_check (account_id, next_check_at) WHERE next_check_at IS NOT NULL;
+CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHERE next_check_at > '-infinity';
+
+-- A reissue that waits until the gateway has canceled the charge. If the process dies during the call, the next poll of
+-- the charge continues the reissue. `in_progress_until` is real time.
+CREATE TABLE reissue_request (
+    account_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    charge_id uuid NOT NULL,
+    payment_method text NOT NULL,
+    installments smallint,
+    due_date date NOT NULL,
+    in_progress_until timestamptz NOT NULL,
+    CONSTRAINT reissue_request_pk PRIMARY KEY (account_id, invoice_id),
+    CONSTRAINT reissue_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
+        REFERENCES invoice (account_id, invoice_id),
+    CONSTRAINT reissue_request_charge_fk FOREIGN KEY (account_id, charge_id)
+        REFERENCES charge (account_id, charge_id),
+    CONSTRAINT reissue_request_method CHECK (payment_method IN ('card', 'pix', 'boleto')),
+    CONSTRAINT reissue_request_installments CHECK (
+        installments IS NULL OR (payment_method = 'card' AND installments BETWEEN 2 AND 12)
+    )
+);
+
+-- A payment that was received elsewhere and covers the total, while the gateway cancels the charge. If the process dies,
+-- a poll of the charge records the payment. Without `amount_cents`, it is for what is open then. `in_progress_until` is
+-- real time.
+CREATE TABLE payment_request (
+    account_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    charge_id uuid NOT NULL,
+    payment_entry_id uuid NOT NULL,
+    amount_cents bigint,
+    occurred_at timestamptz NOT NULL,
+    method text NOT NULL,
+    reference text,
+    note text,
+    in_progress_until timestamptz NOT NULL,
+    CONSTRAINT payment_request_pk PRIMARY KEY (account_id, invoice_id),
+    CONSTRAINT payment_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
+        REFERENCES invoice (account_id, invoice_id),
+    CONSTRAINT payment_request_charge_fk FOREIGN KEY (account_id, charge_id)
+        REFERENCES charge (account_id, charge_id),
+    CONSTRAINT payment_request_amount CHECK (amount_cents > 0),
+    CONSTRAINT payment_request_method CHECK (method IN ('cash', 'transfer', 'pix', 'card', 'check', 'other'))
+);
+
+-- A refund that a merchant asked for, committed before its request is sent. An invoice has at most one open refund.
+-- `left_cents` is what could be refunded when the row was inserted, so that no refund is higher than that. A refund of
+-- manual payments has no connection and is inserted as `done`. `next_attempt_at` (account's clock) is when an open
+-- refund is due to be sent or looked up. `lease_until` (real time) is when the lease for this work ends.
+CREATE TABLE refund_request (
+    account_id uuid NOT NULL,
+    refund_id uuid NOT NULL,
+    invoice_id uuid NOT NULL,
+    charge_id uuid,
+    connection_id uuid,
+    gateway_charge_id text,
+    stage text NOT NULL,
+    amount_cents bigint NOT NULL,
+    left_cents bigint NOT NULL,
+    currency text NOT NULL,
+    reason text,
+    created_at timestamptz NOT NULL,
+    next_attempt_at timestamptz,
+    lease_until timestamptz,
+    failures integer NOT NULL DEFAULT 0,
+    sent_at timestamptz,
+    unknown_since timestamptz,
+    empty_lookups integer NOT NULL DEFAULT 0,
+    looked_up_at timestamptz,
+    closed_at timestamptz,
+    payment_entry_id uuid,
+    error_code text,
+    error_detail text,
+    CONSTRAINT refund_request_pk PRIMARY KEY (account_id, refund_id),
+    CONSTRAINT refund_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
+        REFERENCES invoice (account_id, invoice_id),
+    CONSTRAINT refund_request_charge_fk FOREIGN KEY (account_id, charge_id)
+        REFERENCES charge (account_id, charge_id),
+    CONSTRAINT refund_request_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT refund_request_entry_fk FOREIGN KEY (account_id, payment_entry_id)
+        REFERENCES payment_entry (account_id, payment_entry_id),
+    CONSTRAINT refund_request_stage CHECK (
+        CASE stage
+            WHEN 'planned' THEN true
+            WHEN 'sending' THEN sent_at IS NOT NULL
+            WHEN 'accepted' THEN sent_at IS NOT NULL
+            WHEN 'done' THEN payment_entry_id IS NOT NULL
+            WHEN 'failed' THEN error_code IS NOT NULL
+            ELSE false
+        END
+    ),
+    CONSTRAINT refund_request_closed CHECK (
+        (stage IN ('done', 'failed')) = (closed_at IS NOT NULL)
+        AND (closed_at IS NULL) = (next_attempt_at IS NOT NULL)
+        AND (closed_at IS NULL OR lease_until IS NULL)
+        AND (payment_entry_id IS NULL OR stage = 'done')
+        AND (error_code IS NULL) = (error_detail IS NULL)
+    ),
+    CONSTRAINT refund_request_amount CHECK (amount_cents > 0 AND amount_cents <= left_cents),
+    CONSTRAINT refund_request_currency CHECK (currency ~ '^[A-Z]{3}$'),
+    CONSTRAINT refund_request_source CHECK (
+        (connection_id IS NULL) = (gateway_charge_id IS NULL)
+        AND (connection_id IS NOT NULL OR (charge_id IS NULL AND stage = 'done'))
+    )
+);
+CREATE UNIQUE INDEX refund_request_one_open ON refund_request (account_id, invoice_id)
+    WHERE stage IN ('planned', 'sending', 'accepted');
+CREATE UNIQUE INDEX refund_request_entry_once ON refund_request (account_id, payment_entry_id)
+    WHERE payment_entry_id IS NOT NULL;
+CREATE INDEX refund_request_by_invoice ON refund_request (account_id, invoice_id);
+CREATE INDEX refund_request_due ON refund_request (account_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX refund_request_by_time ON refund_request (next_attempt_at) WHERE next_attempt_at > '-infinity';
+
+-- A test checks that the pairs of stages below are those of `fatura.domain.refunds`.
+CREATE FUNCTION refuse_illegal_refund() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.stage <> OLD.stage AND (OLD.stage || ' ' || NEW.stage) NOT IN (
+        'planned sending', 'planned accepted', 'planned done', 'planned failed',
+        'sending planned', 'sending accepted', 'sending done', 'sending failed',
+        'accepted done', 'accepted failed',
+        'failed done'
+    ) THEN
+        RAISE EXCEPTION 'a refund cannot move from % to %', OLD.stage, NEW.stage
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_request_move';
+    END IF;
+    IF (NEW.account_id, NEW.refund_id, NEW.invoice_id, NEW.amount_cents, NEW.left_cents, NEW.currency, NEW.created_at)
+        IS DISTINCT FROM
+       (OLD.account_id, OLD.refund_id, OLD.invoice_id, OLD.amount_cents, OLD.left_cents, OLD.currency, OLD.created_at)
+        OR (NEW.charge_id, NEW.connection_id, NEW.gateway_charge_id, NEW.reason)
+            IS DISTINCT FROM (OLD.charge_id, OLD.connection_id, OLD.gateway_charge_id, OLD.reason)
+        OR (OLD.stage = 'done' AND (NEW.closed_at, NEW.payment_entry_id)
+            IS DISTINCT FROM (OLD.closed_at, OLD.payment_entry_id))
+    THEN
+        RAISE EXCEPTION 'a settled fact of a refund cannot change'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_request_frozen';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER refund_request_moves BEFORE UPDATE ON refund_request
+    FOR EACH ROW EXECUTE FUNCTION refuse_illegal_refund();
+CREATE TRIGGER refund_request_kept BEFORE DELETE ON refund_request
+    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+
+-- The nightly sweep, which compares a connection's charges with the provider's list (D-161). `next_sweep_at` (account's
+-- clock) is when it begins or continues. `lease_until` is real time. `swept_to` is when the last complete sweep
+-- began. While a sweep is in progress, `started_at` is when it began. The provider's charges that were created before
+-- `listed_to` are compared. Then our charges with ids up to `checked_to` were looked for.
+CREATE TABLE connection_sweep (
+    account_id uuid NOT NULL,
+    connection_id uuid NOT NULL,
+    next_sweep_at timestamptz NOT NULL,
+    lease_until timestamptz,
+    swept_to timestamptz NOT NULL,
+    started_at timestamptz,
+    listed_to timestamptz,
+    checked_to uuid,
+    CONSTRAINT connection_sweep_pk PRIMARY KEY (account_id, connection_id),
+    CONSTRAINT connection_sweep_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT connection_sweep_progress CHECK (
+        (started_at IS NULL) = (listed_to IS NULL) AND (checked_to IS NULL OR started_at IS NOT NULL)
+        AND (started_at IS NULL OR started_at >= swept_to)
+    )
+) WITH (fillfactor = 70);
+CREATE INDEX connection_sweep_by_time ON connection_sweep (next_sweep_at) WHERE next_sweep_at > '-infinity';
+
+-- A charge at a gateway that no row of `charge` has: a webhook or the provider's list named it. `next_look_at` (account's
+-- clock) is when the gateway is asked for it. `state` is what the gateway last said of a second charge.
+CREATE TABLE unmatched_charge (
+    account_id uuid NOT NULL,
+    connection_id uuid NOT NULL,
+    gateway_charge_id text NOT NULL,
+    found_at timestamptz NOT NULL,
+    next_look_at timestamptz,
+    state text,
+    CONSTRAINT unmatched_charge_pk PRIMARY KEY (account_id, connection_id, gateway_charge_id),
+    CONSTRAINT unmatched_charge_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT unmatched_charge_state CHECK (state IN ('open', 'paid', 'refused', 'expired', 'canceled')),
+    CONSTRAINT unmatched_charge_looked CHECK (next_look_at IS NOT NULL OR state IS NOT NULL)
+);
+CREATE INDEX unmatched_charge_due ON unmatched_charge (account_id, next_look_at) WHERE next_look_at IS NOT NULL;
+CREATE INDEX unmatched_charge_by_time ON unmatched_charge (next_look_at) WHERE next_look_at > '-infinity';

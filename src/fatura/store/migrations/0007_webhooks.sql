@@ -17,8 +17,10 @@ CREATE INDEX event_by_type ON event (account_id, type, sequence);
 CREATE UNIQUE INDEX event_id_once ON event (account_id, event_id);
 CREATE TRIGGER event_kept BEFORE UPDATE OR DELETE ON event FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- Deliveries exist for events up to `fanned_out_to`; `at_once` requests run concurrently. `next_attempt_at` (account's clock) is
--- set while the endpoint fails or asked to wait. Only the worker `leased_by` delivers, until `lease_until` (real time).
+-- Only events with numbers up to `fanned_out_to` can have a delivery. At most `at_once` requests run concurrently.
+-- `next_attempt_at` (account's clock) is set while the endpoint fails or after it asked for a pause: no request is sent
+-- before that instant. Until `lease_until` (real time), only the worker `leased_by` sends requests.
+-- `push_at` (account's clock) is never later than the instant at which a delivery is due. It is null if none is open.
 CREATE TABLE webhook (
     account_id uuid NOT NULL,
     url text NOT NULL,
@@ -32,15 +34,19 @@ CREATE TABLE webhook (
     next_attempt_at timestamptz,
     leased_by uuid,
     lease_until timestamptz,
+    push_at timestamptz,
     CONSTRAINT webhook_pk PRIMARY KEY (account_id),
     CONSTRAINT webhook_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT webhook_at_once CHECK (at_once BETWEEN 1 AND 64),
     CONSTRAINT webhook_failures CHECK ((failures > 0) = (failing_since IS NOT NULL) AND failures >= 0)
 ) WITH (fillfactor = 50);
+CREATE INDEX webhook_by_time ON webhook (push_at) WHERE disabled_at IS NULL AND push_at IS NOT NULL;
 
--- A delivery is open while `next_attempt_at` is set; then it is delivered or given up. Open deliveries with the same
--- `ordered_by` (their invoice) are sent in order. `waits` is true while an earlier delivery of the invoice is open, false when
--- this one may be sent, and null once it is closed and the next one was unblocked.
+-- A delivery is open while `next_attempt_at` is set. It is closed when it is delivered or given up.
+-- `delivered_at` is kept if a delivered event is sent again. Open deliveries with the same `ordered_by` (the
+-- invoice's id) are sent in the order of their numbers. `waits` of an open delivery is true while an earlier
+-- delivery of the invoice is open, and false when the delivery may be sent. A closed delivery whose `waits`
+-- is not null still has to unblock the next delivery of its invoice. After that, its `waits` is null.
 CREATE TABLE delivery (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,
@@ -56,7 +62,12 @@ CREATE TABLE delivery (
     given_up_at timestamptz,
     CONSTRAINT delivery_pk PRIMARY KEY (account_id, sequence),
     CONSTRAINT delivery_event_fk FOREIGN KEY (account_id, sequence) REFERENCES event (account_id, sequence),
-    CONSTRAINT delivery_state CHECK (num_nonnulls(next_attempt_at, delivered_at, given_up_at) = 1),
+    CONSTRAINT delivery_state CHECK (
+        CASE
+            WHEN next_attempt_at IS NOT NULL THEN given_up_at IS NULL
+            ELSE num_nonnulls(delivered_at, given_up_at) = 1
+        END
+    ),
     CONSTRAINT delivery_attempts CHECK (attempts >= failures AND failures >= 0)
 ) WITH (fillfactor = 70);
 CREATE INDEX delivery_ready ON delivery (account_id, sequence, next_attempt_at)

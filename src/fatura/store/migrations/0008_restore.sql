@@ -1,4 +1,5 @@
--- Charges that a restore found at a gateway for cycles that are not billed in the backup. A new invoice gets the lost one's id.
+-- Charges that `fatura restored` found at a gateway for cycles that have no invoice in the backup. When such a cycle is
+-- billed again, its new invoice gets the id of the lost invoice.
 
 CREATE TABLE lost_invoice (
     account_id uuid NOT NULL,

@@ -1,5 +1,5 @@
--- Test clocks, and the data of the sandbox gateway, which stands for a provider. As at a provider, its tables have no
--- foreign keys to invoices, and an invoice may have two charges.
+-- Test clocks, and the data of the sandbox gateway, which imitates a payment provider. A provider's data is independent
+-- of Fatura's. So the gateway's tables have no foreign keys to invoices and may hold two charges for one invoice.
 
 CREATE TABLE test_clock (
     account_id uuid NOT NULL,
@@ -13,7 +13,9 @@ CREATE TABLE test_clock (
         (status = 'ready' AND target_at IS NULL) OR (status = 'advancing' AND target_at IS NOT NULL)
     )
 );
+CREATE INDEX test_clock_advancing ON test_clock (account_id) WHERE status = 'advancing';
 
+-- `entries` are the payments, refunds and disputes of the charge. The merchant made an `is_double` charge by hand.
 CREATE TABLE sandbox_charge (
     account_id uuid NOT NULL,
     charge_id text NOT NULL,
@@ -21,11 +23,13 @@ CREATE TABLE sandbox_charge (
     invoice_id uuid NOT NULL,
     attempt integer NOT NULL,
     amount_cents bigint NOT NULL,
+    currency text NOT NULL,
     payment_method text NOT NULL,
     installments smallint,
     due_date date NOT NULL,
     status text NOT NULL,
-    paid_at timestamptz,
+    entries jsonb NOT NULL DEFAULT '[]',
+    is_double boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL,
     CONSTRAINT sandbox_charge_pk PRIMARY KEY (account_id, charge_id),
     CONSTRAINT sandbox_charge_connection_fk FOREIGN KEY (account_id, connection_id)
@@ -33,6 +37,7 @@ CREATE TABLE sandbox_charge (
     CONSTRAINT sandbox_charge_status CHECK (status IN ('open', 'paid', 'refused', 'canceled', 'refunded'))
 );
 CREATE INDEX sandbox_charge_reference ON sandbox_charge (account_id, connection_id, invoice_id, attempt);
+CREATE INDEX sandbox_charge_by_time ON sandbox_charge (account_id, connection_id, created_at, charge_id);
 
 CREATE TABLE sandbox_product (
     account_id uuid NOT NULL,
@@ -46,22 +51,31 @@ CREATE TABLE sandbox_product (
         REFERENCES gateway_connection (account_id, connection_id)
 );
 
+-- A fault ends after `times_left` calls, or at `active_until` (real time).
 CREATE TABLE sandbox_fault (
     account_id uuid NOT NULL,
     sandbox_fault_id uuid NOT NULL,
     connection_id uuid NOT NULL,
     operation text NOT NULL,
     fault text NOT NULL,
-    times_left integer NOT NULL,
+    times_left integer,
+    active_until timestamptz,
     CONSTRAINT sandbox_fault_pk PRIMARY KEY (account_id, sandbox_fault_id),
     CONSTRAINT sandbox_fault_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),
     CONSTRAINT sandbox_fault_call CHECK (
-        operation IN ('create_charge', 'get_charge', 'cancel_charge', 'list_charges', 'create_product')
+        operation IN (
+            'create_charge', 'get_charge', 'cancel_charge', 'refund_charge', 'list_charges', 'create_product', 'all'
+        )
     ),
     CONSTRAINT sandbox_fault_fault CHECK (
-        fault IN ('timeout_before', 'timeout_after', 'server_error', 'rate_limited', 'rejected')
+        fault IN (
+            'timeout_before', 'timeout_after', 'server_error', 'rate_limited', 'rejected', 'hang', 'unknown',
+            'unauthorized'
+        )
     ),
-    CONSTRAINT sandbox_fault_times CHECK (times_left >= 0)
+    CONSTRAINT sandbox_fault_times CHECK (times_left >= 0),
+    CONSTRAINT sandbox_fault_length CHECK ((times_left IS NULL) <> (active_until IS NULL))
 );
-CREATE INDEX sandbox_fault_waiting ON sandbox_fault (account_id, connection_id, operation) WHERE times_left > 0;
+CREATE INDEX sandbox_fault_waiting ON sandbox_fault (account_id, connection_id, sandbox_fault_id)
+    WHERE times_left > 0 OR active_until IS NOT NULL;

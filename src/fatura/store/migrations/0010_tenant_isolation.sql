@@ -1,16 +1,18 @@
 -- Row Level Security: a transaction reads and writes only the rows of the account that `app.account` names.
--- Some tables can also be read over all accounts while `app.discover` is on, to find accounts with due work.
--- A sub-select is evaluated once per statement, an expression once per row. Citus accepts expressions only, so
--- `fatura migrate --distribute` replaces these policies (ADR 0014). The planner expects IS NOT NULL to keep most rows. It
--- would expect `= 'on'` to remove most, and then sort all rows of an account for one page.
+-- While `app.discover` is on, a transaction may also read the rows of all accounts in some tables, to find due work.
+-- PostgreSQL evaluates a sub-select once per statement, but a plain expression once per row. So the policies use
+-- sub-selects. Citus accepts only plain expressions, so `fatura migrate --distribute` replaces the policies (ADR 0014).
+-- The condition for discovery ends in IS NOT NULL, because the planner expects that most rows satisfy IS NOT NULL. With
+-- `= 'on'` alone, it would expect few rows, and would sort all rows of an account to read one page.
 
 DO $$
 DECLARE
     account CONSTANT text := 'account_id = (SELECT nullif(current_setting(''app.account'', true), '''')::uuid)';
     discovery CONSTANT text := '(SELECT nullif(current_setting(''app.discover'', true) = ''on'', false)) IS NOT NULL';
     discovered CONSTANT text[] := ARRAY[
-        'account', 'account_counter', 'delivery', 'idempotency_key', 'invoice', 'late_charge_check', 'price_pull',
-        'pricing_attempt', 'product_mirror', 'subscription', 'test_clock', 'webhook'
+        'account', 'account_counter', 'connection_health', 'connection_move', 'connection_sweep', 'delivery',
+        'idempotency_key', 'invoice', 'late_charge_check', 'price_pull', 'pricing_attempt', 'product_mirror',
+        'propagation', 'refund_request', 'subscription', 'test_clock', 'unmatched_charge', 'webhook'
     ];
     name text;
 BEGIN

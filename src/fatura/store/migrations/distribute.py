@@ -1,6 +1,7 @@
 """Distribute the tables by account over the nodes of a Citus cluster (`fatura migrate --distribute`)."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ AT_MOST_GIB = 10
 LOCK_SECONDS = 20
 
 Progress = Callable[[str, int], None]
-"""Called with each table and the percentage of tables done before it."""
+"""Called before each table is distributed, with its name and the percentage of tables that are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ async def distribute(
     async with connected(url) as connection:
         await lock_migrations(connection)
         await _refuse_without_citus(connection)
+        await _forbid_moves(connection)
         held_bytes = {row["name"]: row["held_bytes"] for row in await connection.fetch(_LOCAL_TABLES)}
         keys = [ForeignKey(**row) for row in await connection.fetch(_FOREIGN_KEYS)]
         ordered, closing = order(held_bytes, keys)
@@ -56,7 +58,8 @@ async def distribute(
 def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str], list[ForeignKey]]:
     """Return the tables, parents before children, and the foreign keys that close a cycle.
 
-    Those keys must be added after all tables are distributed. Parents that are not in `tables` are already distributed.
+    The caller must add the keys that close a cycle after it has distributed all tables. A parent that is not in
+    `tables` counts as distributed.
     """
     ordered: list[str] = []
     closing: list[ForeignKey] = []
@@ -76,7 +79,7 @@ def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str
 
 
 def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
-    """Return whether `table` is an ancestor of `below` by foreign keys."""
+    """Return whether `below` refers to `table` by foreign keys, directly or through other tables."""
     above = {below}
     while found := {key.parent for key in keys if key.child in above} - above:
         above |= found
@@ -84,7 +87,7 @@ def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
 
 
 async def _refuse_without_citus(connection: Any) -> None:
-    """Raises MigrationError unless this is a Citus coordinator with nodes, and Row Level Security binds the role."""
+    """Raises MigrationError if this is no Citus coordinator with nodes, or if the role bypasses Row Level Security."""
     if not await connection.fetchval(_HAS_CITUS):
         raise MigrationError(
             "the database has no Citus: let an administrator run `CREATE EXTENSION citus` in it on every node, "
@@ -104,6 +107,23 @@ async def _refuse_without_citus(connection: Any) -> None:
         )
 
 
+async def _forbid_moves(connection: Any) -> None:
+    """Revoke the functions that move shards. Raises MigrationError if this role may still execute one of them.
+
+    Row Level Security hides all rows from the role that owns the tables. If this role moved a shard, Citus would copy
+    no rows and then drop the shard.
+    """
+    for statement in [row["revoke"] for row in await connection.fetch(_MOVING)]:
+        with suppress(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(statement)
+    if left := await connection.fetch(_MOVING):
+        lines = "\n".join(row["revoke"] + ";" for row in left)
+        raise MigrationError(
+            "this role may move shards, which would delete their rows: let an administrator run these lines in the "
+            f"database on every node, and run again (docs/how-to/spread-over-machines.md)\n{lines}"
+        )
+
+
 async def _refuse_while_in_use(connection: Any) -> None:
     """Raises MigrationError while an API or worker process is connected."""
     if users := await connection.fetchval(_USERS):
@@ -114,7 +134,7 @@ async def _refuse_while_in_use(connection: Any) -> None:
 
 
 def _refuse_much(held_bytes: int, *, at_most_gib: int) -> None:
-    """Raises MigrationError if the tables hold more than the limit."""
+    """Raises MigrationError if the tables hold more than `at_most_gib`, because they are locked during the copy."""
     held_gib = -(-held_bytes // 2**30)
     if held_gib > at_most_gib:
         raise MigrationError(
@@ -161,6 +181,20 @@ async def _distribute_table(connection: Any, name: str) -> None:
     await connection.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
 
 
+_MOVING = """
+SELECT format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, %I', p.oid::regprocedure, current_user) AS revoke
+FROM pg_proc p
+WHERE p.proname IN (
+        'citus_move_shard_placement', 'master_move_shard_placement', 'citus_copy_shard_placement',
+        'master_copy_shard_placement', 'citus_rebalance_start', 'rebalance_table_shards', 'replicate_table_shards',
+        'citus_drain_node', 'master_drain_node', 'citus_split_shard_by_split_points', 'isolate_tenant_to_new_shard',
+        'citus_schema_move', 'undistribute_table', 'alter_distributed_table', 'alter_table_set_access_method'
+    )
+    AND has_function_privilege(current_user, p.oid, 'EXECUTE')
+ORDER BY 1
+"""
+"""The functions that move, copy or rewrite shards and that this role may execute."""
+
 _OWN_ACCOUNT = "account_id = nullif(current_setting('app.account', true), '')::uuid"
 _DISCOVERY = "nullif(current_setting('app.discover', true) = 'on', false) IS NOT NULL"
 
@@ -168,8 +202,8 @@ _POLICIES = """
 SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = current_schema() AND p.tablename = $1
 """
 
-_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # safe: each reads only its own row
-_ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys require this
+_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # safe: a trigger reads only its own row
+_ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys need this
 
 _INSERT_TRIGGERS = """
 SELECT t.tgname AS name, pg_get_triggerdef(t.oid) AS definition FROM pg_trigger t
@@ -186,7 +220,7 @@ DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET citus.enable_unsafe_triggers = on', current_database());
 END $$
 """
-"""These let Citus pass each transaction's `app.account` to the nodes, and let later migrations create triggers."""
+"""With these settings, Citus passes `app.account` to the nodes, and later migrations may create triggers."""
 
 _HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 

@@ -18,7 +18,10 @@ OLDEST_MAJOR = 15
 LOCK_SECONDS = 600
 """Maximum wait for the migration of another process."""
 LOCK_ATTEMPTS = 20
-"""Attempts to lock the tables. Each waits only a second, because other transactions queue behind a waiting lock."""
+"""Maximum number of attempts to lock the tables.
+
+Each attempt waits only a second, because other transactions queue behind a waiting lock.
+"""
 LOCK_RETRY_SECONDS = 1.0
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _SETTINGS = {
@@ -26,7 +29,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": "0",
-    "fatura.direct": "on",  # a pooler rejects this setting, and must: its clients would share the advisory lock
+    "fatura.direct": "on",  # a pooler refuses this setting; through one, others could share the advisory lock
 }
 
 
@@ -44,7 +47,7 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the SQL; the kind of line ends in the file does not change it."""
+        """SHA-256 of the SQL. It is the same for Windows and Unix line endings, because `read` converts them."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
@@ -64,8 +67,8 @@ def read(folder: Path) -> list[Migration]:
 async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
     """Apply the pending migrations, each in a transaction, and return their names.
 
-    Waits for a migration of another process. If Row Level Security does not bind the role of the URL, creates the
-    role `fatura_app`, which every transaction of the engine then takes.
+    Waits for a migration of another process. If the role of the URL bypasses Row Level Security, creates the role
+    `fatura_app`, which every transaction of the engine then takes.
     The URL must lead to PostgreSQL itself, not to a pooler. Raises MigrationError.
     """
     migrations = read(folder)
@@ -87,7 +90,7 @@ async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
 
 
 async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
-    """Return the names of the pending migrations: none for a newer database, which this version can still use.
+    """Return the names of the pending migrations. If a newer version migrated the database, none is pending.
 
     Raises MigrationError if the database is unavailable, or an applied file was changed or is missing.
     """
@@ -99,7 +102,10 @@ async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
 
 
 def _pending(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, str]]) -> list[Migration]:
-    """Raises MigrationError if the applied migrations differ from the files."""
+    """Return the migrations that are not applied.
+
+    Raises MigrationError if an applied one differs from its file.
+    """
     last = max(applied, default=0)
     for migration in migrations[:last]:
         if migration.version not in applied:
@@ -193,7 +199,7 @@ def _summary(error: Exception) -> str:
 
 
 async def _bind_by_row_security(connection: Any) -> None:
-    """Create `fatura_app` with rights on all tables if Row Level Security does not bind the connection's role."""
+    """Create `fatura_app` with rights on all tables if the connection's role bypasses Row Level Security."""
     if not await connection.fetchval(_IS_UNBOUND):
         return
     try:
@@ -204,13 +210,17 @@ async def _bind_by_row_security(connection: Any) -> None:
         await _try_role(connection)
     except asyncpg.InsufficientPrivilegeError as error:
         raise MigrationError(
-            f"Row Level Security does not bind this role, which may not make one that is bound ({_summary(error)}): "
+            f"Row Level Security does not bind this role, which may not create or use fatura_app ({_summary(error)}): "
             "let an administrator run `CREATE ROLE fatura_app` and grant it to this role, or use one without BYPASSRLS"
         ) from error
 
 
 async def _try_role(connection: Any) -> None:
-    """Let the connection take the role `fatura_app`. Raises MigrationError, InsufficientPrivilegeError."""
+    """Check that the connection can take the role `fatura_app`; otherwise grant the role to the connection's role.
+
+    Raises MigrationError if `fatura_app` bypasses Row Level Security. Raises InsufficientPrivilegeError if the grant
+    is refused.
+    """
     try:
         async with connection.transaction():
             await connection.execute("SET LOCAL ROLE fatura_app")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from uuid import UUID
 
+from fatura.store import leases
 from fatura.store.db import Tx
 
 ItemKey = tuple[UUID, int]
@@ -38,7 +39,7 @@ async def claim(
         WITH due AS MATERIALIZED (
             SELECT x.invoice_id, x.position FROM price_pull x
             WHERE x.account_id = $1 AND x.next_attempt_at <= $2 AND (x.lease_until IS NULL OR (
-                x.lease_until <= $3 AND NOT EXISTS (
+                (x.lease_until <= $3 OR x.lease_until > $6) AND NOT EXISTS (
                     SELECT FROM pricing_attempt a
                     WHERE a.account_id = $1 AND a.invoice_id = x.invoice_id AND a.position = x.position
                         AND a.outcome IS NULL AND NOT a.by_hand
@@ -55,6 +56,7 @@ async def claim(
         real_now,
         lease_until,
         limit,
+        leases.horizon(real_now),
     )
     return [(row["invoice_id"], row["position"]) for row in rows]
 
@@ -69,12 +71,13 @@ async def of_invoice(tx: Tx, invoice_id: UUID, *, real_now: datetime) -> Sequenc
             AND NOT EXISTS (
                 SELECT FROM pricing_attempt a
                 WHERE a.account_id = $1 AND a.invoice_id = p.invoice_id AND a.position = p.position AND a.by_hand
-                    AND a.outcome IS NULL AND a.open_until > $3
+                    AND a.outcome IS NULL AND a.open_until > $3 AND a.open_until <= $4
             )
         ORDER BY p.position FOR NO KEY UPDATE OF p
         """,
         invoice_id,
         real_now,
+        leases.horizon(real_now),
     )
     return [(invoice_id, row["position"]) for row in rows]
 
@@ -139,7 +142,7 @@ class PricePull:
         return self.invoice_id, self.position
 
     def ended(self) -> "PricePull":
-        """Return a copy of the schedule without a further call or warning."""
+        """Return a copy of the schedule in which no call and no warning is planned."""
         return replace(self, next_attempt_at=None, warn_at=None)
 
 
@@ -161,7 +164,7 @@ async def lock(tx: Tx, keys: Sequence[ItemKey]) -> Sequence[PricePull]:
 
 
 async def save(tx: Tx, pulls: Sequence[PricePull], *, released: Collection[ItemKey] = ()) -> None:
-    """Write locked schedules; end the leases of `released` items."""
+    """Write locked schedules. End the leases of the items in `released`."""
     await tx.execute(
         """
         UPDATE price_pull p SET next_attempt_at = u.next_attempt_at, warn_at = u.warn_at, failures = u.failures,
@@ -193,7 +196,7 @@ async def end(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def due_warnings(tx: Tx, *, now: datetime, limit: int) -> Sequence[ItemKey]:
-    """Return the items whose `invoice.pricing_warning` is due."""
+    """Return the items for which the event `invoice.pricing_warning` is due."""
     rows = await tx.fetch(
         """
         SELECT p.invoice_id, p.position FROM price_pull p

@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.pricing import PriceAnswer, PricingAttempt
+from fatura.store import leases
 from fatura.store.db import Tx, record
 from fatura.store.pricing.price_pulls import ItemKey, columns
 
@@ -71,16 +72,21 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
 
 
 async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]:
-    """Return calls that have no outcome although `open_until` has passed: no worker recorded their answer in time."""
+    """Return calls whose outcome no worker recorded until `open_until`.
+
+    An `open_until` that is too far in the future counts as passed (see `leases`).
+    """
     return await tx.fetch_as(
         PriceCall,
         """
         SELECT a.invoice_id, a.position, a.attempt, a.by_hand, a.url, a.cap_cents, a.request_body
         FROM pricing_attempt a
-        WHERE a.account_id = $1 AND a.outcome IS NULL AND a.open_until <= $2 ORDER BY a.open_until LIMIT $3
+        WHERE a.account_id = $1 AND a.outcome IS NULL AND (a.open_until <= $2 OR a.open_until > $4)
+        ORDER BY a.open_until LIMIT $3
         """,
         real_now,
         limit,
+        leases.horizon(real_now),
     )
 
 
@@ -113,7 +119,7 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 
 
 async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
-    """Count each item's calls that clients requested after `since`; return the largest count of the invoice's items."""
+    """For each item of an invoice, count the calls that clients requested after `since`. Return the largest count."""
     return await tx.fetchval(
         """
         SELECT coalesce(max(n.calls), 0) FROM (

@@ -1,26 +1,35 @@
-"""SQL that matches a gateway's charges with the invoices, attempts and cycles of a restored database (D-123)."""
+"""SQL that matches a gateway's charges with the invoices, charges and cycles of a restored database (D-123)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
-from fatura.domain.charging import ChargeAttempt
+from fatura.domain.charge import InvoiceCharge
 from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import PaymentMethod
 from fatura.store.db import Tx
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateInvoice:
-    """An invoice to match charges with; `is_open` is true while its newest attempt may still get a charge."""
+    """An invoice to which a charge may belong, with its newest charge.
+
+    `is_open` is true while the gateway may still create the newest charge. `gateway_invoice_id` is the
+    gateway's id of the newest charge; `gateway_ids` are the gateway's ids of all charges of the invoice.
+    """
 
     invoice_id: UUID
     connection_id: UUID
     status: InvoiceStatus
     due_date: date
-    gateway_invoice_id: str | None
-    attempt: int | None
+    payment_method: PaymentMethod
+    installments: int | None
+    charge_id: UUID | None
+    number: int | None
     is_open: bool
+    gateway_invoice_id: str | None
+    gateway_ids: Sequence[str]
     known_charge_ids: Sequence[str]
 
 
@@ -29,54 +38,66 @@ async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Candi
     found = await tx.fetch_as(
         CandidateInvoice,
         """
-        SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.connection_id, v.status, v.due_date, v.gateway_invoice_id,
-            a.attempt, coalesce(a.state IN ('sending', 'absent', 'parked'), false) AS is_open,
-            coalesce(a.known_charge_ids, '{}') AS known_charge_ids
+        SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.connection_id, v.status, v.due_date, v.payment_method,
+            v.installments, c.charge_id, c.number, c.gateway_invoice_id,
+            coalesce(c.stage IN ('planned', 'sending', 'unknown', 'absent', 'parked'), false) AS is_open,
+            ARRAY(
+                SELECT o.gateway_invoice_id FROM charge o
+                WHERE o.account_id = $1 AND o.invoice_id = v.invoice_id AND o.gateway_invoice_id IS NOT NULL
+            ) AS gateway_ids,
+            coalesce(c.known_charge_ids, '{}') AS known_charge_ids
         FROM invoice v
-        LEFT JOIN charge_attempt a ON a.account_id = $1 AND a.invoice_id = v.invoice_id
+        LEFT JOIN charge c ON c.account_id = $1 AND c.invoice_id = v.invoice_id
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
-        ORDER BY v.invoice_id, a.attempt DESC
+        ORDER BY v.invoice_id, c.number DESC
         """,
         invoice_ids,
     )
     return {invoice.invoice_id: invoice for invoice in found}
 
 
-async def add_charge(tx: Tx, invoice_id: UUID, attempt: int, *, charge_id: str) -> None:
-    """Add a known charge to an open attempt, so that it is looked up instead of sent again."""
+async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str) -> None:
+    """Add the gateway's id of a found charge to the stored charge that it may belong to.
+
+    Issuance then looks the found charge up by this id, and does not send the request again.
+    """
     await tx.execute(
         """
-        UPDATE charge_attempt a SET state = 'sending', known_charge_ids = a.known_charge_ids || $4::text
-        WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.attempt = $3 AND NOT $4 = ANY (a.known_charge_ids)
+        UPDATE charge c SET stage = 'unknown', known_charge_ids = c.known_charge_ids || $3::text
+        WHERE c.account_id = $1 AND c.charge_id = $2 AND NOT $3 = ANY (c.known_charge_ids)
         """,
-        invoice_id,
-        attempt,
         charge_id,
+        gateway_id,
     )
 
 
-async def insert_attempt(tx: Tx, attempt: ChargeAttempt) -> None:
-    """Insert an attempt that is missing in the restored database, with its known charges."""
+async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
+    """Insert a charge that the restored database lacks, with the ids that it may have at the gateway."""
     await tx.execute(
         """
-        INSERT INTO charge_attempt (account_id, invoice_id, attempt, connection_id, state, amount_cents,
-            charge_due_date, first_sent_at, sent_at, known_charge_ids)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        INSERT INTO charge (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents, currency,
+            payment_method, installments, due_date, created_at, first_sent_at, sent_at, known_charge_ids)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
         """,
-        attempt.invoice_id,
-        attempt.number,
-        attempt.connection_id,
-        attempt.state,
-        attempt.amount_cents,
-        attempt.charge_due_date,
-        attempt.first_sent_at,
-        attempt.sent_at,
-        list(attempt.known_charge_ids),
+        charge.charge_id,
+        charge.invoice_id,
+        charge.number,
+        charge.connection_id,
+        charge.stage,
+        charge.amount_cents,
+        charge.currency,
+        charge.payment_method,
+        charge.installments,
+        charge.due_date,
+        charge.created_at,
+        charge.first_sent_at,
+        charge.sent_at,
+        list(charge.known_charge_ids),
     )
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due, so that its known charge is looked up when the account is no longer frozen."""
+    """Make a `ready` invoice due: issuance looks its found charge up when the account is no longer frozen."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,
@@ -90,8 +111,6 @@ async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BilledCycles:
-    """A subscription and the number of its billed cycles."""
-
     subscription_id: UUID
     cycle_count: int
 
@@ -112,7 +131,7 @@ async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int)
 
 
 async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
-    """Return the id of a cycle's invoice; it may differ from the id before the restore."""
+    """Return the id of a cycle's invoice, or None. The id may differ from the one before the restore."""
     return await tx.fetchval(
         "SELECT v.invoice_id FROM invoice v WHERE v.account_id = $1 AND v.subscription_id = $2 AND v.cycle = $3",
         subscription_id,

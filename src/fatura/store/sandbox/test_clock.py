@@ -8,12 +8,13 @@ from typing import Literal
 import msgspec
 
 from fatura.domain.account import Account
+from fatura.store import leases
 from fatura.store.db import Discovery, Row, Tx
 
 
 @dataclass(frozen=True, slots=True)
 class StoredClock:
-    """The progress towards a target: `target_at` is None when it is reached; `processed` counts work by lane."""
+    """A clock's progress. `target_at` is None unless the clock is advancing; `processed` counts each lane's work."""
 
     status: Literal["ready", "advancing"]
     target_at: datetime | None
@@ -52,17 +53,19 @@ async def claim(tx: Tx, *, real_now: datetime, lease_until: datetime) -> StoredC
     row = await tx.fetchrow(
         """
         UPDATE test_clock c SET lease_until = $3
-        WHERE c.account_id = $1 AND c.status = 'advancing' AND (c.lease_until IS NULL OR c.lease_until <= $2)
+        WHERE c.account_id = $1 AND c.status = 'advancing'
+            AND (c.lease_until IS NULL OR c.lease_until <= $2 OR c.lease_until > $4)
         RETURNING c.status, c.target_at, c.processed
         """,
         real_now,
         lease_until,
+        leases.horizon(real_now),
     )
     return None if row is None else _clock(row)
 
 
 async def note_progress(tx: Tx, processed: Mapping[str, int], *, lease_until: datetime) -> None:
-    """Store progress and renew the lease."""
+    """Store progress, and set when the lease ends."""
     await tx.execute(
         """
         UPDATE test_clock c SET processed = $2, lease_until = $3
@@ -74,7 +77,7 @@ async def note_progress(tx: Tx, processed: Mapping[str, int], *, lease_until: da
 
 
 async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
-    """Store that the target is reached."""
+    """Store the progress, and that the clock has reached its target."""
     await tx.execute(
         """
         UPDATE test_clock c SET status = 'ready', target_at = NULL, processed = $2, lease_until = NULL
@@ -86,14 +89,22 @@ async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
 
 async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts whose clock is advancing and not leased."""
+    rows = await discovery.fetch(
+        """
+        SELECT c.account_id FROM test_clock c
+        WHERE c.status = 'advancing' AND (c.lease_until IS NULL OR c.lease_until <= $1 OR c.lease_until > $2)
+        """,
+        real_now,
+        leases.horizon(real_now),
+    )
+    if not rows:
+        return []
     return await discovery.fetch_as(
         Account,
         """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset
-        FROM test_clock c JOIN account a ON a.account_id = c.account_id
-        WHERE c.status = 'advancing' AND (c.lease_until IS NULL OR c.lease_until <= $1)
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a WHERE a.account_id = ANY($1::uuid[])
         """,
-        real_now,
+        [row["account_id"] for row in rows],
     )
 
 

@@ -16,8 +16,8 @@ async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -
         """
         INSERT INTO subscription (account_id, subscription_id, external_ref, plan_id, plan_version_id, plan_version,
             customized, customer_id, status, charge_day, payment_method, payment_method_source, connection_id,
-            cycle_count, commitment_cycles, next_period_start, next_due_date, generate_at, started_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+            start_cycle, cycle_count, commitment_cycles, next_period_start, next_due_date, generate_at, started_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
         """,
         subscription.subscription_id,
         subscription.external_ref,
@@ -31,6 +31,7 @@ async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -
         subscription.payment_method,
         subscription.payment_method_source,
         subscription.connection_id,
+        subscription.start_cycle,
         subscription.cycle_count,
         subscription.commitment_cycles,
         subscription.next_period_start,
@@ -41,7 +42,7 @@ async def insert(tx: Tx, subscription: Subscription, *, generate_at: datetime) -
 
 
 async def find(tx: Tx, subscription_id: UUID) -> Subscription | None:
-    return next(iter(await _read(tx, [subscription_id])), None)
+    return next(iter(await find_all(tx, [subscription_id])), None)
 
 
 async def lock(tx: Tx, subscription_id: UUID) -> Subscription | None:
@@ -94,7 +95,7 @@ async def page(tx: Tx, wanted: SubscriptionFilter, *, skip: int, limit: int) -> 
         skip,
         limit,
     )
-    return await _read(tx, [row["subscription_id"] for row in rows])
+    return await find_all(tx, [row["subscription_id"] for row in rows])
 
 
 async def cancel(tx: Tx, subscription_id: UUID, *, canceled_at: datetime) -> None:
@@ -122,13 +123,13 @@ async def pin_private_terms(tx: Tx, subscription: Subscription) -> None:
     )
 
 
-async def _read(tx: Tx, subscription_ids: Sequence[UUID]) -> Sequence[Subscription]:
+async def find_all(tx: Tx, subscription_ids: Sequence[UUID]) -> Sequence[Subscription]:
     """Return the subscriptions with these ids, newest first."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_id, s.plan_version_id, s.plan_version, s.customized,
-            s.status, s.charge_day, s.payment_method, s.payment_method_source, s.connection_id, s.cycle_count,
-            s.commitment_cycles, s.next_period_start, s.next_due_date, s.started_at, s.canceled_at,
+            s.status, s.charge_day, s.payment_method, s.payment_method_source, s.connection_id, s.start_cycle,
+            s.cycle_count, s.commitment_cycles, s.next_period_start, s.next_due_date, s.started_at, s.canceled_at,
             c.customer_id, c.external_ref AS customer_external_ref, c.name AS customer_name,
             c.email AS customer_email
         FROM subscription s JOIN customer c ON c.customer_id = s.customer_id

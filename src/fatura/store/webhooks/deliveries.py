@@ -1,4 +1,4 @@
-"""Deliveries, one row for each event, and their attempts (D-39)."""
+"""Deliveries, at most one row for each event, and their attempts (D-39)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
 
 
 async def unblock_next_events(tx: Tx) -> None:
-    """Unblock the next event of each invoice whose previous event was closed."""
+    """For each newly closed delivery, let the next open delivery of the same invoice be sent."""
     await tx.execute(
         """
         WITH closed AS MATERIALIZED (
@@ -94,6 +94,30 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
         """,
         now,
         limit,
+    )
+
+
+async def next_due_at(tx: Tx) -> datetime | None:
+    """Return when the first delivery that waits for no other is due, or None if there is none.
+
+    If `unblock_next_events` still has to process a closed delivery, return an instant in the past.
+    """
+    return await tx.fetchval(
+        """
+        SELECT least(
+            (
+                SELECT min(d.next_attempt_at) FROM delivery d
+                WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE AND NOT EXISTS (
+                    SELECT FROM delivery b
+                    WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
+                        AND b.next_attempt_at IS NOT NULL
+                )
+            ), (
+                SELECT min(coalesce(d.delivered_at, d.given_up_at)) FROM delivery d
+                WHERE d.account_id = $1 AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
+            )
+        )
+        """
     )
 
 
@@ -146,11 +170,15 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 
 
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
-    """Store deliveries after an attempt. If one had been given up, remove it from its invoice's order of events.
+    """Store deliveries after an attempt.
 
-    `waits` of a closed delivery becomes null if its invoice has no later open event. Otherwise `waits` is kept, so that
-    `unblock_next_events` finds the row. The condition on `$2` is redundant, but makes PostgreSQL use the primary key
-    even before the table is first analyzed.
+    If another transaction gave a delivery up during the attempt, `ordered_by` becomes null: later events of
+    the invoice no longer wait for the delivery. While `waits` of a closed delivery is not null,
+    `unblock_next_events` still has to unblock the invoice's next delivery. If no later delivery of the
+    invoice is open, `waits` becomes null.
+
+    The condition on `$2` is redundant, but makes PostgreSQL use the primary key even before the table is
+    first analyzed.
     """
     await tx.execute(
         """
@@ -222,7 +250,10 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Make delayed deliveries due, once each, if they last failed from `failed_since` to just before `now`."""
+    """Make due now the deliveries whose last failure was at or after `failed_since` and before `now`.
+
+    Each delivery is made due in this way at most once, until its retry schedule is restarted.
+    """
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, hastened = true
@@ -261,7 +292,8 @@ async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
 async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
     await tx.execute(
         """
-        UPDATE delivery d SET next_attempt_at = NULL, given_up_at = $2, waits = NULL
+        UPDATE delivery d SET next_attempt_at = NULL, waits = NULL,
+            given_up_at = CASE WHEN d.delivered_at IS NULL THEN $2::timestamptz END
         WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL
         """,
         given_up_at,
@@ -269,10 +301,11 @@ async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
 
 
 async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Make an open delivery due now and restart its retry schedule; the order of its invoice's events is kept."""
+    """Make an open delivery due now and restart its retry schedule. The order of its invoice's events is kept."""
     await tx.execute(
         """
-        UPDATE delivery d SET next_attempt_at = $3, failures = 0
+        UPDATE delivery d SET next_attempt_at = $3, failures = 0, first_failed_at = NULL, failed_at = NULL,
+            hastened = false
         WHERE d.account_id = $1 AND d.sequence = $2 AND d.next_attempt_at IS NOT NULL
         """,
         sequence,
@@ -281,13 +314,16 @@ async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
 
 
 async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Reopen a closed delivery, or insert one, due now. It is sent out of the order of its invoice's events."""
+    """Reopen a closed delivery or insert a new one, due now. It need not wait for earlier events of its invoice.
+
+    `delivered_at` is kept: the event was delivered, whatever becomes of the further attempts.
+    """
     await tx.execute(
         """
         INSERT INTO delivery (account_id, sequence, next_attempt_at, waits) VALUES ($1, $2, $3, false)
         ON CONFLICT (account_id, sequence) DO UPDATE SET next_attempt_at = EXCLUDED.next_attempt_at,
-            ordered_by = NULL, delivered_at = NULL, given_up_at = NULL, failures = 0, first_failed_at = NULL,
-            failed_at = NULL, hastened = false, waits = false
+            ordered_by = NULL, given_up_at = NULL, failures = 0, first_failed_at = NULL, failed_at = NULL,
+            hastened = false, waits = false
         """,
         sequence,
         now,

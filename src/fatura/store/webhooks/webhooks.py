@@ -5,12 +5,13 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.delivery import EndpointHealth, Webhook
+from fatura.store import leases
 from fatura.store.db import Row, Tx, record
 
 
 @dataclass(frozen=True, slots=True)
 class StoredWebhook:
-    """A webhook with its health and lease. Events with numbers up to `fanned_out_to` have a delivery row."""
+    """A webhook with its health and lease. Events with numbers above `fanned_out_to` have no delivery row yet."""
 
     webhook: Webhook
     health: EndpointHealth
@@ -52,13 +53,16 @@ async def lock(tx: Tx) -> StoredWebhook | None:
 async def lease(
     tx: Tx, leased_by: UUID, *, now: datetime, real_now: datetime, lease_until: datetime
 ) -> StoredWebhook | None:
-    """Take or renew the lease if the endpoint is due and no other worker's lease is valid."""
+    """Take or renew the lease of an enabled webhook; return None if this is not allowed now.
+
+    It is allowed if `next_attempt_at` has passed or is null, and no other worker has a valid lease.
+    """
     row = await tx.fetchrow(
         """
         UPDATE webhook w SET leased_by = $2, lease_until = $5
         WHERE w.account_id = $1 AND w.disabled_at IS NULL
             AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $3)
-            AND (w.leased_by = $2 OR w.lease_until IS NULL OR w.lease_until <= $4)
+            AND (w.leased_by = $2 OR w.lease_until IS NULL OR w.lease_until <= $4 OR w.lease_until > $6)
         RETURNING w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once AS max_concurrent, w.failures,
             w.failing_since, w.last_delivered_at, w.next_attempt_at, w.leased_by
         """,
@@ -66,6 +70,7 @@ async def lease(
         now,
         real_now,
         lease_until,
+        leases.horizon(real_now),
     )
     return None if row is None else _stored(row)
 
@@ -80,15 +85,40 @@ async def release(tx: Tx, leased_by: UUID) -> None:
     )
 
 
-async def set_fanned_out_to(tx: Tx, sequence: int) -> None:
-    await tx.execute("UPDATE webhook w SET fanned_out_to = $2 WHERE w.account_id = $1", sequence)
+async def settle(tx: Tx, leased_by: UUID, *, push_at: datetime | None) -> None:
+    """Release the lease, and store when the next delivery is due. Call this when no delivery is due now."""
+    await tx.execute(
+        """
+        UPDATE webhook w SET leased_by = NULL, lease_until = NULL, push_at = $3
+        WHERE w.account_id = $1 AND w.leased_by = $2
+        """,
+        leased_by,
+        push_at,
+    )
 
 
-async def set_health(tx: Tx, health: EndpointHealth, *, disabled_at: datetime | None) -> None:
+async def set_fanned_out_to(tx: Tx, sequence: int, *, push_at: datetime) -> None:
+    """Store that the events up to a number have deliveries, and let workers look for due ones from `push_at` on."""
+    await tx.execute(
+        "UPDATE webhook w SET fanned_out_to = $2, push_at = least(w.push_at, $3) WHERE w.account_id = $1",
+        sequence,
+        push_at,
+    )
+
+
+async def look_at(tx: Tx, push_at: datetime) -> None:
+    """Let workers look for due deliveries from `push_at` on."""
+    await tx.execute("UPDATE webhook w SET push_at = least(w.push_at, $2) WHERE w.account_id = $1", push_at)
+
+
+async def set_health(
+    tx: Tx, health: EndpointHealth, *, disabled_at: datetime | None, push_at: datetime
+) -> None:
+    """Store the endpoint's health, and let workers look for due deliveries from `push_at` on."""
     await tx.execute(
         """
         UPDATE webhook w SET at_once = $2, failures = $3, failing_since = $4, last_delivered_at = $5,
-            next_attempt_at = $6, disabled_at = $7
+            next_attempt_at = $6, disabled_at = $7, push_at = least(w.push_at, $8)
         WHERE w.account_id = $1
         """,
         health.max_concurrent,
@@ -97,6 +127,7 @@ async def set_health(tx: Tx, health: EndpointHealth, *, disabled_at: datetime | 
         health.last_delivered_at,
         health.next_attempt_at,
         disabled_at,
+        push_at,
     )
 
 

@@ -1,6 +1,7 @@
 """Open accounts, authenticate requests and manage API keys (spec 5, D-41, D-47)."""
 
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -16,19 +17,21 @@ from fatura.domain.credentials import (
     visible_prefix,
 )
 from fatura.domain.errors import UNAUTHORIZED, EngineError, not_found
+from fatura.domain.sandbox import DEFAULT_PROVIDER_ACCOUNT
 from fatura.ids import new_id
 from fatura.store.accounts import accounts
 from fatura.store.accounts import secrets as stored_secrets
 from fatura.store.sandbox import test_clock
 from fatura.usecases.accounts import integration_secret
-from fatura.usecases.charging import gateway_connections
+from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import Work, check_clock
 from fatura.views.integration import ApiKeyListView, ApiKeyView, NewApiKeyView
 
 CURRENCY = "BRL"
 LAST_USED_PRECISION = timedelta(minutes=1)
-"""Minimum time between two updates of a key's last use."""
+"""Minimum time between two updates of a key's `last_used_at`."""
 SANDBOX_PROVIDER = "sandbox"
 
 
@@ -44,11 +47,12 @@ class OpenedAccount:
 async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
     """Create an account with an API key and an integration secret (D-44).
 
-    A sandbox account also gets a sandbox gateway connection and a test clock.
+    A sandbox account also gets a sandbox gateway connection and a test clock. Raises WrongClockError.
     """
     real_now = deps.clock()
     account = Account(new_id(real_now), mode, CURRENCY, timedelta(0))
     async with deps.db.transaction(account.account_id) as tx:
+        await check_clock(deps, tx)
         now = account.now(real_now)
         await accounts.insert(tx, name=name, mode=mode, currency=CURRENCY, created_at=now)
         work = Work(deps, tx, account, now)
@@ -57,7 +61,12 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
         if mode is Mode.SANDBOX:
             await test_clock.insert(tx)
             await gateway_connections.connect(
-                work, provider=SANDBOX_PROVIDER, label="Sandbox", credentials={}, settings={}
+                work,
+                provider=SANDBOX_PROVIDER,
+                label="Sandbox",
+                credentials={},
+                settings={},
+                provider_account=DEFAULT_PROVIDER_ACCOUNT,
             )
         await work.finish()
     return OpenedAccount(account.account_id, key, secret)
@@ -93,13 +102,15 @@ async def authenticate(deps: Deps, key_text: str | None) -> Account:
     if parsed is None:
         raise _unauthorized()
     real_now = deps.clock()
-    async with deps.db.transaction(parsed.account_id) as tx:
+    async with deps.db.transaction(parsed.account_id, quick=True) as tx:
         holder = await accounts.find_key(tx, parsed.secret_hash)
         if holder is None or holder.account.mode is not parsed.mode:
             raise _unauthorized()
         now = holder.account.now(real_now)
         if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
-            await accounts.touch_key(tx, holder.api_key_id, used_at=now)
+            with suppress(WrongClockError):  # a wrong clock prevents only that `last_used_at` is stored
+                await check_clock(deps, tx)
+                await accounts.touch_key(tx, holder.api_key_id, used_at=now)
     return holder.account
 
 

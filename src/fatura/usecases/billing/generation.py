@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.calendar import next_generation_instant, next_period_start
-from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
+from fatura.domain.charge import ChargeStage, InvoiceCharge
+from fatura.domain.charging import charge_due_date
 from fatura.domain.invoice import BillingTerms, Invoice, InvoiceDetail, InvoiceDraft, InvoiceItem, build
 from fatura.domain.invoice_states import INITIAL_STATES, InvoiceStatus
 from fatura.domain.offer import PaymentMethod
@@ -20,15 +21,20 @@ from fatura.store.billing.generation import DueSubscription, NewInvoice
 from fatura.store.catalog import plans
 from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
+from fatura.store.subscriptions import subscriptions
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
 from fatura.views.customers import CustomerView
-from fatura.views.events import EventInvoiceView, InvoiceDataView
+from fatura.views.events import EventInvoiceView, InvoiceDataView, SubscriptionBillingErrorDataView
 
 ONE_BY_ONE = 50
 """Maximum number of subscriptions that one run bills one by one after a batch failed."""
-POSTPONE_BY = timedelta(hours=1)
+PUT_OFF_BY = timedelta(hours=1)
 """Delay before a subscription whose billing failed is tried again."""
+BILLING_FAILED = (
+    "The invoice of cycle {cycle} could not be generated because of an unexpected error. It is tried again every hour. "
+    "The log of the engine has the cause."
+)
 
 
 class DraftKey(NamedTuple):
@@ -40,29 +46,31 @@ class DraftKey(NamedTuple):
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
-    """Bill one batch of due subscriptions. If the batch fails, bill them one by one and postpone those that fail.
+    """Bill one batch of due subscriptions. If the batch fails, bill them one by one and put off those that fail.
 
-    Returns the number of subscriptions billed or postponed.
-    Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+    Subscriptions that were put off are retried one by one, so that they make no batch fail.
+    Returns the number of subscriptions billed or put off. Raises DATABASE_FAILURES.
     """
     try:
-        return await in_transaction(deps, account, generate, limit=limit)
+        billed = await in_transaction(deps, account, generate, limit=limit)
+        singles = await in_transaction(deps, account, _retry_ids, limit=ONE_BY_ONE)
     except DATABASE_FAILURES:
         raise
     except Exception:  # noqa: BLE001 - billed one by one below, where only the faulty subscription fails
         log.exception("generation.batch_failed", account_id=str(account.account_id))
-    due_ids = await in_transaction(deps, account, _due_ids, limit=ONE_BY_ONE)
-    return sum([await _generate_or_postpone(deps, account, each) for each in due_ids])
+        billed = 0
+        singles = await in_transaction(deps, account, _due_ids, limit=ONE_BY_ONE)
+    return billed + sum([await _generate_or_put_off(deps, account, each) for each in singles])
 
 
-async def _generate_or_postpone(deps: Deps, account: Account, subscription_id: UUID) -> int:
+async def _generate_or_put_off(deps: Deps, account: Account, subscription_id: UUID) -> int:
     try:
         return await in_transaction(deps, account, _generate_one, subscription_id)
     except DATABASE_FAILURES:
         raise
     except Exception:  # noqa: BLE001 - logged in full; the subscription is tried again in an hour
-        log.exception("generation.postponed", subscription_id=str(subscription_id))
-    return await in_transaction(deps, account, _postpone, subscription_id)
+        log.exception("generation.put_off", subscription_id=str(subscription_id))
+    return await in_transaction(deps, account, _put_off, subscription_id)
 
 
 async def generate(work: Work, *, limit: int) -> int:
@@ -86,8 +94,20 @@ async def _due_ids(work: Work, *, limit: int) -> Sequence[UUID]:
     return await generation.due_ids(work.tx, now=work.now, limit=limit)
 
 
-async def _postpone(work: Work, subscription_id: UUID) -> int:
-    await generation.postpone(work.tx, subscription_id, now=work.now, until=work.now + POSTPONE_BY)
+async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
+    return await generation.retry_ids(work.tx, now=work.now, limit=limit)
+
+
+async def _put_off(work: Work, subscription_id: UUID) -> int:
+    """Put off billing the subscription for an hour. Its first failure since its last invoice emits an event (D-142)."""
+    until = work.now + PUT_OFF_BY
+    failures = await generation.put_off(work.tx, subscription_id, now=work.now, until=until)
+    if failures == 1:
+        subscription = await subscriptions.find(work.tx, subscription_id)
+        assert subscription is not None, "it was put off in this transaction"
+        message = BILLING_FAILED.format(cycle=subscription.cycle_count + 1)
+        data = SubscriptionBillingErrorDataView.of(subscription, code="unexpected_error", message=message)
+        work.emit("subscription.billing_failed", data, subscription_id=subscription_id)
     return 1
 
 
@@ -107,7 +127,7 @@ async def _bill(work: Work, due: Sequence[DueSubscription]) -> int:
     await generation.insert_price_pulls(work.tx, batch, list(drafts.values()), now=work.now)
     for new in batch:
         if found := lost.get((new.due.subscription_id, new.due.cycle)):
-            await _expect_charge(work, new, found)
+            await _expect_charge(work, new, drafts[_draft_key(new.due)], found=found)
     await _emit_created(work, batch, drafts)
     return len(batch)
 
@@ -126,8 +146,8 @@ def _new_invoices(
 ) -> Sequence[NewInvoice]:
     """Return each subscription's new invoice, with its ids, its draft's index and the start of the following cycle.
 
-    After a restore, a cycle that was billed after the backup gets the same invoice id again. If the following cycle
-    was also billed after the backup, it becomes due immediately.
+    `lost` has the invoices that a restore lost although the gateway holds their charges. A lost invoice gets its old
+    id again. If the invoice of the following cycle was lost too, that cycle becomes due for generation immediately.
     """
     indexes = {key: index for index, key in enumerate(drafts)}
     invoice_ids = ids.invoice_ids(work.now, [(each.subscription_id, each.cycle) for each in due])
@@ -162,20 +182,25 @@ def _following(work: Work, period_start: date, charge_day: int, period_months: i
     return following, next_generation_instant(following, generated_at=work.now)
 
 
-async def _expect_charge(work: Work, new: NewInvoice, found: LostInvoice) -> None:
-    """Insert an attempt with the charge that the gateway already holds, so that no other charge is created (D-123)."""
-    expected = ChargeAttempt(
+async def _expect_charge(work: Work, new: NewInvoice, draft: InvoiceDraft, *, found: LostInvoice) -> None:
+    """Insert the charge of a lost invoice, with its ids at the gateway, so that issuance creates no other (D-123)."""
+    expected = InvoiceCharge(
+        charge_id=work.new_id(),
         invoice_id=new.invoice_id,
         number=found.attempt,
         connection_id=new.due.connection_id,
-        state=AttemptState.SENDING,
+        stage=ChargeStage.UNKNOWN,
         amount_cents=found.amount_cents,
-        charge_due_date=found.charge_due_date or charge_due_date(new.due.next_due_date, today=work.today),
+        currency=work.account.currency,
+        payment_method=draft.payment_method,
+        installments=draft.installments,
+        due_date=found.charge_due_date or charge_due_date(new.due.next_due_date, today=work.today),
+        created_at=work.now,
         first_sent_at=work.deps.clock(),
         sent_at=work.now,
         known_charge_ids=found.charge_ids,
     )
-    await charge_matching.insert_attempt(work.tx, expected)
+    await charge_matching.insert_charge(work.tx, expected)
 
 
 async def _emit_created(
@@ -222,7 +247,12 @@ def _detail(
 ) -> InvoiceDetail:
     """Return the new invoice as a read from the database would return it."""
     items = [
-        InvoiceItem.of_draft(item, item_id=item_id, product_external_ref=refs[item.product_id])
+        InvoiceItem.of_draft(
+            item,
+            item_id=item_id,
+            currency=work.account.currency,
+            product_external_ref=refs[item.product_id],
+        )
         for item_id, item in zip(new.item_ids, draft.items, strict=True)
     ]
     invoice = Invoice(
@@ -235,6 +265,7 @@ def _detail(
         payment_method=draft.payment_method,
         installments=draft.installments,
         total_cents=draft.total_cents,
+        currency=work.account.currency,
         created_at=work.now,
         paid_at=work.now if draft.status is InvoiceStatus.PAID else None,
     )

@@ -1,20 +1,23 @@
 """The only writer of an invoice's status: callers report facts, the state machine decides the transition (D-28)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
-from fatura.domain.charging import next_poll_at
+from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.errors import EngineError
-from fatura.domain.invoice_states import REFUSALS, Fact, InvoiceStatus, Transition, decide
+from fatura.domain.invoice_states import ENTRY_FACTS, REFUSALS, Fact, InvoiceStatus, Transition, decide
+from fatura.domain.payments import PaymentEntry
 from fatura.store.billing import invoice_status, invoices
 from fatura.store.billing.invoice_status import LockedInvoice, Move
 from fatura.store.pricing import price_pulls
 from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import (
+    DATA,
     EventInvoiceView,
     InvoiceDataView,
+    InvoiceEntryDataView,
     InvoiceIssueErrorDataView,
     InvoicePricingErrorDataView,
     IssueErrorView,
@@ -26,14 +29,17 @@ from fatura.views.events import (
 class Report:
     """A fact about one invoice, with the values that the resulting transition stores.
 
-    `total_cents` is required for VALUES_CLOSED.
+    `total_cents` is required for VALUES_CLOSED. A fact of the ledger has the `entry` that caused it.
+    `gateway_invoice_id`, `charge_due_date` and `issued_at` belong to the charge that was confirmed or paid. If
+    `issued_at` is None, the charge was confirmed now.
     """
 
     invoice_id: UUID
     fact: Fact
     gateway_invoice_id: str | None = None
     charge_due_date: date | None = None
-    paid_at: datetime | None = None
+    issued_at: datetime | None = None
+    entry: PaymentEntry | None = None
     poll_at: datetime | None = None
     total_cents: int | None = None
 
@@ -48,6 +54,9 @@ async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
         return set()
     by_id = {each.invoice_id: each for each in reports}
     assert len(by_id) == len(reports), "one report per invoice"
+    assert all((each.fact in ENTRY_FACTS) is (each.entry is not None) for each in reports), (
+        "entry facts have entries"
+    )
     decided: list[tuple[LockedInvoice, Transition]] = []
     for locked in await invoice_status.lock(work.tx, list(by_id)):
         reported = by_id[locked.invoice_id]
@@ -56,63 +65,85 @@ async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
         refusal = REFUSALS.get((locked.status, fact))
         if refusal is not None:
             raise EngineError(refusal, f"The invoice is {locked.status}; {fact} no longer applies to it.")
-        transition = decide(locked.status, fact, total_cents=total_cents, stamped=locked.stamped)
+        transition = decide(locked.status, fact, total_cents=total_cents)
         if transition is not None:
             decided.append((locked, transition))
     if not decided:
         return set()
     await invoice_status.write(
-        work.tx, [_move(work, by_id[locked.invoice_id], transition) for locked, transition in decided]
+        work.tx, [_move(work, locked, by_id[locked.invoice_id], transition) for locked, transition in decided]
     )
     canceled = [locked.invoice_id for locked, each in decided if each.to is InvoiceStatus.CANCELED]
     if canceled:
         await price_pulls.end(work.tx, canceled)
     if any(each.to is InvoiceStatus.READY for _, each in decided):
         work.notify(LaneName.ISSUANCE)
-    await _emit(work, decided)
+    await _emit(work, decided, entries={each.invoice_id: each.entry for each in reports})
     return {locked.invoice_id for locked, _ in decided}
 
 
-def _move(work: Work, fact: Report, transition: Transition) -> Move:
+def _move(work: Work, locked: LockedInvoice, fact: Report, transition: Transition) -> Move:
     stamps = transition.stamps
     if "gateway_invoice_id" in stamps:
         assert fact.gateway_invoice_id is not None, "a confirmed charge has an id"
         assert fact.charge_due_date is not None, "a confirmed charge has a due date"
+    is_new = transition.from_ is not transition.to and transition.to in {
+        InvoiceStatus.ISSUED,
+        InvoiceStatus.PAID,
+    }
+    has_charge = is_new and fact.gateway_invoice_id is not None
+    paid_at = work.now if fact.entry is None else fact.entry.occurred_at
     return Move(
         invoice_id=fact.invoice_id,
         status=transition.to,
         total_cents=fact.total_cents,
-        gateway_invoice_id=fact.gateway_invoice_id if "gateway_invoice_id" in stamps else None,
-        charge_due_date=fact.charge_due_date if "gateway_invoice_id" in stamps else None,
-        issued_at=work.now if "issued_at" in stamps else None,
-        paid_at=(fact.paid_at or work.now) if "paid_at" in stamps else None,
+        gateway_invoice_id=fact.gateway_invoice_id if has_charge else None,
+        charge_due_date=fact.charge_due_date if has_charge else None,
+        issued_at=(fact.issued_at or work.now) if has_charge else None,
+        paid_at=paid_at if "paid_at" in stamps else None,
         refunded_at=work.now if "refunded_at" in stamps else None,
         disputed_at=work.now if "disputed_at" in stamps else None,
+        is_dispute_cleared="disputed_at" in transition.clears,
         canceled_at=work.now if "canceled_at" in stamps else None,
         unexpected_payment_at=work.now if "unexpected_payment_at" in stamps else None,
-        next_attempt_at=_next_attempt_at(work, fact, transition.to),
+        next_attempt_at=_next_attempt_at(work, locked, fact, transition.to),
+        keeps_schedule=fact.fact in ENTRY_FACTS and transition.to is locked.status,
     )
 
 
-def _next_attempt_at(work: Work, fact: Report, to: InvoiceStatus) -> datetime | None:
-    """Return when to issue an invoice whose new state is `to`, or to poll its charge. None means neither."""
+def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: InvoiceStatus) -> datetime | None:
+    """Return when to issue the invoice if `to` is READY, else when to poll its charge, or None for no poll.
+
+    If a fact of the ledger does not change the status, the result is not stored.
+    """
     if to is InvoiceStatus.READY:
         return work.now
-    if to in {InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE}:
-        assert fact.charge_due_date is not None, "an open charge has a due date"
-        return fact.poll_at or next_poll_at(fact.charge_due_date, polled_at=work.now)
+    if fact.poll_at is None and to is InvoiceStatus.PAID and locked.has_charge:
+        paid_at = work.now if fact.entry is None else fact.entry.occurred_at
+        return next_paid_poll_at(fact.invoice_id, paid_at=paid_at, polled_at=work.now)
     return fact.poll_at
 
 
-async def _emit(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]]) -> None:
+async def _emit(
+    work: Work,
+    decided: Sequence[tuple[LockedInvoice, Transition]],
+    *,
+    entries: Mapping[UUID, PaymentEntry | None],
+) -> None:
     details = await invoices.details(work.tx, [locked.invoice_id for locked, _ in decided])
     for locked, transition in decided:
         detail = details[locked.invoice_id]
+        entry = entries[locked.invoice_id]
         work.totals[f"invoices_{transition.from_}"] -= 1
         work.totals[f"invoices_{transition.to}"] += 1
+        if DATA[transition.emits] is InvoiceEntryDataView:
+            assert entry is not None, transition
+            data = InvoiceEntryDataView.of_entry(detail, entry)
+        else:
+            data = InvoiceDataView.of(detail)
         work.emit(
             transition.emits,
-            InvoiceDataView.of(detail),
+            data,
             subscription_id=detail.invoice.subscription_id,
             invoice_id=locked.invoice_id,
         )

@@ -9,28 +9,40 @@ from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice import Invoice
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store import counters
-from fatura.store.billing import invoices
+from fatura.store.billing import invoice_charges, invoice_refunds, invoices
 from fatura.store.pricing import pricing_attempts
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView
 
 SHOWN_ATTEMPTS_PER_ITEM = 20
-"""How many of an item's newest pricing attempts an invoice's detail shows; each may hold a body of 64 KiB.
+"""Number of newest pricing attempts that GET /v1/invoices/{invoiceId} shows for each item.
 
-Attempts that returned a value are always shown.
+Older attempts are left out, because each attempt may hold a body of 64 KiB. Attempts that returned a value are always
+shown.
 """
 
+SHOWN_CHARGES = 100
+"""Number of newest charges that GET /v1/invoices/{invoiceId} shows; each refused retry of issuance adds one."""
+
+SHOWN_REFUNDS = 100
+"""Number of newest refunds that GET /v1/invoices/{invoiceId} shows."""
+
 MAX_SORTED = 50_000
-"""A list filtered by due date is read whole and sorted if it has at most this many invoices. That takes about 25 ms."""
+"""A list filtered by due date is read whole and sorted if it has at most this many invoices.
+
+This takes about 25 ms.
+"""
 
 
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:
-    """Return an invoice with its items and pricing attempts. Raises EngineError: `engine.not_found`."""
+    """Return an invoice with its items, attempts, charges and refunds. Raises EngineError: `engine.not_found`."""
     details = await invoices.details(work.tx, [invoice_id])
     detail = require(details.get(invoice_id), "invoice", id_=invoice_id)
     attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit_per_item=SHOWN_ATTEMPTS_PER_ITEM)
-    return InvoiceView.of_detail(detail, attempts)
+    charges = await invoice_charges.of_invoice(work.tx, invoice_id, limit=SHOWN_CHARGES)
+    refunds = await invoice_refunds.of_invoice(work.tx, invoice_id, limit=SHOWN_REFUNDS)
+    return InvoiceView.of_detail(detail, attempts, charges=charges, refunds=refunds)
 
 
 async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePageView:
@@ -48,7 +60,7 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
 async def _read_records(
     work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
 ) -> Sequence[Invoice]:
-    """Read a page from the nearer end of the list, except for short lists filtered by due date (see MAX_SORTED)."""
+    """Read a page, counting from the nearer end of the list. For lists filtered by due date, see MAX_SORTED."""
     is_by_date = wanted.due_from is not None or wanted.due_to is not None
     if is_by_date and total <= MAX_SORTED:
         return await invoices.page_of_few(work.tx, wanted, skip=skip, limit=limit)

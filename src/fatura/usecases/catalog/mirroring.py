@@ -9,7 +9,6 @@ from fatura.domain.charging import retry_delay
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
     AuthFailedError,
-    Gateway,
     GatewayError,
     PermanentError,
     ProductMirror,
@@ -17,8 +16,9 @@ from fatura.gateways.port import (
 from fatura.observability import log
 from fatura.store.catalog import mirrors
 from fatura.store.catalog.mirrors import ClaimedMirror
-from fatura.store.charging import connections
-from fatura.usecases.charging import gateway_connections
+from fatura.store.connections import connections
+from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
 
@@ -31,14 +31,15 @@ async def mirror(deps: Deps, account: Account, *, limit: int) -> int:
     results = await asyncio.gather(
         *(_call_and_record(deps, account, each, gateway) for each, gateway in claimed), return_exceptions=True
     )
+    await connection_health.record(deps, account, [gateway for _, gateway in claimed if gateway])
     for (each, _), failure in zip(claimed, results, strict=True):
-        if failure is not None:  # the product is tried again when its lease expires
+        if failure is not None:  # when the lease of the copy expires, a worker tries again
             log.error("mirroring.failed", product_id=str(each.product_id), exc_info=failure)
     return len(claimed)
 
 
-async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, Gateway | None]]:
-    """Lease products whose copy is due. Return each with its gateway, or None if the gateway cannot be used now."""
+async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, ObservedGateway | None]]:
+    """Lease products whose copy is due. Return each with its gateway, or with None if the gateway is not usable now."""
     real_now = work.deps.clock()
     keys = await mirrors.claim(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
@@ -49,22 +50,22 @@ async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, Gat
     gateways = {
         each.connection.connection_id: gateway_connections.open_gateway(work, each)
         for each in await connections.find_all(work.tx)
-        if each.connection.active
+        if each.connection.active and not each.health.is_failing
     }
     return [(each, gateways.get(each.connection_id)) for each in claimed]
 
 
 async def _call_and_record(
-    deps: Deps, account: Account, claimed: ClaimedMirror, gateway: Gateway | None
+    deps: Deps, account: Account, claimed: ClaimedMirror, gateway: ObservedGateway | None
 ) -> None:
     product = ProductMirror(claimed.product_id, claimed.name, claimed.description)
     try:
         if gateway is None:
-            raise AuthFailedError("the connection is inactive, or its credentials do not open")
+            raise AuthFailedError("the connection is inactive or failing, or its credentials do not open")
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             gateway_product_id = await gateway.mirror_product(product)
     except (GatewayError, TimeoutError) as error:
-        log.warning("gateway.product_not_mirrored", product_id=str(claimed.product_id), error=str(error))
+        log.info("gateway.product_not_mirrored", product_id=str(claimed.product_id), error=str(error))
         await in_transaction(deps, account, _record_failure, claimed, error)
     else:
         await in_transaction(deps, account, _record_done, claimed, gateway_product_id)

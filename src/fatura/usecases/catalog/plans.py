@@ -11,7 +11,7 @@ from fatura.domain.filters import PlanFilter
 from fatura.domain.offer import Plan, Terms, check_products
 from fatura.store import counters
 from fatura.store.catalog import plans, products
-from fatura.store.charging import connections
+from fatura.store.connections import connections
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
 from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView

@@ -1,4 +1,4 @@
-"""Call a gateway for a charge attempt, with no transaction open (D-33)."""
+"""Call a gateway for a charge, with no transaction open (D-33)."""
 
 import asyncio
 import time
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from fatura.domain.account import Account
-from fatura.domain.charging import ChargeAttempt
+from fatura.domain.charge import InvoiceCharge
 from fatura.gateways import port
-from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
-from fatura.store.subscriptions import customers
-from fatura.store.vault import KeyRingError
+from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 
 SEND_WITHIN_SECONDS = 30
-"""Maximum time between reserving and sending, so that the call ends before the lease expires."""
+"""Maximum time between reserving a charge and sending its request.
+
+The call then ends within the invoice's lease.
+"""
 
 
 class CallKind(Enum):
@@ -31,20 +31,21 @@ class CallKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCall:
-    """A call to make, as decided when the attempt was reserved.
+    """A call to make, as decided when the charge was reserved.
 
     `reserved_at` is on the account's clock, `reserved_at_real` is real time, `send_before` is on the process's
-    monotonic clock. For a REPEAT, `earlier_sent_at` is when the earlier request was sent, on the account's clock.
+    monotonic clock. A SEND and a REPEAT have a `request`. For a REPEAT, `earlier_sent_at` is when the earlier request
+    was sent, on the account's clock.
     """
 
     kind: CallKind
     invoice: ClaimedInvoice
-    attempt: ChargeAttempt
-    gateway: port.Gateway
+    charge: InvoiceCharge
+    gateway: ObservedGateway
     reserved_at: datetime
     reserved_at_real: datetime
     send_before: float = 0.0
-    lines: tuple[port.Line, ...] = ()
+    request: port.ChargeRequest | None = None
     earlier_sent_at: datetime | None = None
 
 
@@ -53,7 +54,7 @@ class LookupUnsupportedError(port.GatewayError):
 
 
 class SeveralChargesError(port.GatewayError):
-    """A restore found several charges of one attempt that are not canceled. A person must choose one (D-123)."""
+    """A restore found several charges with one reference. A person must cancel all but one (D-123)."""
 
 
 GatewayAnswer = port.Charge | port.GatewayError | None
@@ -61,14 +62,14 @@ GatewayAnswer = port.Charge | port.GatewayError | None
 AnsweredCall = tuple[GatewayCall, GatewayAnswer]
 
 
-async def make(deps: Deps, account: Account, call: GatewayCall) -> GatewayAnswer:
+async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
     """Make a call and return its answer. A GatewayError or a timeout is returned; other exceptions are raised."""
     answer: GatewayAnswer
     try:
         if call.kind is CallKind.LOOK_UP:
             answer = await _look_up(call)
         else:
-            answer = await _send(deps, account, call)
+            answer = await _send(deps, call)
     except TimeoutError:
         answer = port.TransientError("no answer to a look-up in time")
     except port.GatewayError as error:
@@ -78,37 +79,38 @@ async def make(deps: Deps, account: Account, call: GatewayCall) -> GatewayAnswer
 
 
 async def _look_up(call: GatewayCall) -> port.Charge | None:
-    if call.attempt.known_charge_ids:
+    if call.charge.known_charge_ids:
         return await _known_charge(call)
     if call.gateway.capabilities().idempotency == "none":
         raise LookupUnsupportedError
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
-        return await call.gateway.find_charge(call.attempt.invoice_id, call.attempt.number)
+        return await call.gateway.find_charge(call.charge.invoice_id, call.charge.number)
 
 
 async def _known_charge(call: GatewayCall) -> port.Charge:
-    """Return the charge that a restore found for the attempt (D-123).
+    """Return the charge that a restore found with the reference (D-123).
 
-    Of several, return the one that is not canceled, or the first if all are canceled. Raises SeveralChargesError.
+    If the restore found several charges, return the only one that is not canceled, or the first if all are canceled.
+    Raises SeveralChargesError if more than one is not canceled.
     """
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
-        known = [await call.gateway.get_charge(charge_id) for charge_id in call.attempt.known_charge_ids]
+        known = [await call.gateway.get_charge(charge_id) for charge_id in call.charge.known_charge_ids]
     live = [charge for charge in known if charge.state is not port.ChargeState.CANCELED]
     if len(live) > 1:
         raise SeveralChargesError(", ".join(charge.charge_id for charge in live))
     return (live or known)[0]
 
 
-async def _send(deps: Deps, account: Account, call: GatewayCall) -> port.Charge:
+async def _send(deps: Deps, call: GatewayCall) -> port.Charge:
     """Create the charge. Raises TransientError if this worker was suspended so long that its lease may have expired."""
-    request = _request(deps, account, call)
+    assert call.request is not None, "a call that sends has a request"
     frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
     # both clocks are read, because either may stop while the machine is suspended
     if frozen or time.monotonic() > call.send_before:
         raise port.TransientError("the worker was frozen and its lease may have expired; nothing was sent")
     try:
         async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
-            return await _create_charge(call, request)
+            return await _create_charge(call, call.request)
     except TimeoutError as error:
         raise port.UnknownOutcomeError(f"no answer within {port.CALL_TIMEOUT_SECONDS} s") from error
 
@@ -124,38 +126,3 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
         if charge is None:
             raise
         return charge
-
-
-def _request(deps: Deps, account: Account, call: GatewayCall) -> port.ChargeRequest:
-    invoice, attempt = call.invoice, call.attempt
-    document = _document(deps, account, invoice)
-    return port.ChargeRequest(
-        invoice_id=invoice.invoice_id,
-        attempt=attempt.number,
-        amount_cents=invoice.total_cents,
-        currency=account.currency,
-        method=invoice.payment_method,
-        installments=invoice.installments,
-        due_date=attempt.charge_due_date,
-        lines=call.lines,
-        payer=port.Payer(invoice.customer_id, invoice.customer_name, invoice.customer_email, document),
-    )
-
-
-def _document(deps: Deps, account: Account, invoice: ClaimedInvoice) -> str | None:
-    """Return the payer's tax document. Raises TransientError when it cannot be decrypted (D-34)."""
-    if invoice.document_sealed is None:
-        return None
-    try:
-        return deps.vault.open(
-            invoice.document_sealed,
-            place=customers.DOCUMENT_PLACE,
-            account_id=account.account_id,
-            row_id=str(invoice.customer_id),
-        ).decode()
-    except KeyRingError as error:
-        log.error("charge.document_unreadable", invoice_id=str(invoice.invoice_id), error=str(error))
-        message = (
-            "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
-        )
-        raise port.TransientError(message) from None

@@ -1,4 +1,4 @@
-"""Issue invoices: reserve a charge attempt for each, call the gateways, record the answers (D-33, D-34).
+"""Issue invoices: reserve a charge for each, call the gateways, record the answers (D-33, D-34).
 
 Workers call `issue`; the retry-issuance route calls `retry`. `outcomes` handles the answers.
 """
@@ -11,33 +11,45 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
+    ISSUES_APART,
     LOOKUP_COUNTS_AFTER,
-    AttemptState,
-    ChargeAttempt,
-    charge_due_date,
+    MAX_RETRIES,
+    RETRY_WINDOW,
+    paced_retry,
 )
-from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, require
+from fatura.domain.connection import Connection, check_minimums
+from fatura.domain.errors import INVOICE_NOT_READY, RATE_LIMITED, EngineError, account_recovering, require
+from fatura.domain.invoice import InvoiceItem
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, Line
+from fatura.domain.payments import open_cents
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, Line, TransientError
 from fatura.observability import log
 from fatura.store.billing import invoices as stored_invoices
-from fatura.store.charging import attempts, claims, issuance_state
+from fatura.store.billing import payment_entries
+from fatura.store.charging import charges, claims, issuance_state, spacing, waiting
 from fatura.store.charging.claims import ClaimedInvoice
+from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.restore import frozen_accounts
+from fatura.store.vault import KeyRingError
 from fatura.usecases.billing import invoices as shown_invoices
-from fatura.usecases.charging import gateway_calls, gateway_connections, outcomes, second_charges
+from fatura.usecases.charging import charge_requests, gateway_calls, next_charge, outcomes
 from fatura.usecases.charging.gateway_calls import AnsweredCall, CallKind, GatewayCall
+from fatura.usecases.clock_skew import MAX_CLOCK_SKEW
+from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
-from fatura.usecases.operations import health
-from fatura.usecases.operations.health import MAX_CLOCK_SKEW
-from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.usecases.payments import second_charges
+from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 
+REMAINDER = "Remaining amount"
+"""Description of the single line of a charge for an invoice that is already paid in part (D-67)."""
 GATHER_SECONDS = 0.02
-"""Time to wait for more answers after the first one, so that they are recorded in one transaction."""
+"""Time to wait for more answers after the first answer, so that one transaction records all of them."""
 LEASE = timedelta(seconds=60)
 """How long a worker leases an invoice to issue it, in real time."""
 assert LEASE.total_seconds() > gateway_calls.SEND_WITHIN_SECONDS + CALL_TIMEOUT_SECONDS
@@ -58,7 +70,11 @@ NOT_READY_REASONS = {
 
 
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` invoices due for issuing, create their charges concurrently, and return their number."""
+    """Claim up to `limit` invoices due for issuing, and make their gateway calls concurrently.
+
+    Return how many invoices were claimed.
+    """
+    limit = deps.answering.limit(account.account_id, limit)
     count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
     await call_and_record(deps, account, calls)
     return count
@@ -69,19 +85,23 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    After a failed or parked attempt, a new attempt is sent. An attempt with an unknown outcome is repeated or looked
-    up. While a worker is issuing the invoice, nothing is sent.
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`.
+    If the newest charge failed or is parked, a new charge is sent. If a restore found charges with the
+    reference of a parked charge, they are looked up instead. If the outcome of the newest request is unknown,
+    the request is repeated or its charge is looked up. While a worker leases the invoice, nothing is sent.
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`,
+    `engine.rate_limited`.
     """
-    may_lease = await health.clock_is_trusted(deps)
-    calls = await in_transaction(deps, account, _reserve_one, request, invoice_id, may_lease=may_lease)
+    calls = await in_transaction(deps, account, _reserve_one, request, invoice_id)
     await call_and_record(deps, account, calls)
     return await in_transaction(deps, account, shown_invoices.read, invoice_id)
 
 
 async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayCall]) -> None:
-    """Make all calls concurrently; record the answers that arrive together in one transaction."""
-    running = {asyncio.create_task(gateway_calls.make(deps, account, call)): call for call in calls}
+    """Make all calls concurrently.
+
+    One transaction records all answers that arrive within GATHER_SECONDS of the first.
+    """
+    running = {asyncio.create_task(gateway_calls.make(deps, call)): call for call in calls}
     try:
         while running:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -94,13 +114,14 @@ async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayC
                 else:
                     _log_failure(call, failure)
             await _record(deps, account, answered)
+            await connection_health.record(deps, account, [call.gateway for call, _ in answered])
     finally:
         for task in running:
             task.cancel()
 
 
 async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    """Lease invoices due for issuing and store their attempts.
+    """Lease invoices due for issuing and store their charges.
 
     While the account is frozen after a restore, no invoice is leased (D-123).
     """
@@ -115,138 +136,207 @@ async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[Gateway
         lease_until=real_now + LEASE,
         limit=limit,
     )
-    return len(invoice_ids), await _reserve(work, invoice_ids) if invoice_ids else []
+    if not invoice_ids:
+        return 0, []
+    sendable = await _spaced(work, invoice_ids)
+    return len(invoice_ids), await _reserve(work, sendable) if sendable else []
+
+
+async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
+    """Return the invoices that may be issued now, and put the others off (D-57).
+
+    If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The others
+    follow at least 24 hours apart.
+    """
+    await spacing.lock_subscriptions(work.tx, invoice_ids)
+    until: dict[UUID, datetime] = {}
+    for each in await spacing.uncharged(work.tx, invoice_ids, since=work.now - ISSUES_APART):
+        if each.is_behind or each.others_sent_at is not None:
+            until[each.invoice_id] = (each.others_sent_at or work.now) + ISSUES_APART
+    await spacing.put_off(work.tx, list(until), until=list(until.values()))
+    return [invoice_id for invoice_id in invoice_ids if invoice_id not in until]
+
+
+async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall]:
+    """Lease one invoice that waits for a failing connection, and store its charge (D-55)."""
+    if not await frozen_accounts.may_charge(work.tx):
+        return []
+    real_now = work.deps.clock()
+    invoice_ids = await waiting.claim(
+        work.tx, connection_id, [InvoiceStatus.READY], real_now=real_now, lease_until=real_now + LEASE
+    )
+    return await _reserve(work, invoice_ids, is_probe=True) if invoice_ids else []
 
 
 async def _reserve_one(
-    work: Work, request: IdempotentRequest | None, invoice_id: UUID, *, may_lease: bool
+    work: Work, request: IdempotentRequest | None, invoice_id: UUID
 ) -> Sequence[GatewayCall]:
-    """Lease one invoice and store its attempt.
-
-    `may_lease` is false when this host's clock is wrong. The invoice is then only made due, so that a worker on
-    another host issues it (D-5).
-    """
+    """Lease one invoice and store its charge."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     is_repeated = await is_repeat(work, request)
+    await spacing.lock_subscriptions(work.tx, [invoice_id])
     await work.refresh()
     real_now = work.deps.clock()
     if state.is_leased(real_now):
         return []
-    if state.attempt is AttemptState.PARKED:
-        if is_repeated:
-            return []  # the first request may have reopened and sent it; only a new request reopens it again
-        await attempts.reopen_parked(work.tx, invoice_id)
-    lease_until = real_now + LEASE if may_lease else None
-    await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
-    if may_lease:
-        return await _reserve(work, [invoice_id])
-    work.notify(LaneName.ISSUANCE)
-    return []
+    is_parked = state.charge is not None and state.charge.stage is ChargeStage.PARKED
+    if is_parked and is_repeated:
+        return []  # the first request may have reopened the charge, which was then parked again
+    await _pace(work, state, real_now=real_now)
+    if is_parked:
+        await charges.reopen_parked(work.tx, invoice_id, now=work.now)
+    await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
+    return await _reserve(work, [invoice_id], is_by_hand=True)
 
 
-async def _reserve(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[GatewayCall]:
-    """Decide which call each leased invoice needs, and store the attempts that will be sent.
+async def _pace(work: Work, state: IssuanceState, *, real_now: datetime) -> None:
+    """Count a retry that may call the gateway (D-113). Raises EngineError: `engine.rate_limited`."""
+    until = paced_retry(state.retry_paced_until, real_now=real_now)
+    if until is None:
+        raise EngineError(
+            RATE_LIMITED,
+            f"An invoice's issuance may be retried {MAX_RETRIES} times a minute; wait for the gateway to be mended.",
+            retry_after_seconds=int((RETRY_WINDOW // MAX_RETRIES).total_seconds()),
+        )
+    await issuance_state.pace_retries(work.tx, state.invoice_id, until=until)
 
-    If an invoice's connection cannot be used, no call is made for it.
+
+async def _reserve(
+    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False, is_by_hand: bool = False
+) -> Sequence[GatewayCall]:
+    """Decide which call each leased invoice needs, and store the charges whose requests will be sent.
+
+    If the connection's credentials cannot be decrypted, no call is made. An inactive connection gets no
+    request for a charge, but the engine still looks up a charge whose outcome is unknown. A failing
+    connection gets only the calls of a probe, and calls that a person requests (D-55).
     """
     invoices = await claims.read(work.tx, invoice_ids)
-    newest = await attempts.newest(work.tx, invoice_ids)
+    newest = await charges.newest(work.tx, invoice_ids)
     items = await stored_invoices.items_of(work.tx, invoice_ids)
-    gateways = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
+    ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
+    opened = await gateway_connections.open_gateways(
+        work, {each.connection_id for each in invoices}, is_probe=is_probe
+    )
     calls: list[GatewayCall] = []
     for invoice in invoices:
-        connection, gateway = gateways[invoice.connection_id]
-        if not connection.active:
-            message = "The gateway connection is inactive."
-            await outcomes.wait_for_connection(work, invoice, "inactive", message=message)
-        elif gateway is None:
+        stored, gateway = opened[invoice.connection_id].stored, opened[invoice.connection_id].gateway
+        connection = stored.connection
+        charge = newest.get(invoice.invoice_id)
+        if gateway is None:
             message = "The gateway connection's credentials cannot be decrypted."
             await outcomes.wait_for_connection(work, invoice, "unreadable", message=message)
+        elif stored.health.is_failing and not (is_probe or is_by_hand):
+            await outcomes.wait_for_recovery(work, invoice, stored.health)
+        elif charge is not None and charge.stage in IN_DOUBT:
+            calls.append(_ask_again(work, invoice, charge, gateway=gateway, may_send=connection.active))
+        elif not connection.active:
+            message = "The gateway connection is inactive."
+            await outcomes.wait_for_connection(work, invoice, "inactive", message=message)
         else:
-            lines = tuple(
-                Line(item.description or item.product_name, item.amount_cents)
-                for item in items[invoice.invoice_id]
-                if item.amount_cents is not None
+            invoice_id = invoice.invoice_id
+            due_cents = open_cents(ledgers.get(invoice_id, ()), total_cents=invoice.total_cents)
+            charge = await next_charge.to_send(work, invoice, charge, amount_cents=due_cents)
+            calls += await _send(
+                work, invoice, charge, connection=connection, gateway=gateway, items=items[invoice_id]
             )
-            calls.append(_decide_call(work, invoice, newest.get(invoice.invoice_id), gateway, lines=lines))
-    sending = [call.attempt for call in calls if call.kind is not CallKind.LOOK_UP]
-    await attempts.save_sending(work.tx, sending)
+    sending = [call.charge for call in calls if call.kind is not CallKind.LOOK_UP]
+    looked_up = [call.charge.charge_id for call in calls if call.kind is CallKind.LOOK_UP]
+    await charges.save_sending(work.tx, sending)
+    await charges.mark_unknown(work.tx, looked_up)
     return calls
 
 
-def _decide_call(
-    work: Work,
-    invoice: ClaimedInvoice,
-    newest: ChargeAttempt | None,
-    gateway: Gateway,
-    *,
-    lines: tuple[Line, ...],
+def _ask_again(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, gateway: ObservedGateway, may_send: bool
 ) -> GatewayCall:
-    """Decide which call to make from the state of the invoice's newest attempt (D-33).
+    """Return the call that finds out whether an earlier request created the charge (D-33).
 
-    | newest attempt                                         | call              |
-    | none                                                   | SEND attempt 1    |
-    | absent                                                 | SEND it again     |
-    | failed                                                 | SEND the next one |
-    | sending, no known charge, the gateway deduplicates it  | REPEAT it         |
-    | sending, otherwise                                     | LOOK_UP           |
+    Return a REPEAT if `may_send`, the gateway still deduplicates the request, and no restore found a charge
+    with its reference. Otherwise, or if the stored request cannot be decrypted, return a LOOK_UP.
     """
     real_now = work.deps.clock()
-    kind, earlier_sent_at = CallKind.SEND, None
-    if newest is None:
-        attempt = _new_attempt(work, invoice, number=1)
-    elif newest.state is AttemptState.ABSENT:
-        due_date = charge_due_date(invoice.due_date, today=work.today)
-        attempt = replace(newest, state=AttemptState.SENDING, sent_at=work.now, charge_due_date=due_date)
-    elif newest.state is not AttemptState.SENDING:
-        attempt = _new_attempt(work, invoice, number=newest.number + 1)
-    elif newest.known_charge_ids or not _may_repeat(gateway, newest, real_now=real_now):
-        kind, attempt = CallKind.LOOK_UP, newest
-    else:
-        kind, earlier_sent_at = CallKind.REPEAT, newest.sent_at
-        attempt = replace(newest, sent_at=work.now)
+    request = None
+    if may_send and not charge.known_charge_ids and _may_repeat(gateway, charge, real_now=real_now):
+        request = charge_requests.unseal(work, charge)
+    if request is None:
+        return _call(work, invoice, charge, kind=CallKind.LOOK_UP, gateway=gateway)
+    repeated = replace(charge, stage=ChargeStage.UNKNOWN, sent_at=work.now)
+    call = _call(work, invoice, repeated, kind=CallKind.REPEAT, gateway=gateway)
+    return replace(call, request=request, earlier_sent_at=charge.sent_at)
+
+
+async def _send(
+    work: Work,
+    invoice: ClaimedInvoice,
+    charge: InvoiceCharge,
+    *,
+    connection: Connection,
+    gateway: ObservedGateway,
+    items: Sequence[InvoiceItem],
+) -> Sequence[GatewayCall]:
+    """Return the call that sends a charge's request.
+
+    Return no call if the request cannot be built, or if the charge is below the provider's minimum: a person must then
+    reissue the invoice or record a payment (D-49).
+    """
+    try:
+        check_minimums(connection, charge.amount_cents, installments=charge.installments)
+    except EngineError as refusal:
+        await outcomes.refuse_unsent(work, invoice, charge, refusal=refusal)
+        return []
+    lines = tuple(
+        Line(item.description or item.product_name, item.amount_cents)
+        for item in items
+        if item.amount_cents is not None
+    )
+    if charge.amount_cents != invoice.total_cents:
+        lines = (Line(REMAINDER, charge.amount_cents),)
+    try:
+        request = charge_requests.build(work, invoice, charge, lines=lines)
+    except KeyRingError as error:
+        log.error("charge.document_unreadable", invoice_id=str(invoice.invoice_id), error=str(error))
+        message = (
+            "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
+        )
+        await outcomes.retry_later(work, invoice, error=TransientError(message))
+        return []
+    charge = replace(charge, request_sealed=charge_requests.seal(work, charge, request))
+    return [replace(_call(work, invoice, charge, kind=CallKind.SEND, gateway=gateway), request=request)]
+
+
+def _call(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, kind: CallKind, gateway: ObservedGateway
+) -> GatewayCall:
     return GatewayCall(
         kind=kind,
         invoice=invoice,
-        attempt=attempt,
+        charge=charge,
         gateway=gateway,
         reserved_at=work.now,
-        reserved_at_real=real_now,
+        reserved_at_real=work.deps.clock(),
         send_before=time.monotonic() + gateway_calls.SEND_WITHIN_SECONDS,
-        lines=lines,
-        earlier_sent_at=earlier_sent_at,
     )
 
 
-def _new_attempt(work: Work, invoice: ClaimedInvoice, *, number: int) -> ChargeAttempt:
-    return ChargeAttempt(
-        invoice_id=invoice.invoice_id,
-        number=number,
-        connection_id=invoice.connection_id,
-        state=AttemptState.SENDING,
-        amount_cents=invoice.total_cents,
-        charge_due_date=charge_due_date(invoice.due_date, today=work.today),
-        first_sent_at=work.deps.clock(),
-        sent_at=work.now,
-    )
-
-
-def _may_repeat(gateway: Gateway, attempt: ChargeAttempt, *, real_now: datetime) -> bool:
-    """Return whether the gateway still deduplicates the attempt's request, by idempotency key or natural id (D-33)."""
+def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) -> bool:
+    """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33)."""
     capabilities = gateway.capabilities()
     if capabilities.idempotency == "natural_id":
         return True
     if capabilities.idempotency != "key" or capabilities.idempotency_ttl is None:
         return False
-    return real_now - attempt.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
+    return real_now - charge.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
 
 
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
-    """Record answers in one transaction. If that fails, record each in a transaction of its own. Safe to repeat."""
+    """Record answers in one transaction. If that fails, record each answer in a transaction of its own.
+
+    Then cancel second charges.
+    """
     if not answered:
         return
     try:
@@ -268,11 +358,12 @@ async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Seque
         for (call, _), second in zip(answered, seconds, strict=True)
         if second is not None
     ]
-    for _, second in found:
-        await second_charges.plan_checks(work, second.invoice_id, second.attempt)
+    for (call, _), second in zip(answered, seconds, strict=True):
+        if second is not None:
+            await second_charges.plan_checks(work, call.charge.charge_id)
     return found
 
 
 def _log_failure(call: GatewayCall, failure: BaseException) -> None:
-    """Log the failure of one call. After the invoice's lease expires, a worker continues with the stored attempt."""
+    """Log the failure of one call. After the invoice's lease expires, a worker continues with the stored charge."""
     log.error("charge.attempt_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)

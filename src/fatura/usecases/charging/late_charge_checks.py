@@ -1,6 +1,6 @@
 """Check later for charges that look-ups did not find, and for second charges of an invoice (D-33, D-125).
 
-A gateway that does not deduplicate may create a charge minutes after the request. By then, the attempt may have been
+A gateway that does not deduplicate may create a charge minutes after the request. By then, the request may have been
 sent again, so that the invoice gets two charges.
 """
 
@@ -10,47 +10,51 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fatura.domain.account import Account
-from fatura.domain.charging import LATE_CHECK_GAPS, AttemptState
-from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, GatewayError
+from fatura.domain.charge import IN_DOUBT, ChargeStage
+from fatura.domain.charging import LATE_CHECK_GAPS
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, GatewayError, NotFoundError
 from fatura.observability import log
-from fatura.store.charging import attempts, claims, late_charge_checks
-from fatura.usecases.charging import gateway_connections, outcomes, second_charges
+from fatura.store.charging import charges, claims, late_charge_checks
+from fatura.usecases.charging import outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
+from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.deps import Deps
+from fatura.usecases.payments import gateway_payments, second_charges
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
-"""Delay before a check is repeated if the gateway did not answer."""
+"""Delay before a check is repeated if the gateway did not answer, or after it found a charge to cancel."""
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` attempts whose check is due, check them concurrently, and return their number."""
+    """Claim up to `limit` charges whose check is due, check them concurrently, and return their number."""
     claimed, calls = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(*(_check(deps, account, call) for call in calls), return_exceptions=True)
+    await connection_health.record(deps, account, [call.gateway for call in calls])
     for call, failure in zip(calls, failures, strict=True):
-        if failure is not None:  # only logged, because `_claim` has already scheduled the next check
+        if failure is not None:  # only logged: `_claim` has scheduled the check again
             log.error("charge.late_check_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)
     return claimed
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    due = await late_charge_checks.claim(work.tx, now=work.now, gaps=LATE_CHECK_GAPS[1:], limit=limit)
+    due = await late_charge_checks.claim(work.tx, now=work.now, repeat_at=work.now + RETRY_AFTER, limit=limit)
     if not due:
         return 0, []
-    gateways = await gateway_connections.open_gateways(work, {attempt.connection_id for attempt in due})
-    invoices = await claims.read(work.tx, [attempt.invoice_id for attempt in due])
+    gateways = await gateway_connections.open_gateways(work, {charge.connection_id for charge in due})
+    invoices = await claims.read(work.tx, [charge.invoice_id for charge in due])
     by_id = {invoice.invoice_id: invoice for invoice in invoices}
     calls: list[GatewayCall] = []
-    for attempt in due:
-        _, gateway = gateways[attempt.connection_id]
-        if gateway is None:
-            await late_charge_checks.make_earlier(work.tx, attempt, next_check_at=work.now + RETRY_AFTER)
-        else:
+    for charge in due:
+        opened = gateways[charge.connection_id]
+        gateway = opened.gateway
+        if gateway is not None and not opened.stored.health.is_failing:
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
-                invoice=by_id[attempt.invoice_id],
-                # no known charges: if a restore found any, `outcomes.record` schedules a look-up of all of them
-                attempt=replace(attempt, known_charge_ids=()),
+                invoice=by_id[charge.invoice_id],
+                # if a restore found charges, the call must not know them: then issuance looks all of them up
+                charge=replace(charge, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
                 reserved_at_real=work.deps.clock(),
@@ -60,33 +64,60 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
 
 
 async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:
-    charges = await _find_live_charges(call)
-    seconds = await in_transaction(deps, account, _record, call, charges)
+    found = await _find_charges(call)
+    seconds = await in_transaction(deps, account, _record, call, found)
     await asyncio.gather(*(second_charges.cancel(call.gateway, second) for second in seconds))
 
 
-async def _find_live_charges(call: GatewayCall) -> Sequence[Charge] | None:
-    """Return the attempt's charges that are not canceled, oldest first; None when the gateway did not answer."""
+async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
+    """Return the gateway's charges with the call's reference, oldest first; None if it did not answer."""
     invoice_id = call.invoice.invoice_id
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            charges = await call.gateway.find_charges(invoice_id, call.attempt.number)
-    except (GatewayError, TimeoutError) as error:
-        log.warning("gateway.late_check_unanswered", invoice_id=str(invoice_id), error=str(error))
-        return None
-    return [charge for charge in charges if charge.state is not ChargeState.CANCELED]
-
-
-async def _record(work: Work, call: GatewayCall, charges: Sequence[Charge] | None) -> Sequence[Charge]:
-    """If the invoice has no charge yet, issue it with a found one. Return second charges for the caller to cancel."""
-    invoice_id, number = call.invoice.invoice_id, call.attempt.number
-    if charges is None:
-        await late_charge_checks.make_earlier(work.tx, call.attempt, next_check_at=work.now + RETRY_AFTER)
+            return await _read(call)
+    except NotFoundError:
         return []
-    before = await attempts.lock_one(work.tx, invoice_id, number)
-    seconds = [await outcomes.record(work, call, charge) for charge in charges]
-    after = await attempts.lock_one(work.tx, invoice_id, number)
-    if charges and after.state is AttemptState.CONFIRMED and before.state is not AttemptState.CONFIRMED:
-        # a worker may be repeating the request and so create a second charge: check again later
-        await second_charges.plan_checks(work, charges[0].invoice_id, charges[0].attempt)
-    return [second for second in seconds if second is not None]
+    except (GatewayError, TimeoutError) as error:
+        log.debug("gateway.late_check_unanswered", invoice_id=str(invoice_id), error=str(error))
+        return None
+
+
+async def _read(call: GatewayCall) -> Sequence[Charge]:
+    """Read the charges from the gateway. If it has no look-up, read only the charge whose id is known."""
+    if call.gateway.capabilities().idempotency != "none":
+        return await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
+    known = call.charge.gateway_invoice_id
+    return [] if known is None else [await call.gateway.get_charge(known)]
+
+
+async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None) -> Sequence[Charge]:
+    """If the invoice has no charge yet, issue it with a found charge.
+
+    Return the second charges, to be canceled. Payments of canceled charges are recorded too (D-50).
+    """
+    if found is None:
+        return []
+    before = await charges.lock_one(work.tx, call.charge)
+    live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
+    seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
+    if not any(each.is_payable for each in seconds):  # else the repeated check finds whether it was canceled
+        await _count(work, call)
+    after = await charges.lock_one(work.tx, call.charge)
+    # issuance will look these charges up; their payments are recorded after the invoice has its charge
+    looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
+    invoice_id, connection_id = call.invoice.invoice_id, call.charge.connection_id
+    answers = [ChargeAnswer(invoice_id, connection_id, charge) for charge in found]
+    await gateway_payments.record(work, [each for each in answers if each.charge.charge_id not in looked_up])
+    if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
+        # a worker may be repeating the request, which may create a second charge: start the checks again
+        await second_charges.plan_checks(work, call.charge.charge_id)
+    return seconds
+
+
+async def _count(work: Work, call: GatewayCall) -> None:
+    await late_charge_checks.count(
+        work.tx,
+        call.charge.charge_id,
+        repeat_at=call.reserved_at + RETRY_AFTER,
+        next_checks_at=[work.now + gap for gap in LATE_CHECK_GAPS[1:]],
+    )

@@ -1,4 +1,4 @@
-"""Record gateways' answers to charge attempts, and the invoice transitions that follow (D-33, D-34).
+"""Record gateways' answers about charges, and the invoice transitions that follow (D-33, D-34).
 
 `issuance` calls `record_all` with its answers; `late_charge_checks` calls `record` for each charge that it finds.
 """
@@ -7,27 +7,28 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
     EMPTY_LOOKUPS_NEEDED,
     ISSUE_DELAYED_AFTER,
     LOOKUP_COUNTS_AFTER,
-    OPEN_STATES,
     RETRY_DELAYS,
-    AttemptState,
-    ChargeAttempt,
+    jitter,
     retry_delay,
 )
+from fatura.domain.errors import EngineError
+from fatura.domain.gateway_health import CREDENTIALS_REFUSED, ConnectionHealth
 from fatura.domain.invoice import IssueFailure
-from fatura.domain.invoice_states import Fact
+from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
 from fatura.observability import log
-from fatura.store.charging import attempts, claims
+from fatura.store.billing import payment_entries
+from fatura.store.charging import charge_polling, charges, claims, confirmed_charges, waiting
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
-from fatura.usecases.charging import second_charges
 from fatura.usecases.charging.gateway_calls import (
     AnsweredCall,
     CallKind,
@@ -36,29 +37,33 @@ from fatura.usecases.charging.gateway_calls import (
     LookupUnsupportedError,
     SeveralChargesError,
 )
+from fatura.usecases.payments import gateway_payments, second_charges
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.reconciliation.poll_times import next_poll
 from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import IssueErrorView
 
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
+PUT_OFF_JITTER = timedelta(minutes=6)
+"""Maximum extra delay when an invoice that waits for its connection is put off by an hour.
+
+The delay is always the same for an invoice, and spreads many invoices over time.
+"""
 VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 """Time after a request by which its charge must be visible at the gateway (D-125)."""
 
 
 async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[port.Charge | None]:
-    """Record answers for different invoices; return for each what `record` would return.
+    """Record answers for different invoices; return, for each answer, what `record` would return.
 
-    Most answers are the attempt's expected charge. Those are recorded together, by one statement for each table.
+    Most answers are the requested charge. All such answers are recorded by one statement per table.
     """
-    current = await attempts.lock(
-        work.tx,
-        [call.invoice.invoice_id for call, _ in answered],
-        [call.attempt.number for call, _ in answered],
-    )
+    current = await charges.lock(work.tx, [call.charge for call, _ in answered])
     confirming = [
         (call, answer)
         for call, answer in answered
-        if isinstance(answer, port.Charge) and _confirms(call, current[call.invoice.invoice_id], answer)
+        if isinstance(answer, port.Charge) and _confirms(call, current[call.charge.charge_id], answer)
     ]
     issued = await _issue(work, confirming)
     return [
@@ -68,18 +73,20 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[p
 
 
 async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.Charge | None:
-    """Record one answer. If it is a second charge, emit its event and return it; the caller must cancel it.
+    """Record one answer.
 
-    A charge is always recorded, whichever worker got it. Any other answer is ignored if the attempt has changed since
-    this worker reserved it: this worker's lease may have expired, and another worker may have sent the attempt again.
+    If the answer is a second charge, emit an event and return the charge; the caller cancels it. An answer
+    that is a charge is always recorded, whichever worker got it. Any other answer is ignored if the stored
+    charge has changed since this worker reserved it. This worker's lease may have expired by then, so that
+    another worker sent the request again.
     """
-    current = await attempts.lock_one(work.tx, call.invoice.invoice_id, call.attempt.number)
-    found_since = set(current.known_charge_ids).difference(call.attempt.known_charge_ids)
-    if current.state is AttemptState.SENDING and found_since:
+    current = await charges.lock_one(work.tx, call.charge)
+    found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
+    if current.stage in IN_DOUBT and found_since and await _is_ready(work, current):
         await _look_up_all(work, call, answer)
     elif isinstance(answer, port.Charge):
         return await _record_charge(work, call, current, charge=answer)
-    elif current.state is AttemptState.SENDING and current.sent_at == call.attempt.sent_at:
+    elif current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at:
         await _record_no_charge(work, call, current, answer=answer)
     else:
         log.warning(
@@ -88,79 +95,126 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     return None
 
 
-def _confirms(call: GatewayCall, current: ChargeAttempt, charge: port.Charge) -> bool:
-    """Return whether the attempt expects this charge, and no restore has found others since the call was reserved."""
+def _confirms(call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> bool:
+    """Return whether the engine expects this charge, and no restore found another one since the call was reserved."""
     return (
-        current.state in OPEN_STATES
-        and current.gateway_invoice_id is None
-        and charge.amount_cents == call.invoice.total_cents
-        and set(current.known_charge_ids) <= set(call.attempt.known_charge_ids)
+        current.stage in MAY_APPEAR
+        and charge.amount_cents == _expected_cents(call, current)
+        and set(current.known_charge_ids) <= set(call.charge.known_charge_ids)
     )
 
 
+def _expected_cents(call: GatewayCall, current: InvoiceCharge) -> int:
+    """Return the amount that the gateway's charge should have.
+
+    This is the amount of the request. After a restore found the charge, it is the invoice's total instead, because the
+    restore may have stored the amount of the gateway's charge.
+    """
+    return call.invoice.total_cents if current.known_charge_ids else current.amount_cents
+
+
 async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge]]) -> set[UUID]:
-    """Issue invoices with their charges; return the ids of the issued ones. Canceled invoices are not issued."""
+    """Issue those of the invoices that are `ready`, with their charges. Return the ids of these invoices."""
     reports = [
         Report(
             call.invoice.invoice_id,
             Fact.CHARGE_CONFIRMED,
             gateway_invoice_id=charge.charge_id,
-            charge_due_date=call.attempt.charge_due_date,
-            poll_at=None if charge.state is port.ChargeState.OPEN else work.now,
+            charge_due_date=call.charge.due_date,
+            poll_at=work.now if _needs_poll(charge) else next_poll(work, call.charge),
         )
         for call, charge in confirming
     ]
     issued = await invoice_moves.report(work, reports)
-    confirmed = [(call.attempt, charge) for call, charge in confirming if call.invoice.invoice_id in issued]
+    confirmed = [(call.charge, charge) for call, charge in confirming if call.invoice.invoice_id in issued]
     if confirmed:
-        charge_ids = [charge.charge_id for _, charge in confirmed]
-        await attempts.confirm(work.tx, [attempt for attempt, _ in confirmed], charge_ids=charge_ids)
-        if any(charge.state is not port.ChargeState.OPEN for _, charge in confirmed):
+        await confirmed_charges.confirm(
+            work.tx,
+            [charge for charge, _ in confirmed],
+            gateway_ids=[answer.charge_id for _, answer in confirmed],
+            pay=[answer.pay for _, answer in confirmed],
+            now=work.now,
+        )
+        if any(_needs_poll(answer) for _, answer in confirmed):
             work.notify(LaneName.RECONCILIATION)
     return issued
 
 
+def _needs_poll(charge: port.Charge) -> bool:
+    """Return whether the new charge is not open any more, or has payments. An immediate poll records this."""
+    return charge.state is not port.ChargeState.OPEN or bool(charge.entries)
+
+
+async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
+    locked = await payment_entries.lock_invoices(work.tx, [charge.invoice_id])
+    return locked[charge.invoice_id].status is InvoiceStatus.READY
+
+
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Schedule a look-up of all the attempt's charges, because a restore found charges unknown to this call (D-123)."""
+    """Read all known charges of this request again, because a restore found more after the call was reserved (D-123).
+
+    If the answer is a charge, add it to the known charges.
+    """
     if isinstance(answer, port.Charge):
-        await charge_matching.add_charge(
-            work.tx, call.invoice.invoice_id, call.attempt.number, charge_id=answer.charge_id
-        )
+        await charge_matching.add_charge(work.tx, call.charge.charge_id, gateway_id=answer.charge_id)
     await _schedule_retry(work, call.invoice, at=work.now)
 
 
 async def _record_charge(
-    work: Work, call: GatewayCall, current: ChargeAttempt, *, charge: port.Charge
+    work: Work, call: GatewayCall, current: InvoiceCharge, *, charge: port.Charge
 ) -> port.Charge | None:
-    """Issue the invoice with a charge. If it is a second charge, emit its event and return it for canceling."""
+    """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
+
+    But a charge with payments that is not canceled always becomes the invoice's charge (D-170). If the
+    invoice already has another charge or is closed, emit an event and return `charge`, to be canceled.
+    """
     invoice = call.invoice
     if current.gateway_invoice_id == charge.charge_id:
+        if current.stage is ChargeStage.MISSING:
+            await charge_polling.make_due(work.tx, invoice.invoice_id, at=work.now)
+            work.notify(LaneName.RECONCILIATION)
         return None
-    if current.state not in OPEN_STATES:
-        await second_charges.emit(work, invoice.invoice_id, known=current.gateway_invoice_id, charge=charge)
-        return charge
-    if charge.amount_cents != invoice.total_cents:
-        if charge.state is port.ChargeState.CANCELED and current.error_code is not None:
-            # `invoice.issue_failed` reported this charge; a person then canceled it and retried issuance
-            await attempts.mark(work.tx, call.attempt, AttemptState.FAILED)
-            await _schedule_retry(work, invoice, at=work.now)
+    if current.stage not in MAY_APPEAR:
+        return await _record_second(work, current, charge)
+    if charge.amount_cents != _expected_cents(call, current):
+        if not charge.entries or charge.state is port.ChargeState.CANCELED:
+            await _record_wrong_amount(work, call, current, charge)
             return None
-        detail = (
-            f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
-        )
-        await _give_up(work, call, AttemptState.PARKED, code="amount_differs", detail=detail)
-        return None
+        # the invoice is issued before the payment is recorded, so that no invoice is paid without a charge
+        if await _issue(work, [(call, charge)]):
+            answer = ChargeAnswer(invoice.invoice_id, current.connection_id, charge)
+            await gateway_payments.record(work, [answer], due_again={invoice.invoice_id})
+            return None
+        return await _record_second(work, current, charge)
     if await _issue(work, [(call, charge)]):
         return None
-    await second_charges.emit(work, invoice.invoice_id, known=current.gateway_invoice_id, charge=charge)
-    if charge.state is port.ChargeState.PAID:
-        payment = Report(invoice.invoice_id, Fact.PAYMENT_CONFIRMED, paid_at=charge.paid_at)
-        await invoice_moves.report(work, [payment])
+    return await _record_second(work, current, charge)
+
+
+async def _record_wrong_amount(
+    work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge
+) -> None:
+    """Park a charge whose amount is not the expected one, until a person cancels it at the gateway."""
+    if charge.state is port.ChargeState.CANCELED and current.error_code is not None:
+        # `invoice.issue_failed` reported this charge; a person then canceled it and retried issuance
+        await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
+        await _schedule_retry(work, call.invoice, at=work.now)
+        return
+    detail = f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
+    await _give_up(work, call, ChargeStage.PARKED, code="amount_differs", detail=detail)
+    await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
+
+
+async def _record_second(work: Work, current: InvoiceCharge, charge: port.Charge) -> port.Charge:
+    """Report a second charge, and record its payments (D-50)."""
+    invoice_id = current.invoice_id
+    await second_charges.emit(work, invoice_id, known=current.gateway_invoice_id, charge=charge)
+    await gateway_payments.record(work, [ChargeAnswer(invoice_id, current.connection_id, charge)])
     return charge
 
 
 async def _record_no_charge(
-    work: Work, call: GatewayCall, current: ChargeAttempt, *, answer: port.GatewayError | None
+    work: Work, call: GatewayCall, current: InvoiceCharge, *, answer: port.GatewayError | None
 ) -> None:
     """Handle an empty look-up or a failure: retry, wait for the connection, or stop until a person acts."""
     failures = call.invoice.issue_failures
@@ -170,22 +224,23 @@ async def _record_no_charge(
         case port.PermanentError() if call.kind is CallKind.REPEAT:
             await _record_refused_repeat(work, call, answer)
         case port.PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
-            await _give_up(work, call, AttemptState.FAILED, code=code, detail=detail)
+            await _give_up(work, call, ChargeStage.FAILED, code=code, detail=detail)
         case LookupUnsupportedError():
             detail = (
                 "The answer was lost and the gateway has no look-up; check it there, then retry issuance."
             )
-            await _give_up(work, call, AttemptState.PARKED, code="outcome_unknown", detail=detail)
+            await _give_up(work, call, ChargeStage.PARKED, code="outcome_unknown", detail=detail)
         case SeveralChargesError():
             detail = (
                 f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
             )
-            await _give_up(work, call, AttemptState.PARKED, code="second_charge", detail=detail)
+            await _give_up(work, call, ChargeStage.PARKED, code="second_charge", detail=detail)
         case port.AuthFailedError():
             await _mark_absent_unless_repeated(work, call)
             message = "The gateway refuses the credentials."
-            await wait_for_connection(work, call.invoice, "credentials_refused", message=message)
+            await wait_for_connection(work, call.invoice, CREDENTIALS_REFUSED, message=message)
         case port.UnknownOutcomeError():
+            await charges.mark_unknown(work.tx, [call.charge.charge_id])
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
             await _schedule_retry(work, call.invoice, at=work.now + delay, error=answer)
         case _:  # a TransientError, or any failure of a look-up
@@ -194,7 +249,10 @@ async def _record_no_charge(
 
 
 async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.PermanentError) -> None:
-    """Retry a refused REPEAT while its charge may still become visible. After that, park the attempt (D-121, D-125)."""
+    """Retry a refused REPEAT while the earlier request's charge may still appear at the gateway (D-121, D-125).
+
+    After that, park the charge.
+    """
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
         await _schedule_retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
@@ -203,19 +261,22 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.Pe
         f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); check there for the "
         "charge, then retry issuance."
     )
-    await _give_up(work, call, AttemptState.PARKED, code="outcome_unknown", detail=detail)
+    await _give_up(work, call, ChargeStage.PARKED, code="outcome_unknown", detail=detail)
 
 
 async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
-    """Mark the attempt absent if a SEND failed. Before a REPEAT or LOOK_UP, an earlier request may have succeeded."""
+    """After a SEND that failed without creating a charge, mark the charge absent.
+
+    After a failed REPEAT or LOOK_UP, do nothing, because an earlier request may have created the charge.
+    """
     if call.kind is CallKind.SEND:
-        await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
+        await charges.mark(work.tx, call.charge, ChargeStage.ABSENT)
 
 
-async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAttempt) -> None:
+async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCharge) -> None:
     """Mark a charge absent after two empty look-ups at least 60 s apart (D-33).
 
-    A look-up earlier than LOOKUP_COUNTS_AFTER after the request does not count. The time of a look-up is when it was
+    A look-up counts only if LOOKUP_COUNTS_AFTER has passed since the request. The time of a look-up is when it was
     reserved, because the worker may be suspended before it records the answer.
     """
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
@@ -224,20 +285,36 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: ChargeAtt
     if call.reserved_at < counts_from:
         await _schedule_retry(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
-        await attempts.mark(work.tx, call.attempt, AttemptState.ABSENT)
-        await second_charges.plan_checks(work, call.invoice.invoice_id, call.attempt.number)
+        await charges.mark(work.tx, call.charge, ChargeStage.ABSENT)
+        await second_charges.plan_checks(work, call.charge.charge_id)
         await _schedule_retry(work, call.invoice, at=work.now)
     else:
-        await attempts.count_empty_lookup(work.tx, call.attempt, looked_up_at=call.reserved_at)
+        await charges.count_empty_lookup(work.tx, call.charge, looked_up_at=call.reserved_at)
         await _schedule_retry(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
 
 
-async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: str, detail: str) -> None:
+async def refuse_unsent(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, refusal: EngineError
+) -> None:
+    """Give up a charge whose request is not sent, because its amount is below the provider's minimum (D-49)."""
+    await charges.save_sending(work.tx, [charge])
+    code = refusal.problem.type.removeprefix("engine.")
+    await _stop(work, invoice, charge, stage=ChargeStage.FAILED, code=code, detail=refusal.detail)
+
+
+async def _give_up(work: Work, call: GatewayCall, stage: ChargeStage, *, code: str, detail: str) -> None:
+    await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail)
+
+
+async def _stop(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, stage: ChargeStage, code: str, detail: str
+) -> None:
     """Stop issuing until a person acts, and emit `invoice.issue_failed`; the invoice stays `ready` (D-34)."""
-    await attempts.mark(work.tx, call.attempt, state, error_code=code, error_detail=detail)
+    closed_at = work.now if stage is ChargeStage.FAILED else None
+    await charges.mark(work.tx, charge, stage, closed_at=closed_at, error_code=code, error_detail=detail)
     await claims.reschedule_issuance(
         work.tx,
-        call.invoice,
+        invoice,
         next_attempt_at=None,
         failures=0,
         failing_since=None,
@@ -245,22 +322,47 @@ async def _give_up(work: Work, call: GatewayCall, state: AttemptState, *, code: 
         error=IssueFailure(code, detail, work.now),
     )
     error = IssueErrorView(code=code, message=detail)
-    await invoice_moves.alert(work, call.invoice.invoice_id, "invoice.issue_failed", error=error)
+    await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_failed", error=error)
+
+
+async def retry_later(work: Work, invoice: ClaimedInvoice, *, error: port.GatewayError) -> None:
+    """Postpone an invoice whose charge cannot be sent now."""
+    await _schedule_retry(work, invoice, at=work.now + retry_delay(invoice.issue_failures + 1), error=error)
 
 
 async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
-    """Retry every hour until the connection works again; emit `invoice.issue_delayed` once (D-34)."""
-    if not invoice.issue_delay_emitted:
-        error = IssueErrorView(code=code, message=message)
+    """Put the invoice off for an hour, or until its connection works again.
+
+    Emit `invoice.issue_delayed` once (D-34).
+    """
+    await _put_off(work, invoice, IssueErrorView(code=code, message=message), is_late=True)
+
+
+async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: ConnectionHealth) -> None:
+    """Put the invoice off for an hour, or until its failing connection recovers (D-55).
+
+    `invoice.issue_delayed` is emitted after an hour of failures, or immediately if the credentials are
+    refused (D-34).
+    """
+    error = health.error
+    assert error is not None, "a failing connection has an error"
+    since = invoice.issue_failing_since or work.now
+    is_late = work.now - since >= ISSUE_DELAYED_AFTER or error.code == CREDENTIALS_REFUSED
+    await _put_off(work, invoice, IssueErrorView(code=error.code, message=error.message), is_late=is_late)
+
+
+async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *, is_late: bool) -> None:
+    if is_late and not invoice.issue_delay_emitted:
         await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=error)
     await claims.reschedule_issuance(
         work.tx,
         invoice,
-        next_attempt_at=work.now + RETRY_DELAYS[-1],
+        next_attempt_at=work.now + RETRY_DELAYS[-1] + jitter(invoice.invoice_id, within=PUT_OFF_JITTER),
         failures=invoice.issue_failures + 1,
         failing_since=invoice.issue_failing_since or work.now,
-        delay_emitted=True,
+        delay_emitted=invoice.issue_delay_emitted or is_late,
     )
+    await waiting.mark(work.tx, [invoice.invoice_id])
 
 
 async def _schedule_retry(
@@ -281,3 +383,5 @@ async def _schedule_retry(
         failing_since=since,
         delay_emitted=invoice.issue_delay_emitted or is_late,
     )
+    if error is not None:
+        await waiting.mark(work.tx, [invoice.invoice_id])

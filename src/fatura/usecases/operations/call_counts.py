@@ -1,7 +1,7 @@
 """Counters of this process's calls to gateways and merchants, by outcome."""
 
 from fatura.gateways import port
-from fatura.observability import counter
+from fatura.observability import counter, histogram
 
 charge_attempts = counter(
     "fatura_charge_attempts_total", "Calls to gateways that create or look up a charge.", "outcome"
@@ -12,6 +12,21 @@ price_calls = counter(
     "outcome",
 )
 deliveries = counter("fatura_deliveries_total", "Attempts to deliver an event to a webhook.", "outcome")
+
+gateway_calls = histogram(
+    "fatura_gateway_call_seconds",
+    "Duration of each call to a payment provider; the outcome is `answered` or the kind of failure.",
+    "provider",
+    "operation",
+    "outcome",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20),
+)
+
+sweep_findings = counter(
+    "fatura_sweep_findings_total",
+    "Differences that the nightly sweeps found between our charges and the lists of the payment providers.",
+    "kind",
+)
 
 _FAILURES: tuple[tuple[type[port.GatewayError], str], ...] = (
     (port.AuthFailedError, "credentials_refused"),

@@ -1,6 +1,6 @@
 """Check every invariant in every account, without writing (`fatura check`)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -8,10 +8,15 @@ from prometheus_client import CollectorRegistry
 
 from fatura.observability import gauge
 from fatura.store import invariants
+from fatura.store.accounts import accounts
 from fatura.store.invariants import INVARIANTS, Invariant
 from fatura.usecases.deps import Deps
 
 MAX_OFFENDERS = 20
+ACCOUNTS_STORED = Invariant(
+    "accounts_stored", "every account that was opened is stored; restore a missing one from a backup", ""
+)
+"""`missing_accounts` checks this invariant over all accounts, so it has no statement for one account."""
 
 CHECKED = CollectorRegistry()
 _offenders = gauge(
@@ -42,20 +47,36 @@ async def all_accounts(deps: Deps) -> Sequence[UUID]:
         return await invariants.discover_accounts(tx)
 
 
-async def findings(deps: Deps, account_id: UUID) -> AsyncIterator[Finding]:
-    """Yield the violated invariants of an account; each is checked in its own transaction."""
+async def missing_accounts(deps: Deps, account_ids: Sequence[UUID]) -> Sequence[Finding]:
+    """Return a finding for each opened account whose rows are missing.
+
+    `account_ids` must be the ids of all stored accounts.
+    """
+    async with deps.db.discovery() as tx:
+        missing = set(await accounts.discover_opened(tx)).difference(account_ids)
+    return [Finding(each, ACCOUNTS_STORED, [each]) for each in sorted(missing)]
+
+
+async def findings(
+    deps: Deps, account_id: UUID, *, progress: Callable[[], None] = lambda: None
+) -> AsyncIterator[Finding]:
+    """Yield the violated invariants of an account. `progress` is called after each invariant.
+
+    Each invariant is checked in its own transaction. Raises DatabaseUnavailableError.
+    """
     for invariant in INVARIANTS:
-        async with deps.db.transaction(account_id) as tx:
+        async with deps.db.inspection(account_id) as tx:
             offenders = await invariants.offenders(
                 tx, invariant, limit=MAX_OFFENDERS, real_now=deps.clock(), key_ids=deps.vault.key_ids
             )
+        progress()
         if offenders:
             yield Finding(account_id, invariant, offenders)
 
 
 def set_metrics(found: Sequence[Finding]) -> CollectorRegistry:
     """Set the metrics of a finished check and return their registry (D-128)."""
-    for invariant in INVARIANTS:
+    for invariant in (*INVARIANTS, ACCOUNTS_STORED):
         offenders = [len(each.offenders) for each in found if each.invariant is invariant]
         _offenders.labels(invariant.name).set(sum(offenders))
     _checked_at.set_to_current_time()

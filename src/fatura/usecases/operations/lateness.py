@@ -2,6 +2,7 @@
 
 from fatura.observability import gauge
 from fatura.store import lateness
+from fatura.store.connections import connection_health
 from fatura.store.db import DatabaseUnavailableError
 from fatura.usecases.deps import Deps
 
@@ -10,11 +11,19 @@ _oldest = gauge(
 )
 _due = gauge(
     "fatura_subscriptions_due_not_generated",
-    f"Subscriptions whose next invoice is due but not yet generated, counted up to {lateness.MOST_COUNTED:,}.",
+    f"Active subscriptions whose next invoice is due for generation, counted up to {lateness.MOST_COUNTED:,}.",
+)
+_failing = gauge(
+    "fatura_failing_connections", "Gateway connections whose calls fail; they get only single probes (D-55)."
+)
+_put_off = gauge(
+    "fatura_subscriptions_put_off",
+    "Active subscriptions whose next invoice could not be generated, counted up to "
+    f"{lateness.MOST_COUNTED:,}; alert when it is above 0.",
 )
 _waiting_events = gauge(
     "fatura_events_waiting_to_be_pushed",
-    "Events for which no delivery was created yet, of endpoints that are up.",
+    "Events that have no delivery yet, in accounts whose webhook is enabled and answers.",
 )
 
 
@@ -25,13 +34,19 @@ async def measure(deps: Deps) -> None:
         async with deps.db.discovery() as tx:
             oldest = await lateness.discover_oldest(tx, real_now=real_now)
             due = await lateness.discover_due_cycles(tx, real_now=real_now)
+            failing = await connection_health.discover_failing(tx)
+            put_off = await lateness.discover_put_off(tx)
             waiting = await lateness.discover_untaken_events(tx)
     except DatabaseUnavailableError:
         _oldest.clear()
         _due.set(float("nan"))
+        _failing.set(float("nan"))
+        _put_off.set(float("nan"))
         _waiting_events.set(float("nan"))
         return
     for lane, age in oldest.items():
         _oldest.labels(lane).set(age.total_seconds())
     _due.set(due)
+    _failing.set(failing)
+    _put_off.set(put_off)
     _waiting_events.set(waiting)

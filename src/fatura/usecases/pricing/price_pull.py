@@ -19,6 +19,7 @@ from fatura.store.pricing import price_pulls, pricing_attempts
 from fatura.store.pricing.price_pulls import ItemKey, PendingItem
 from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.accounts.integration_secret import signing_secrets
+from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
@@ -27,11 +28,11 @@ from fatura.views.invoices import RetriedView
 from fatura.views.price_calls import PricePeriodView, PriceReferenceView, PriceRequestView
 
 LEASE = timedelta(seconds=45)
-"""A worker's lease on an item, in real time: 10 seconds for the call, the rest for recording it on a busy machine."""
+"""How long a worker leases an item, in real time. This leaves time to make the call and to record the answer."""
 SEND_WITHIN_SECONDS = 20
-"""Maximum time between reserving and calling; after that, another worker may have set the item's value."""
+"""Maximum time between reserving a call and making it, so that the call ends before the lease expires."""
 RECORD_WITHIN_SECONDS = 40
-"""A worker tries to record an answer until this long after the reservation if the database is unavailable or busy."""
+"""A worker stops retrying to record answers this long after it reserved the calls."""
 RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""
@@ -61,16 +62,16 @@ class CallBatch:
 
 
 async def pull(deps: Deps, account: Account, *, limit: int) -> int:
-    """Make up to `limit` due price calls concurrently.
+    """Record lost calls, emit due warnings, and make up to `limit` due price calls concurrently.
 
-    Return the sum of calls made, warnings emitted and lost calls recorded. If `limit` calls are due, the lane is
+    Return the sum of lost calls, warnings and calls made. If at least `limit` calls are due, the lane is
     notified, so that the next batch does not wait for this batch's slowest call (D-31).
     """
     done = 0
     for step in (_settle_lost, _warn):
         try:
             done += await step(deps, account, limit=limit)
-        except DatabaseUnavailableError:
+        except (DatabaseUnavailableError, WrongClockError):
             raise
         except Exception:  # noqa: BLE001 - retried in the next run; new calls must be made meanwhile
             log.exception("pricing.follow_up_failed", account_id=str(account.account_id))
@@ -131,7 +132,10 @@ async def _reserve_retry(work: Work, invoice_id: UUID) -> CallBatch:
 
 
 async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
-    """Check MAX_RETRIES. Raises EngineError: `engine.rate_limited`."""
+    """Check that clients retried the invoice's prices fewer than MAX_RETRIES times in RETRY_WINDOW.
+
+    Raises EngineError: `engine.rate_limited`.
+    """
     since = work.now - RETRY_WINDOW
     if await pricing_attempts.most_by_hand(work.tx, invoice_id, since=since) >= MAX_RETRIES:
         raise EngineError(
@@ -181,7 +185,7 @@ def _request(work: Work, item: PendingItem) -> PriceRequestView:
 
 
 async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> None:
-    """Make the calls concurrently and record each when it ends; record calls that end together in one transaction."""
+    """Make the calls concurrently, and record answers as they arrive. One transaction records simultaneous answers."""
     if not batch.calls:
         return
     give_up_at = batch.reserved_monotonic + RECORD_WITHIN_SECONDS
@@ -200,7 +204,7 @@ async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> No
 async def _call(
     deps: Deps, session: MerchantSession, batch: CallBatch, call: PriceCall
 ) -> AnsweredCall | None:
-    """Make a call. If this worker was suspended too long, return None: another worker may have made the call."""
+    """Make a call. If this worker was suspended too long, make no call and return None: its lease may have expired."""
     real_now = deps.clock()
     if batch.is_stale(real_now):
         log.warning(
@@ -236,8 +240,8 @@ async def _record(
 ) -> None:
     """Record answers; retry while the database is unavailable or busy, so that no call is repeated (spec 4.7 rule 1).
 
-    If an answer is not recorded by `give_up_at` (monotonic), it is logged, and its call is later recorded as lost.
-    Recording is idempotent, so it can be repeated when it is unknown whether the commit succeeded.
+    If an answer is not recorded by `give_up_at` (monotonic), an error is logged, and the call is later recorded as
+    lost. Recording is idempotent. It can be repeated when nobody knows whether the commit succeeded.
     """
     while True:
         try:

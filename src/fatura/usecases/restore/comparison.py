@@ -1,30 +1,34 @@
 """Compare an account with its gateways after a restore from a backup: freeze, match, release (D-123)."""
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, GatewayError
+from fatura.gateways.port import Charge, ChargeState, GatewayError, InvalidAnswerError, NotFoundError
 from fatura.ids import billed_mark, mark_of
 from fatura.observability import log
-from fatura.store.charging import connections
+from fatura.store.connections import connections
 from fatura.store.db import LockTimeoutError
 from fatura.store.restore import charge_matching, frozen_accounts
 from fatura.store.restore.charge_matching import BilledCycles
-from fatura.usecases.charging import gateway_connections
+from fatura.usecases.connections import gateway_connections
+from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.payments import replacement
 from fatura.usecases.restore import matching
 from fatura.usecases.restore.matching import ChargeOfCycle, Match, MatchKind
 from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
 MARGIN = timedelta(hours=1)
 """The listing of charges starts this long before the backup, because clocks differ and a backup takes time."""
+PAGE = 100
+"""Charges that one call returns."""
 BATCH = 500
-"""Charges matched in one transaction."""
+"""Charges matched with cycles in one transaction."""
 TRACED_AT_ONCE = 50_000
 """Number of charges without an invoice that are collected before one call of `_trace`."""
 SUBSCRIPTIONS_AT_ONCE = 5_000
@@ -33,7 +37,7 @@ NO_SUBSCRIPTION = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedCharge:
-    """A charge that matches nothing in the database; a person must handle it."""
+    """A charge that no invoice or cycle can adopt, such as a second charge. A person must handle it."""
 
     connection_id: UUID
     charge: Charge
@@ -57,7 +61,7 @@ class _Comparison:
     deps: Deps
     account: Account
     connection_id: UUID
-    gateway: Gateway
+    gateway: ObservedGateway
     since: datetime
     dry_run: bool
     report: RestoreReport
@@ -115,7 +119,7 @@ async def compare(
     return report
 
 
-async def _open_connections(work: Work) -> Sequence[tuple[UUID, Gateway | None]]:
+async def _open_connections(work: Work) -> Sequence[tuple[UUID, ObservedGateway | None]]:
     stored = await connections.find_all(work.tx)
     return [(each.connection.connection_id, gateway_connections.open_gateway(work, each)) for each in stored]
 
@@ -126,53 +130,64 @@ async def _release(work: Work) -> None:
 
 
 async def _compare_connection(comparison: _Comparison) -> None:
-    """Match charges in batches. Collect those without an invoice, because each `_trace` reads all subscriptions."""
-    batch: list[Charge] = []
+    """Match charges page by page. Collect those without an invoice, because each `_trace` reads all subscriptions."""
     without_invoice: list[Charge] = []
-    async for charge in _listed(comparison.gateway, comparison.since):
-        batch.append(charge)
-        if len(batch) == BATCH:
-            without_invoice += await _match_batch(comparison, batch)
-            batch = []
+    async for page in comparison.gateway.charge_pages(comparison.since, size=PAGE):
+        without_invoice += await _match_page(comparison, [_valid(each) for each in page])
         if len(without_invoice) >= TRACED_AT_ONCE:
             await _trace(comparison, without_invoice)
             without_invoice = []
-    await _trace(comparison, [*without_invoice, *await _match_batch(comparison, batch)])
+    await _trace(comparison, without_invoice)
 
 
-async def _listed(gateway: Gateway, since: datetime) -> AsyncIterator[Charge]:
-    """Yield the gateway's charges; the call timeout applies to each page. Raises GatewayError, TimeoutError."""
-    charges = aiter(gateway.charges_since(since))
-    while True:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            charge = await anext(charges, None)
-        if charge is None:
-            return
-        yield charge
+def _valid(listed: Listed) -> Charge:
+    """Raises InvalidAnswerError."""
+    if isinstance(listed, InvalidAnswerError):
+        raise listed
+    return listed
 
 
-async def _match_batch(comparison: _Comparison, batch: Sequence[Charge]) -> Sequence[Charge]:
+async def _match_page(comparison: _Comparison, page: Sequence[Charge]) -> Sequence[Charge]:
     """Match charges with the invoices that they reference; return the charges whose invoice is missing."""
     matches = await in_transaction(
-        comparison.deps, comparison.account, matching.match_by_invoice, batch, dry_run=comparison.dry_run
+        comparison.deps,
+        comparison.account,
+        matching.match_by_invoice,
+        page,
+        released=await _released(comparison, page),
+        dry_run=comparison.dry_run,
     )
-    for charge in batch:
+    for charge in page:
         if charge.charge_id in matches:
             comparison.add(charge, matches[charge.charge_id])
-    return [charge for charge in batch if charge.charge_id not in matches]
+    return [charge for charge in page if charge.charge_id not in matches]
+
+
+async def _released(comparison: _Comparison, batch: Sequence[Charge]) -> Mapping[str, ChargeState]:
+    """Return the stored charges that a reissue after the backup has replaced: nobody can pay them at the gateway.
+
+    Raises GatewayError, TimeoutError.
+    """
+    states: dict[str, ChargeState] = {}
+    for charge_id in await in_transaction(
+        comparison.deps, comparison.account, matching.find_predecessors, batch
+    ):
+        with suppress(NotFoundError):
+            states[charge_id] = (await comparison.gateway.get_charge(charge_id)).state
+    return {charge_id: state for charge_id, state in states.items() if state in replacement.RELEASED}
 
 
 async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> None:
     """Find the cycle that each missing invoice billed. Invoice ids contain a hash of subscription and cycle (ADR 0012).
 
-    The connection's subscriptions are read up to twice. The first pass tries only the next cycle of each, which
-    matches most often. The second pass tries the other possible cycles.
+    The connection's subscriptions are read up to twice. The first pass tries only the next cycle of each subscription,
+    which matches most often. The second pass tries the other possible cycles.
     """
     wanted: dict[int, list[Charge]] = {}
     for charge in without_invoice:
         wanted.setdefault(mark_of(charge.invoice_id), []).append(charge)
     passed = comparison.account.now(comparison.deps.clock()) - comparison.since
-    cycles = passed // timedelta(days=1) + 2  # a subscription is billed for at most one cycle a day (D-5)
+    cycles = passed // timedelta(days=1) + 2  # enough: at most one cycle a day is billed (D-5)
     for steps in ((1,), (*range(2, cycles + 1), *range(0, -cycles, -1))):
         after = NO_SUBSCRIPTION
         while wanted and (page := await _subscriptions(comparison, after)):
@@ -194,9 +209,9 @@ async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[Bille
 def _take_charges_of(
     page: Sequence[BilledCycles], steps: Sequence[int], wanted: dict[int, list[Charge]]
 ) -> Sequence[ChargeOfCycle]:
-    """Remove the charges of each subscription's candidate cycles from `wanted`; return each with its cycle.
+    """Remove from `wanted` the charges of each subscription's candidate cycles; return each charge with its cycle.
 
-    A candidate is the number of the last billed cycle plus one of `steps`, which may be zero or negative.
+    The candidate cycles are the last billed cycle plus each of `steps`; a step may be zero or negative.
     """
     return [
         ChargeOfCycle(billed.subscription_id, cycle, charge)

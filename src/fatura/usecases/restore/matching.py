@@ -1,22 +1,23 @@
 """Match a gateway's charge with an invoice or a cycle of the restored database (D-123).
 
-This module issues no invoice. It stores a matched charge as a known charge of an attempt or of a lost invoice.
-Issuance then looks the charge up and does not send the attempt again.
+This module issues no invoice. It stores the gateway's id of a matched charge with a stored charge, or with a lost
+invoice. Issuance then looks the matched charge up by this id, and sends no request.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
 
-from fatura.domain.charging import AttemptState, ChargeAttempt, charge_due_date
+from fatura.domain.charge import ChargeStage, InvoiceCharge
+from fatura.domain.charging import charge_due_date
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import Charge, ChargeState
 from fatura.store.billing import invoices as stored_invoices
 from fatura.store.restore import charge_matching, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.store.restore.lost_invoices import LostInvoice
-from fatura.usecases.charging import second_charges
+from fatura.usecases.payments import replacement, second_charges
 from fatura.usecases.transaction import LaneName, Work
 
 
@@ -56,10 +57,25 @@ class ChargeOfCycle:
     charge: Charge
 
 
-async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bool) -> dict[str, Match]:
+async def find_predecessors(work: Work, charges: Sequence[Charge]) -> Sequence[str]:
+    """Return the gateway's ids of the stored charges that a reissue after the backup may have replaced by `charges`."""
+    invoices = await charge_matching.find_invoices(work.tx, [charge.invoice_id for charge in charges])
+    return [
+        invoice.gateway_invoice_id
+        for charge in charges
+        if (invoice := invoices.get(charge.invoice_id)) is not None
+        and invoice.gateway_invoice_id is not None
+        and _may_replace(charge, invoice)
+    ]
+
+
+async def match_by_invoice(
+    work: Work, charges: Sequence[Charge], *, released: Mapping[str, ChargeState], dry_run: bool
+) -> dict[str, Match]:
     """Match charges with the invoices that they reference; return the matches by charge id.
 
-    Charges whose invoice is missing are left out.
+    Charges whose invoice is missing are left out. `released` are the charges of `find_predecessors` that nobody can pay
+    any more, with their states.
     """
     invoice_ids = [charge.invoice_id for charge in charges]
     await stored_invoices.lock(work.tx, invoice_ids)
@@ -67,6 +83,9 @@ async def match_by_invoice(work: Work, charges: Sequence[Charge], *, dry_run: bo
     matches: dict[str, Match] = {}
     for charge in charges:
         if (invoice := invoices.get(charge.invoice_id)) is not None:
+            state = released.get(invoice.gateway_invoice_id or "")
+            if state is not None and _may_replace(charge, invoice):
+                invoice = await _reissue(work, invoice, state, dry_run=dry_run)
             matches[charge.charge_id], invoices[charge.invoice_id] = await _match(
                 work, charge, invoice, dry_run=dry_run
             )
@@ -91,7 +110,7 @@ async def _match(
     work: Work, charge: Charge, invoice: CandidateInvoice, *, dry_run: bool
 ) -> tuple[Match, CandidateInvoice]:
     """Match a charge with a locked invoice. Return the match, and the invoice, updated if it adopted the charge."""
-    if charge.charge_id in {invoice.gateway_invoice_id, *invoice.known_charge_ids}:
+    if charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}:
         return Match(MatchKind.KNOWN), invoice
     if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):
         return Match(MatchKind.CANCELED), invoice
@@ -100,12 +119,35 @@ async def _match(
             known = invoice.gateway_invoice_id
             await second_charges.emit(work, invoice.invoice_id, known=known, charge=charge)
         return Match(MatchKind.UNMATCHED, f"a second charge of an invoice that is {invoice.status}"), invoice
-    number = _attempt_number(invoice, charge)
+    adopted = (
+        invoice
+        if invoice.is_open
+        else replace(invoice, charge_id=work.new_id(), number=_number(invoice, charge))
+    )
     if not dry_run:
-        await _adopt(work, charge, invoice, number=number)
+        await _adopt(work, charge, adopted)
     known_charge_ids = [*invoice.known_charge_ids, charge.charge_id]
-    adopted = replace(invoice, attempt=number, is_open=True, known_charge_ids=known_charge_ids)
-    return Match(MatchKind.ADOPTED), adopted
+    return Match(MatchKind.ADOPTED), replace(adopted, is_open=True, known_charge_ids=known_charge_ids)
+
+
+def _may_replace(charge: Charge, invoice: CandidateInvoice) -> bool:
+    """Return whether `charge` may be the next charge of an issued invoice, made by a reissue after the backup."""
+    return (
+        invoice.status in replacement.REISSUED_FROM
+        and charge.state is not ChargeState.CANCELED
+        and charge.charge_id not in invoice.gateway_ids
+        and charge.attempt > (invoice.number or 0)
+    )
+
+
+async def _reissue(
+    work: Work, invoice: CandidateInvoice, state: ChargeState, *, dry_run: bool
+) -> CandidateInvoice:
+    """Repeat a reissue that was lost in the restore, and return the invoice, which can adopt the next charge now."""
+    if not dry_run:
+        assert invoice.gateway_invoice_id is not None, "only an issued invoice is reissued"
+        await replacement.repeat(work, invoice.invoice_id, invoice.gateway_invoice_id, state=state)
+    return replace(invoice, status=InvoiceStatus.READY, gateway_invoice_id=None)
 
 
 def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
@@ -114,36 +156,48 @@ def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
 
 
 def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
-    """Return whether the invoice has a charge or is closed, or the charge's attempt is no longer open."""
+    """Return whether the invoice has a charge or is closed, or `charge` is one of its ended charges.
+
+    A charge has ended if the invoice has one with a higher number, or if it is the newest one and not open.
+    """
     if _has_charge_or_is_closed(invoice):
         return True
-    newest = invoice.attempt or 0
+    newest = invoice.number or 0
     return charge.attempt < newest or (charge.attempt == newest and not invoice.is_open)
 
 
-def _attempt_number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the open attempt's number. If none is open, return an unused one, not below the charge's number."""
-    if invoice.attempt is None:
-        return charge.attempt
-    return invoice.attempt if invoice.is_open else max(charge.attempt, invoice.attempt + 1)
+def _number(invoice: CandidateInvoice, charge: Charge) -> int:
+    """Return the number for a charge that is missing in the restored database: its own, or a higher unused one."""
+    return charge.attempt if invoice.number is None else max(charge.attempt, invoice.number + 1)
 
 
-async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice, *, number: int) -> None:
+async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice) -> None:
+    """Store the gateway's id of a charge with the invoice's open charge.
+
+    If the invoice has no open charge, insert one with the `charge_id` and the `number` of `invoice`.
+    """
+    assert invoice.charge_id is not None, "an invoice that adopts a charge has an id for it"
+    assert invoice.number is not None, "an invoice that adopts a charge has a number for it"
     if invoice.is_open:
-        await charge_matching.add_charge(work.tx, invoice.invoice_id, number, charge_id=charge.charge_id)
+        await charge_matching.add_charge(work.tx, invoice.charge_id, gateway_id=charge.charge_id)
     else:
-        attempt = ChargeAttempt(
+        missing = InvoiceCharge(
+            charge_id=invoice.charge_id,
             invoice_id=invoice.invoice_id,
-            number=number,
+            number=invoice.number,
             connection_id=invoice.connection_id,
-            state=AttemptState.SENDING,
+            stage=ChargeStage.UNKNOWN,
             amount_cents=charge.amount_cents,
-            charge_due_date=charge.due_date or charge_due_date(invoice.due_date, today=work.today),
+            currency=work.account.currency,
+            payment_method=invoice.payment_method,
+            installments=invoice.installments,
+            due_date=charge.due_date or charge_due_date(invoice.due_date, today=work.today),
+            created_at=work.now,
             first_sent_at=work.deps.clock(),
             sent_at=work.now,
             known_charge_ids=[charge.charge_id],
         )
-        await charge_matching.insert_attempt(work.tx, attempt)
+        await charge_matching.insert_charge(work.tx, missing)
     await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
     work.notify(LaneName.ISSUANCE)
 

@@ -1,15 +1,22 @@
-"""Let merchants control the sandbox gateway: list charges and products, change charges, queue faults (D-46)."""
+"""Let merchants control the sandbox gateway: list charges and products, change charges, queue faults (D-46, D-61)."""
 
+from collections.abc import Awaitable, Callable
 from operator import attrgetter
 from uuid import UUID
 
+from msgspec import UNSET
+
 from fatura.domain.account import Account
-from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, not_found, require
+from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, invalid_fields, not_found, require
+from fatura.domain.sandbox import MoveDetails, SandboxCharge
+from fatura.gateways.checked import CheckedGateway
 from fatura.gateways.port import NotFoundError, PermanentError
 from fatura.gateways.sandbox_port import SandboxControls, SandboxFault, SandboxMove, SandboxOperation
-from fatura.store.charging import connections
-from fatura.usecases.charging import gateway_connections, polling
+from fatura.store.connections import connections
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
+from fatura.usecases.payments import second_charges
+from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.sandbox import (
     QueuedFaultView,
@@ -19,14 +26,17 @@ from fatura.views.sandbox import (
     SandboxProductView,
 )
 
+_NO_DETAILS = MoveDetails()
+
 
 async def _open_gateways(work: Work) -> dict[UUID, SandboxControls]:
     """Return the adapters of the account's sandbox connections; a live account has none (D-44)."""
     gateways: dict[UUID, SandboxControls] = {}
     for stored in await connections.find_all(work.tx):
         gateway = gateway_connections.open_gateway(work, stored)
-        if isinstance(gateway, SandboxControls):
-            gateways[stored.connection.connection_id] = gateway
+        adapter = None if gateway is None else gateway.adapter
+        if isinstance(adapter, CheckedGateway) and isinstance(adapter.adapter, SandboxControls):
+            gateways[stored.connection.connection_id] = adapter.adapter
     return gateways
 
 
@@ -44,21 +54,54 @@ async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
     return SandboxProductListView(data=[SandboxProductView.of(product) for product in products])
 
 
-async def move_charge(deps: Deps, account: Account, charge_id: str, move: SandboxMove) -> SandboxChargeView:
-    """Pay, refuse, cancel or refund a charge. The engine then polls it immediately, as after a webhook (D-46).
+async def move_charge(
+    deps: Deps, account: Account, charge_id: str, move: SandboxMove, *, details: MoveDetails = _NO_DETAILS
+) -> SandboxChargeView:
+    """Make a move of a charge, such as a payment. The engine then polls the charge immediately (D-46, D-61).
 
-    Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
+    Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.sandbox_charge_conflict`.
     """
-    for gateway in (await in_transaction(deps, account, _open_gateways)).values():
+    if details.paid_at is not None and details.paid_at > account.now(deps.clock()):
+        raise invalid_fields(("paidAt", "must not lie in the future"))
+    return await _change(
+        deps, account, charge_id, lambda gateway: gateway.move_charge(charge_id, move, details=details)
+    )
+
+
+async def double_charge(deps: Deps, account: Account, charge_id: str) -> SandboxChargeView:
+    """Make a second charge with the same reference (D-61). Raises EngineError: `engine.not_found`."""
+    return await _change(deps, account, charge_id, lambda gateway: gateway.double_charge(charge_id))
+
+
+async def forget_charge(deps: Deps, account: Account, charge_id: str) -> SandboxChargeView:
+    """Make the gateway forget a charge (D-61). Raises EngineError: `engine.not_found`."""
+    return await _change(deps, account, charge_id, lambda gateway: gateway.forget_charge(charge_id))
+
+
+async def _change(
+    deps: Deps,
+    account: Account,
+    charge_id: str,
+    change: Callable[[SandboxControls], Awaitable[SandboxCharge]],
+) -> SandboxChargeView:
+    """Change a charge at the connection that has it, and schedule an immediate poll of it."""
+    for connection_id, gateway in (await in_transaction(deps, account, _open_gateways)).items():
         try:
-            charge = await gateway.move_charge(charge_id, move)
+            charge = await change(gateway)
         except NotFoundError:
             continue
         except PermanentError as error:
             raise EngineError(SANDBOX_CHARGE_CONFLICT, error.detail) from None
-        await in_transaction(deps, account, polling.poll_now, charge.invoice_id)
+        await in_transaction(deps, account, _poll, connection_id, charge)
         return SandboxChargeView.of(charge)
     raise not_found("sandbox charge", charge_id)
+
+
+async def _poll(work: Work, connection_id: UUID, charge: SandboxCharge) -> None:
+    await polling.poll_now(work, charge.invoice_id)
+    await polling.check_earlier_now(work, connection_id, charge.charge_id)
+    if charge.is_double:
+        await second_charges.check_now(work, charge.invoice_id, charge.attempt)
 
 
 async def add_fault(
@@ -68,12 +111,30 @@ async def add_fault(
     *,
     operation: SandboxOperation,
     fault: SandboxFault,
-    times: int,
+    times: int | None,
+    seconds: int | None,
 ) -> QueuedFaultView:
-    """Queue a fault for the next `times` calls of an operation (D-46). Raises EngineError: `engine.not_found`."""
-    found = (await in_transaction(deps, account, _open_gateways)).get(connection_id)
-    gateway = require(found, "gateway connection", id_=connection_id)
-    fault_id = await gateway.add_fault(operation, fault, times=times)
+    """Queue a fault for the next `times` calls of an operation, or for `seconds` of real time (D-46, D-61).
+
+    Exactly one of `times` and `seconds` is given. Raises EngineError: `engine.not_found`.
+    """
+    gateway = await _open_gateway(deps, account, connection_id)
+    fault_id = await gateway.add_fault(operation, fault, times=times, seconds=seconds)
     return QueuedFaultView(
-        id=str(fault_id), connection_id=str(connection_id), operation=operation, fault=fault, times=times
+        id=str(fault_id),
+        connection_id=str(connection_id),
+        operation=operation,
+        fault=fault,
+        times=UNSET if times is None else times,
+        seconds=UNSET if seconds is None else seconds,
     )
+
+
+async def end_faults(deps: Deps, account: Account, connection_id: UUID) -> None:
+    """Remove all queued faults of a connection (D-61). Raises EngineError: `engine.not_found`."""
+    await (await _open_gateway(deps, account, connection_id)).end_faults()
+
+
+async def _open_gateway(deps: Deps, account: Account, connection_id: UUID) -> SandboxControls:
+    found = (await in_transaction(deps, account, _open_gateways)).get(connection_id)
+    return require(found, "gateway connection", id_=connection_id)

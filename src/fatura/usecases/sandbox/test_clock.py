@@ -8,8 +8,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
-from enum import Enum, auto
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from msgspec import UNSET
 
@@ -17,7 +17,7 @@ from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import CLOCK_CONFLICT, EngineError, invalid_fields
 from fatura.observability import log
-from fatura.store import discovery
+from fatura.store import due_times
 from fatura.store.accounts import accounts
 from fatura.store.sandbox import test_clock
 from fatura.store.sandbox.test_clock import StoredClock
@@ -27,21 +27,34 @@ from fatura.views.sandbox import TestClockView
 from fatura.views.view import instant
 
 LEASE = timedelta(seconds=60)
+RENEW_AFTER_SECONDS = 10
+"""After each lane, the worker renews the lease if it was not renewed for so long. A lane's calls may hang (D-61)."""
 WAIT_SECONDS = 100
 """How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum distance that one call may advance the clock."""
+LATEST = datetime(2999, 12, 31, tzinfo=UTC)
+"""The last instant to which a test clock can move. Dates of later cycles and retries stay far below the year 10000."""
 RUN_SECONDS = 5
-"""How long one run moves a clock before it releases the lease, so that other accounts get a turn."""
+"""How long a worker moves one account's clock before it releases the lease and serves other accounts."""
+
+_NO_STOPS = frozenset({LaneName.SWEEP})
+"""Lanes whose work waits until the clock stops for another lane, or at its target.
+
+A clock that passes a year would otherwise stop every night, although nothing else happens.
+"""
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]
 
 
-class Step(Enum):
-    MOVED = auto()
-    WORK_IS_DUE = auto()
-    ENDED = auto()
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the driver does next: run the lanes with due work, or stop because the clock has reached the target."""
+
+    due_lanes: frozenset[str] = frozenset()
+    has_moved: bool = False
+    has_ended: bool = False
 
 
 async def read(work: Work) -> TestClockView:
@@ -66,7 +79,7 @@ def _no_test_clock() -> EngineError:
 async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> TestClockView:
     """Set the target and wait until the clock has reached it, at most WAIT_SECONDS (D-45).
 
-    If the clock has not reached it by then, the `status` in the answer is `advancing`.
+    If the clock has not reached the target by then, the `status` in the answer is `advancing`.
     Raises EngineError: `engine.clock_conflict`, `engine.invalid_request`.
     """
     if account.mode is Mode.LIVE:
@@ -83,12 +96,7 @@ async def advance(deps: Deps, account: Account, *, to: datetime | None, days: in
 async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
     stored = await test_clock.lock(work.tx)
     assert stored is not None, "a sandbox account has a clock"
-    target = work.now + timedelta(days=days) if days is not None else to
-    assert target is not None, "one of `to` and `days` is given"
-    if target - work.now > MAX_ADVANCE:
-        raise invalid_fields(
-            ("to" if days is None else "days", "must be at most ten years ahead of the clock")
-        )
+    target = _target(work.now, to=to, days=days)
     if stored.status == "advancing":
         raise EngineError(
             CLOCK_CONFLICT, "The clock is advancing; wait until GET /v1/test-clock says `ready`."
@@ -100,10 +108,21 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
     work.notify(LaneName.TEST_CLOCK)
 
 
+def _target(now: datetime, *, to: datetime | None, days: int | None) -> datetime:
+    """Return the instant to which to move the clock. Raises EngineError: `engine.invalid_request` if it is too late."""
+    if now <= LATEST:
+        target = now + timedelta(days=days) if days is not None else to
+        assert target is not None, "one of `to` and `days` is given"
+        if target <= LATEST and target - now <= MAX_ADVANCE:
+            return target
+    limit = f"must be at most ten years ahead of the clock, and at most {instant(LATEST)}"
+    raise invalid_fields(("to" if days is None else "days", limit))
+
+
 async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
     """Move an account's clock towards its target for up to RUN_SECONDS.
 
-    Any worker's next run continues from there. After a crash, the next run must wait until the lease has expired.
+    Then any worker can claim the clock and continue. After a crash, workers must wait until the lease has expired.
     Return how much work the lanes have done since `advance` set the target.
     """
     stored = await in_transaction(deps, account, _claim)
@@ -111,13 +130,16 @@ async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, Ru
         return 0
     processed = Counter(stored.processed)
     release_at = time.monotonic() + RUN_SECONDS
+    due = frozenset(lanes)
     while time.monotonic() < release_at:
-        worked = await _run_lanes(deps, account, lanes, processed=processed)
+        due_lanes = {name: run for name, run in lanes.items() if name in due}
+        worked = await _run_lanes(deps, account, due_lanes, target=stored.target_at, processed=processed)
         step = await in_transaction(deps, account, _step, stored.target_at, processed=processed)
-        if step is Step.ENDED:
+        if step.has_ended:
             return processed.total()
-        if step is Step.WORK_IS_DUE and not worked:
+        if not step.has_moved and not worked:
             await asyncio.sleep(POLL_SECONDS)
+        due = step.due_lanes
     await in_transaction(deps, account, _release, processed)
     return processed.total()
 
@@ -128,10 +150,15 @@ async def _claim(work: Work) -> StoredClock | None:
 
 
 async def _run_lanes(
-    deps: Deps, account: Account, lanes: Mapping[str, RunLane], *, processed: Counter[str]
+    deps: Deps,
+    account: Account,
+    lanes: Mapping[str, RunLane],
+    *,
+    target: datetime,
+    processed: Counter[str],
 ) -> int:
-    """Run each lane once; return how much work was done. A failure is logged, and the next pass tries again."""
-    worked = 0
+    """Run each lane once; return how much work was done. A lane's failure is logged, and the lane runs again later."""
+    worked, leased_at = 0, time.monotonic()
     for name, run in lanes.items():
         try:
             count = await run(deps, account)
@@ -140,27 +167,39 @@ async def _run_lanes(
             count = 0
         processed[name] += count
         worked += count
+        if time.monotonic() - leased_at > RENEW_AFTER_SECONDS:
+            await in_transaction(deps, account, _renew, target, processed=processed)
+            leased_at = time.monotonic()
     return worked
 
 
+async def _renew(work: Work, target: datetime, *, processed: Counter[str]) -> None:
+    """Store progress and renew the lease, unless another worker has reached the target meanwhile."""
+    stored = await test_clock.lock(work.tx)
+    if stored is not None and stored.target_at == target:
+        await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock() + LEASE)
+
+
 async def _release(work: Work, processed: Counter[str]) -> None:
-    """Store progress and end the lease, so that other accounts are served before any worker continues."""
+    """Store progress and end the lease. Workers serve other accounts before they continue with this clock."""
     await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock())
 
 
 async def _step(work: Work, target: datetime, *, processed: Counter[str]) -> Step:
-    """Store progress and renew the lease; if nothing is due, move the clock to the next due instant."""
+    """Store progress and renew the lease. If nothing is due, move the clock to the next due instant or the target."""
     stored = await test_clock.lock(work.tx)
     if stored is None or stored.target_at != target:
-        return Step.ENDED  # another worker reached the target
-    next_at = await discovery.next_due_at(work.tx)
-    is_due = next_at is not None and next_at <= work.now
+        return Step(has_ended=True)  # another worker reached the target
+    due_at = await due_times.due_by_lane(work.tx)
+    stops = [at for lane, at in due_at.items() if lane not in _NO_STOPS]
+    next_at = min([target, *stops])
+    is_due = any(at <= work.now for at in due_at.values())
     if not is_due and work.now >= target:
         await test_clock.finish(work.tx, processed)
-        return Step.ENDED
+        return Step(has_ended=True)
     real_now = work.deps.clock()
     if not is_due:
-        reached = target if next_at is None else min(next_at, target)
-        await accounts.set_clock_offset(work.tx, max(reached - real_now, work.account.clock_offset))
+        await accounts.set_clock_offset(work.tx, max(next_at - real_now, work.account.clock_offset))
     await test_clock.note_progress(work.tx, processed, lease_until=real_now + LEASE)
-    return Step.WORK_IS_DUE if is_due else Step.MOVED
+    reached = work.now if is_due else max(next_at, work.now)
+    return Step(frozenset(lane for lane, at in due_at.items() if at <= reached), has_moved=not is_due)

@@ -6,22 +6,23 @@ from functools import partial
 from uuid import UUID
 
 from fatura.domain.calendar import first_cycle, generation_instant, latest_first_charge
-from fatura.domain.connection import Connection, check_support, choose
+from fatura.domain.connection import Connection, check_minimums, check_support, choose, installments_of
 from fatura.domain.errors import PLAN_ARCHIVED, EngineError, invalid_fields, require
 from fatura.domain.filters import SubscriptionFilter
-from fatura.domain.invoice import build
+from fatura.domain.invoice import amounts_by_cycle, build, lowest_charge_cents
 from fatura.domain.offer import PaymentMethod, Terms
 from fatura.domain.subscription import (
     PaymentMethodSource,
     Subscription,
     SubscriptionStatus,
+    TermsReason,
     check_active,
     commitment,
     effective_method,
 )
 from fatura.store import counters
 from fatura.store.catalog import plans
-from fatura.store.subscriptions import subscriptions
+from fatura.store.subscriptions import subscriptions, terms_history
 from fatura.usecases.catalog.plans import (
     account_connections,
     check_product_ids,
@@ -39,7 +40,11 @@ from fatura.views.subscriptions import (
     PreviewView,
     SubscriptionPageView,
     SubscriptionView,
+    TermsChangeView,
+    TermsHistoryView,
 )
+
+MAX_SHOWN_CHANGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +57,16 @@ class Enrollment:
     payment_method: PaymentMethod | None
     charge_day: int | None
     first_charge_date: date | None
+    start_cycle: int
     connection_id: UUID | None
 
 
 async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
-    """Subscribe a customer to the plan's current version (spec 4.4, D-3).
+    """Subscribe a customer to the plan's current version (spec 4.4, D-3, D-58).
 
     Raises EngineError: `engine.invalid_request` (firstChargeDate), `engine.not_found`, `engine.plan_archived`,
     `engine.gateway_choice_required`, `engine.gateway_connection_not_found`, `engine.payment_method_unsupported`,
-    `engine.installments_unsupported`.
+    `engine.installments_unsupported`, `engine.amount_unsupported`.
     """
     _check_first_charge(enrollment.first_charge_date, today=work.today)
     plan = await lock_plan(work, enrollment.plan_id, for_share=True)
@@ -71,6 +77,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     connection = choose(await account_connections(work), enrollment.connection_id)
     method, source = effective_method(plan.default_payment_method, enrollment.payment_method)
     _check_pinned(connection, method, plan.max_installments)
+    await _check_amounts(work, connection, method, plan.plan_version_id, from_cycle=enrollment.start_cycle)
     cycle = first_cycle(
         work.today, charge_day=enrollment.charge_day, first_charge_date=enrollment.first_charge_date
     )
@@ -87,7 +94,8 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
         payment_method=method,
         payment_method_source=source,
         connection_id=connection.connection_id,
-        cycle_count=0,
+        start_cycle=enrollment.start_cycle,
+        cycle_count=enrollment.start_cycle - 1,
         commitment_cycles=plan.commitment_cycles,
         next_period_start=cycle.period_start,
         next_due_date=cycle.due_date,
@@ -96,6 +104,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     )
     generate_at = max(generation_instant(cycle.due_date), work.now)
     await subscriptions.insert(work.tx, subscription, generate_at=generate_at)
+    await _append_to_history(work, subscription, TermsReason.ENROLLED)
     work.totals["subscriptions_active"] += 1
     data = SubscriptionDataView.of(subscription)
     work.emit("subscription.created", data, subscription_id=subscription.subscription_id)
@@ -104,7 +113,10 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
 
 
 def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
-    """Check that the date is allowed today. A repeated request gets its stored answer without this check (D-14)."""
+    """Check that a subscription created today may have this first charge date.
+
+    A repeated request is not checked: it gets its stored answer (D-14).
+    """
     latest = latest_first_charge(today)
     if first_charge_date is not None and not today <= first_charge_date <= latest:
         raise invalid_fields(("firstChargeDate", f"must lie between {today} (today) and {latest}"))
@@ -113,6 +125,17 @@ def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
 def _check_pinned(connection: Connection, method: PaymentMethod, max_installments: int) -> None:
     """Check that a subscription's connection supports method and installments (spec 4.4 gateway rule 5, D-20)."""
     check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=[connection])
+
+
+async def _check_amounts(
+    work: Work, connection: Connection, method: PaymentMethod, plan_version_id: UUID, *, from_cycle: int
+) -> None:
+    """Check that a subscription's connection supports the amounts of its cycles, as far as they are known (D-49)."""
+    if not connection.has_minimums:
+        return
+    terms = (await plans.billing_terms(work.tx, [plan_version_id]))[plan_version_id]
+    lowest_cents = lowest_charge_cents(amounts_by_cycle(terms), from_cycle=from_cycle)
+    check_minimums(connection, lowest_cents, installments=installments_of(method, terms.max_installments))
 
 
 async def read(work: Work, subscription_id: UUID) -> SubscriptionView:
@@ -143,10 +166,21 @@ async def read_terms(work: Work, subscription_id: UUID) -> PlanView:
     return PlanView.with_items(plan, await plans.items(work.tx, subscription.plan_version_id))
 
 
+async def read_terms_history(work: Work, subscription_id: UUID) -> TermsHistoryView:
+    """Return the newest MAX_SHOWN_CHANGES changes of a subscription's terms, oldest first (D-54).
+
+    Raises EngineError: `engine.not_found`.
+    """
+    require(await subscriptions.find(work.tx, subscription_id), "subscription", id_=subscription_id)
+    changes = await terms_history.newest(work.tx, subscription_id, limit=MAX_SHOWN_CHANGES)
+    return TermsHistoryView(data=[TermsChangeView.of(each) for each in changes])
+
+
 async def preview(work: Work, subscription_id: UUID) -> PreviewView:
     """Return the next invoice as the billing run would build it now; nothing is stored (spec 4.4).
 
-    Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
+    Raises EngineError: `engine.not_found`, `engine.subscription_canceled`, and `engine.amount_unsupported` or
+    `engine.installments_unsupported` if the gateway would refuse the invoice's amount (D-49).
     """
     subscription = require(
         await subscriptions.find(work.tx, subscription_id), "subscription", id_=subscription_id
@@ -155,6 +189,8 @@ async def preview(work: Work, subscription_id: UUID) -> PreviewView:
     version_id = subscription.plan_version_id
     terms = (await plans.billing_terms(work.tx, [version_id]))[version_id]
     draft = build(terms, cycle=subscription.cycle_count + 1, method=subscription.payment_method)
+    connection = await _pinned_connection(work, subscription)
+    check_minimums(connection, draft.total_cents or 0, installments=draft.installments)
     return PreviewView.of(subscription, draft)
 
 
@@ -183,12 +219,14 @@ async def customize(
     """Replace a subscription's terms by private ones, from its next cycle on (spec 4.4, D-6, D-22).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.subscription_canceled`,
-    `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
+    `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
+    `engine.amount_unsupported`.
     """
     subscription = require(
         await subscriptions.lock(work.tx, subscription_id), "subscription", id_=subscription_id
     )
-    await _check_customizable(work, subscription, terms)
+    pinned = await _check_customizable(work, subscription, terms)
+    await work.refresh()
     method = subscription.payment_method
     if subscription.payment_method_source is PaymentMethodSource.PLAN_DEFAULT:
         method = terms.default_payment_method
@@ -198,6 +236,9 @@ async def customize(
     private = replace(base, plan_version_id=work.new_id(), version=subscription.plan_version)
     private_terms = replace(terms, commitment_cycles=cycles)
     await store_version(work, private, private_terms, subscription_id=subscription_id)
+    await _check_amounts(
+        work, pinned, method, private.plan_version_id, from_cycle=subscription.cycle_count + 1
+    )
     customized = replace(
         subscription,
         plan_version_id=private.plan_version_id,
@@ -206,20 +247,30 @@ async def customize(
         commitment_cycles=cycles,
     )
     await subscriptions.pin_private_terms(work.tx, customized)
+    await _append_to_history(work, customized, TermsReason.CUSTOMIZED)
     data = SubscriptionDataView.of(customized)
     work.emit("subscription.customized", data, subscription_id=subscription_id)
     return data.subscription
 
 
-async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> None:
-    """Check the terms, and that the subscription's connection can charge under them (spec 4.4 gateway rule 5)."""
+async def _append_to_history(work: Work, changed: Subscription, reason: TermsReason) -> None:
+    await terms_history.append(work.tx, [changed.subscription_id], reason=reason, changed_at=work.now)
+
+
+async def _check_customizable(work: Work, subscription: Subscription, terms: Terms) -> Connection:
+    """Check the terms, and that the subscription's connection can charge under them (spec 4.4 gateway rule 5).
+
+    Return the connection.
+    """
     await check_product_ids(work, terms)
     check_active(subscription)
-    pinned = [
-        replace(connection, active=True)
-        for connection in await account_connections(work)
-        if connection.connection_id == subscription.connection_id
-    ]
-    await check_terms(work, terms, pinned)
+    pinned = replace(await _pinned_connection(work, subscription), active=True)
+    await check_terms(work, terms, [pinned])
     if subscription.payment_method_source is PaymentMethodSource.OVERRIDE:
-        _check_pinned(pinned[0], subscription.payment_method, terms.max_installments)
+        _check_pinned(pinned, subscription.payment_method, terms.max_installments)
+    return pinned
+
+
+async def _pinned_connection(work: Work, subscription: Subscription) -> Connection:
+    connections = await account_connections(work)
+    return next(each for each in connections if each.connection_id == subscription.connection_id)

@@ -27,14 +27,15 @@ from fatura.observability import log
 from fatura.outbound import webhook
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.webhook import WebhookMessage
+from fatura.store import counters
 from fatura.store.db import DatabaseUnavailableError
 from fatura.store.webhooks import deliveries, webhooks
 from fatura.store.webhooks.deliveries import DueDelivery
 from fatura.store.webhooks.webhooks import StoredWebhook
 from fatura.usecases.accounts.integration_secret import signing_secrets
+from fatura.usecases.clock_skew import MAX_PUSH_SKEW
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
-from fatura.usecases.operations.health import MAX_PUSH_SKEW
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.events import EventView, WebhookDisabledDataView, WebhookErrorView
 from fatura.views.view import instant
@@ -50,7 +51,7 @@ assert SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < L
 RELEASE_RETRY_SECONDS = 1
 """Pause between attempts to release a lease while the database is unavailable."""
 RUN_SECONDS = 5
-"""A run stops starting rounds after this long, so that other accounts get a turn."""
+"""How long a worker starts new rounds for one account, before it serves other accounts."""
 FAN_OUT = 1000
 """Maximum number of events for which delivery rows are inserted in one transaction."""
 
@@ -119,8 +120,12 @@ async def _claim(work: Work, leased_by: UUID) -> Round | None:
         work.tx, leased_by, now=work.now, real_now=real_now, lease_until=real_now + LEASE
     )
     due = () if stored is None else await _choose(work, stored)
-    if stored is None or not due:
+    if stored is None:
         await webhooks.release(work.tx, leased_by)
+        return None
+    if not due:
+        await webhooks.settle(work.tx, leased_by, push_at=await deliveries.next_due_at(work.tx))
+        await counters.note_events_taken(work.tx)
         return None
     return Round(
         leased_by=leased_by,
@@ -139,10 +144,10 @@ async def _choose(work: Work, stored: StoredWebhook) -> Sequence[DueDelivery]:
     if len(due) >= stored.health.max_concurrent:
         return due
     added = await deliveries.fan_out(work.tx, after=stored.fanned_out_to, now=work.now, limit=FAN_OUT)
-    if not added:
-        return due
-    await webhooks.set_fanned_out_to(work.tx, stored.fanned_out_to + added)
-    return await _find_due(work, stored.health)
+    if added:
+        await webhooks.set_fanned_out_to(work.tx, stored.fanned_out_to + added, push_at=work.now)
+        due = await _find_due(work, stored.health)
+    return due
 
 
 async def _find_due(work: Work, health: EndpointHealth) -> Sequence[DueDelivery]:
@@ -189,6 +194,8 @@ async def _record(work: Work, claimed: Round, results: Results) -> None:
         log.warning("delivery.lease_lost", results=len(results))
         successes = {number: each for number, each in results.items() if each.outcome is Outcome.DELIVERED}
         await _record_attempts(work, claimed, successes, health=None)
+        if successes:
+            await webhooks.look_at(work.tx, work.now)
         return
     health = stored.health.after_round(list(results.values()), now=work.now)
     await _record_attempts(work, claimed, results, health=health)
@@ -202,13 +209,14 @@ async def _store_health(
 ) -> None:
     """Store the endpoint's health; disable the webhook after a 410 answer or five days of failures (D-36, D-39)."""
     if not health.should_disable(results, now=work.now):
-        await webhooks.set_health(work.tx, health, disabled_at=None)
+        await webhooks.set_health(work.tx, health, disabled_at=None, push_at=work.now)
         return
-    await webhooks.set_health(work.tx, health, disabled_at=work.now)
+    await webhooks.set_health(work.tx, health, disabled_at=work.now, push_at=work.now)
     error = _error(health, results)
     log.warning("webhook.disabled", code=error.code, account_id=str(work.account.account_id))
     disabled = replace(stored.webhook, disabled_at=work.now)
     work.emit("webhook.disabled", WebhookDisabledDataView(webhook=WebhookView.of(disabled), error=error))
+    await counters.note_webhook(work.tx)
 
 
 def _error(health: EndpointHealth, results: Sequence[AttemptResult]) -> WebhookErrorView:

@@ -30,6 +30,7 @@ async def register(work: Work, url: str) -> WebhookView:
             await _resume(work, stored, url)
             break
         last = await counters.last_sequence(work.tx)  # the webhook was removed meanwhile: insert it again
+    await counters.note_webhook(work.tx)
     return await read(work)
 
 
@@ -48,7 +49,7 @@ async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
         # keep the time of the first failure, because DISABLE_AFTER counts from it
         known = health.without_stale_failures(now=work.now)
         fresh = replace(fresh, failures=known.failures, failing_since=known.failing_since)
-    await webhooks.set_health(work.tx, fresh, disabled_at=None)
+    await webhooks.set_health(work.tx, fresh, disabled_at=None, push_at=work.now)
     work.notify(LaneName.PUSH, LaneName.PROBE)
 
 
@@ -66,6 +67,7 @@ async def remove(work: Work) -> None:
         raise _no_webhook()
     await deliveries.give_up_all(work.tx, given_up_at=work.now)
     await webhooks.delete(work.tx)
+    await counters.note_webhook(work.tx)
 
 
 def _no_webhook() -> EngineError:
@@ -93,7 +95,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
             f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
         )
     await work.refresh()
-    # must run before `reopen`, because a reopened delivery does not unblock its invoice's next event
+    # must run before `reopen`: `unblock_next_events` finds only closed deliveries
     await deliveries.unblock_next_events(work.tx)
     if event.sequence <= stored.fanned_out_to:
         known = await deliveries.find(work.tx, event.sequence)
@@ -102,7 +104,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
         else:
             await deliveries.reopen(work.tx, event.sequence, now=work.now)
     health = replace(stored.health.without_stale_failures(now=work.now), next_attempt_at=None)
-    await webhooks.set_health(work.tx, health, disabled_at=None)
+    await webhooks.set_health(work.tx, health, disabled_at=None, push_at=work.now)
     work.notify(LaneName.PUSH, LaneName.PROBE)
     return await _deliveries(work, event, replace(stored, health=health))
 

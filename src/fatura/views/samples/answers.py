@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TypeVar
 
+from fatura.domain.connection_move import ConnectionMove, MoveStatus
 from fatura.domain.credentials import ApiKey
 from fatura.domain.delivery import Attempt, AttemptResult, DeliveryStatus, Outcome, Webhook
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
+from fatura.domain.propagation import PropagationStatus
 from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.domain.subscription import CustomerProfile, commitment
+from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
 from fatura.views.customers import CustomerPageView, CustomerProfileView
 from fatura.views.events import EventListView
 from fatura.views.health import AliveView, ChecksView, ReadinessView
@@ -25,7 +28,13 @@ from fatura.views.integration import (
     ReceivedView,
 )
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView, RetriedView
-from fatura.views.plans import PlanPageView, PlanSummaryView, PlanView, PropagationView
+from fatura.views.plans import (
+    PlanPageView,
+    PlanSummaryView,
+    PlanView,
+    PropagationProgressView,
+    PropagationView,
+)
 from fatura.views.products import PricingTestView, ProductPageView, ProductView
 from fatura.views.samples import events, story
 from fatura.views.samples.story import AT, CONNECTION, ITEMS, MEMBERSHIP, PLAN, SUBSCRIPTION
@@ -42,6 +51,8 @@ from fatura.views.subscriptions import (
     PreviewView,
     SubscriptionPageView,
     SubscriptionView,
+    TermsChangeView,
+    TermsHistoryView,
 )
 from fatura.views.view import PageView, PaginationView, View, instant
 from fatura.views.webhooks import DeliveriesView, DeliveryAttemptView, WebhookView
@@ -67,11 +78,11 @@ _CHARGE = SandboxCharge(
     invoice_id=story.INVOICE_ID,
     attempt=1,
     amount_cents=19992,
+    currency=story.ACCOUNT.currency,
     method=PaymentMethod.PIX,
     installments=None,
     due_date=story.DUE,
     status=SandboxStatus.PAID,
-    paid_at=AT,
     created_at=AT,
 )
 _CUSTOMER = CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT))
@@ -93,13 +104,40 @@ _ALL: tuple[View, ...] = (
     PropagationView(
         version=2, moved=1, skipped=[], next_cycle_cents_before=7992, next_cycle_cents_after=8792
     ),
+    PropagationProgressView(
+        id=str(story.PROPAGATION_ID),
+        status=PropagationStatus.DONE,
+        version=2,
+        from_version=None,
+        moved=1,
+        skipped=[],
+        next_cycle_cents_before=7992,
+        next_cycle_cents_after=8792,
+        created_at=instant(AT),
+        ended_at=instant(AT),
+    ),
+    ConnectionMoveView.of(to_connection_id=CONNECTION.connection_id, moved=1, skipped=[]),
+    ConnectionMoveProgressView.of_progress(
+        ConnectionMove(
+            connection_move_id=story.PROPAGATION_ID,
+            from_connection_id=story.OLD_CONNECTION_ID,
+            to_connection_id=CONNECTION.connection_id,
+            status=MoveStatus.DONE,
+            visited_to=None,
+            moved=1,
+            created_at=AT,
+            ended_at=AT,
+        ),
+        [],
+    ),
     SubscriptionView.of(SUBSCRIPTION),
     _page(SubscriptionPageView, SubscriptionView.of(SUBSCRIPTION)),
+    TermsHistoryView(data=[TermsChangeView.of(story.ENROLLED)]),
     CanceledSubscriptionView.with_commitment(events.CANCELED, commitment(events.CANCELED)),
     PreviewView.of(SUBSCRIPTION, story.DRAFT),
     _CUSTOMER,
     _page(CustomerPageView, _CUSTOMER),
-    InvoiceView.of_detail(story.invoice(InvoiceStatus.PAID), [_ATTEMPT]),
+    InvoiceView.of_detail(story.invoice(InvoiceStatus.ISSUED), [_ATTEMPT], charges=[story.CHARGE]),
     _page(InvoicePageView, InvoiceSummaryView.of(story.invoice(InvoiceStatus.PAID).invoice)),
     RetriedView(retried=1),
     events.sample("invoice.paid"),
@@ -112,7 +150,7 @@ _ALL: tuple[View, ...] = (
     NewApiKeyView.of(_API_KEY, key=_KEY),
     ApiKeyListView(data=[ApiKeyView.of(_API_KEY)]),
     NewSecretView(
-        secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - made up
+        secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - a made-up secret
         previous_valid_until=instant(AT + timedelta(days=1)),
     ),
     ConnectionView.of(CONNECTION),
@@ -130,6 +168,6 @@ _ALL: tuple[View, ...] = (
         times=1,
     ),
     AliveView(status="ok"),
-    ReadinessView(status="ok", checks=ChecksView(database=True, clock=True)),
+    ReadinessView(status="ok", checks=ChecksView(database=True, clock=True, workers=True)),
 )
 SAMPLES: Mapping[type[View], View] = {type(sample): sample for sample in _ALL}

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.domain.charge import ChargeStage, PayData, ShownCharge
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import Mode
 from fatura.domain.invoice import (
@@ -18,8 +19,17 @@ from fatura.domain.invoice import (
 )
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import Discount, OfferItem, PaymentMethod, Plan
+from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of
 from fatura.domain.product import PricingMode, Product
-from fatura.domain.subscription import Customer, PaymentMethodSource, Subscription, SubscriptionStatus
+from fatura.domain.refunds import RefundRequest, RefundStage
+from fatura.domain.subscription import (
+    Customer,
+    PaymentMethodSource,
+    Subscription,
+    SubscriptionStatus,
+    TermsChange,
+    TermsReason,
+)
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DUE = date(2026, 12, 10)
@@ -36,7 +46,10 @@ FEE_ITEM_ID = _id(3)
 TRAINING_ITEM_ID = _id(4)
 API_KEY_ID = _id(5)
 FAULT_ID = _id(6)
+PROPAGATION_ID = _id(15)
+OLD_CONNECTION_ID = _id(20)
 CHARGE_ID = "ch_0001"
+PIX_CODE = "00020101021226580014br.gov.bcb.pix2536pay.example/qr/v2/ch_00015204000053039865802BR6304A13F"
 PRICE_URL = "https://gym.example/price"
 WEBHOOK_URL = "https://gym.example/fatura"
 
@@ -50,6 +63,7 @@ CONNECTION = Connection(
     methods=(PaymentMethod.CARD, PaymentMethod.PIX, PaymentMethod.BOLETO),
     max_installments=12,
     product_catalog=False,
+    refunds=True,
     created_at=AT,
 )
 MEMBERSHIP = Product(
@@ -122,6 +136,7 @@ SUBSCRIPTION = Subscription(
     payment_method=PaymentMethod.PIX,
     payment_method_source=PaymentMethodSource.PLAN_DEFAULT,
     connection_id=CONNECTION.connection_id,
+    start_cycle=1,
     cycle_count=0,
     commitment_cycles=12,
     next_period_start=DUE,
@@ -130,9 +145,44 @@ SUBSCRIPTION = Subscription(
     canceled_at=None,
 )
 
+ENROLLED = TermsChange(
+    from_cycle=1,
+    plan_id=PLAN.plan_id,
+    plan_version=1,
+    customized=False,
+    changed_at=AT,
+    reason=TermsReason.ENROLLED,
+)
 
-def invoice(status: InvoiceStatus) -> InvoiceDetail:
-    """Return Ana's first invoice in a state: R$ 79.92 for the membership, R$ 120.00 for two training sessions."""
+
+TOTAL_CENTS = 19992
+"""R$ 79.92 for the membership, R$ 120.00 for two training sessions."""
+
+
+def entry(kind: EntryKind = EntryKind.PAYMENT, *, amount_cents: int = TOTAL_CENTS) -> PaymentEntry:
+    """Return a payment of Ana's first invoice, or a refund or dispute of it."""
+    return PaymentEntry(
+        payment_entry_id=_id(20 + list(EntryKind).index(kind)),
+        invoice_id=INVOICE_ID,
+        charge_id=_id(15),
+        connection_id=CONNECTION.connection_id,
+        gateway_charge_id=CHARGE_ID,
+        kind=kind,
+        amount_cents=amount_cents,
+        fee_cents=0,
+        currency=ACCOUNT.currency,
+        occurred_at=AT,
+        source=EntrySource.GATEWAY,
+        reference=f"{'pay' if kind is EntryKind.PAYMENT else 'ref' if kind is EntryKind.REFUND else 'dsp'}_0001",
+        recorded_at=AT,
+    )
+
+
+def invoice(status: InvoiceStatus, *entries: PaymentEntry) -> InvoiceDetail:
+    """Return Ana's first invoice in a state, with its payments; a paid one has one payment by default."""
+    if status is InvoiceStatus.PAID and not entries:
+        entries = (entry(),)
+    balance = balance_of(entries)
     waits = status in {InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE}
     charged = status in {InvoiceStatus.ISSUED, InvoiceStatus.PAID, InvoiceStatus.OVERDUE}
     shown = Invoice(
@@ -144,7 +194,10 @@ def invoice(status: InvoiceStatus) -> InvoiceDetail:
         due_date=DUE,
         payment_method=PaymentMethod.PIX,
         installments=None,
-        total_cents=None if waits else 19992,
+        total_cents=None if waits else TOTAL_CENTS,
+        currency=ACCOUNT.currency,
+        paid_cents=balance.paid_cents,
+        refunded_cents=balance.refunded_cents,
         gateway_invoice_id=CHARGE_ID if charged else None,
         issued_at=AT if charged else None,
         paid_at=AT if status is InvoiceStatus.PAID else None,
@@ -152,11 +205,57 @@ def invoice(status: InvoiceStatus) -> InvoiceDetail:
         created_at=AT,
     )
     fee, training = DRAFT.items
-    fee = InvoiceItem.of_draft(fee, item_id=FEE_ITEM_ID, product_external_ref=MEMBERSHIP.external_ref)
+    fee = InvoiceItem.of_draft(
+        fee,
+        item_id=FEE_ITEM_ID,
+        currency=ACCOUNT.currency,
+        product_external_ref=MEMBERSHIP.external_ref,
+    )
     training = InvoiceItem.of_draft(
-        training, item_id=TRAINING_ITEM_ID, product_external_ref=TRAINING.external_ref
+        training,
+        item_id=TRAINING_ITEM_ID,
+        currency=ACCOUNT.currency,
+        product_external_ref=TRAINING.external_ref,
     )
     if not waits:
         priced = PricingStatus.PRICED
         training = replace(training, pricing_status=priced, amount_cents=12000, description="2 sessions")
-    return InvoiceDetail(shown, [fee, training], SUBSCRIPTION.external_ref)
+    return InvoiceDetail(shown, [fee, training], SUBSCRIPTION.external_ref, entries)
+
+
+CHARGE = ShownCharge(
+    charge_id=_id(15),
+    number=1,
+    connection_id=CONNECTION.connection_id,
+    provider=CONNECTION.provider,
+    stage=ChargeStage.OPEN,
+    gateway_invoice_id=CHARGE_ID,
+    amount_cents=19992,
+    currency=ACCOUNT.currency,
+    payment_method=PaymentMethod.PIX,
+    installments=None,
+    due_date=DUE,
+    created_at=AT,
+    closed_at=None,
+    error_code=None,
+    error_detail=None,
+    pay=PayData("https://pay.example/ch_0001", PIX_CODE, None, AT + timedelta(days=20)),
+)
+"""The charge of Ana's first invoice, before she pays it."""
+
+REFUND = RefundRequest(
+    refund_id=_id(30),
+    invoice_id=INVOICE_ID,
+    charge_id=CHARGE.charge_id,
+    connection_id=CONNECTION.connection_id,
+    gateway_charge_id=CHARGE_ID,
+    stage=RefundStage.SENDING,
+    amount_cents=TOTAL_CENTS,
+    left_cents=TOTAL_CENTS,
+    currency=ACCOUNT.currency,
+    reason="The training was canceled.",
+    created_at=AT,
+    next_attempt_at=AT,
+    sent_at=AT,
+)
+"""A refund of the payment of Ana's first invoice, before the gateway has answered."""

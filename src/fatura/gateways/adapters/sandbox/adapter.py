@@ -6,6 +6,7 @@ The status that results from their action is stored when the charge is next read
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
@@ -13,7 +14,7 @@ from uuid import UUID
 import uuid_utils
 
 from fatura.domain.sandbox import (
-    MAX_FAULT_TIMES,
+    MoveDetails,
     SandboxCharge,
     SandboxFault,
     SandboxMove,
@@ -22,13 +23,11 @@ from fatura.domain.sandbox import (
     SandboxStatus,
 )
 from fatura.gateways import port
-from fatura.gateways.adapters.sandbox import tables
-from fatura.gateways.adapters.sandbox.rules import MOVES, Outcome, as_charge, check_request, outcome
+from fatura.gateways.adapters.sandbox import faults, tables
+from fatura.gateways.adapters.sandbox.rules import as_charge, check_request, moved, refunded, settled
 from fatura.gateways.adapters.sandbox.settings import SandboxSettings, parse
 from fatura.gateways.adapters.sandbox.webhook import CHARGE_ID, hint
 from fatura.gateways.sandbox_port import CHARGES_LISTED
-
-_WRITES = (SandboxOperation.CREATE_CHARGE, SandboxOperation.CANCEL_CHARGE, SandboxOperation.CREATE_PRODUCT)
 
 
 class SandboxGateway:
@@ -54,33 +53,46 @@ class SandboxGateway:
             product_catalog=settings.product_catalog,
             idempotency="lookup",
             lists_charges=True,
+            polls_per_second=None,
+            min_amount_cents=settings.min_amount_cents,
+            min_installment_cents=settings.min_installment_cents,
+            refunds="key" if settings.refunds else "none",
         )
 
-    async def check_credentials(self) -> None:
-        """Do nothing: the sandbox has no credentials, and `capabilities` refuses any that are given."""
+    async def check_credentials(self) -> str | None:
+        """Return the setting `providerAccount`. `capabilities` refuses all credentials of a sandbox.
+
+        Only faults of the operation `all` affect this call. Raises AuthFailedError, TransientError.
+        """
+        try:
+            async with self._call(SandboxOperation.ALL):
+                return self._settings().provider_account
+        except (port.PermanentError, port.NotFoundError) as refusal:
+            raise port.AuthFailedError(str(refusal)) from None
 
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
-        """Create a charge, even for a repeated request. Some settings make it paid or refused immediately.
+        """Create a charge; a repeated request creates another one.
 
+        With some settings, it is paid or refused immediately.
         Raises UnknownOutcomeError, TransientError, PermanentError.
         """
         settings, now = self._settings(), self._config.now
         async with self._call(SandboxOperation.CREATE_CHARGE):
             check_request(request, settings, now=now)
-            initial = outcome(settings.behaviour, due_date=request.due_date, created_at=now, now=now)
-            charge = SandboxCharge(
+            new = SandboxCharge(
                 charge_id=f"sbx_{_new_id().hex}",
                 connection_id=self._config.connection_id,
                 invoice_id=request.invoice_id,
                 attempt=request.attempt,
                 amount_cents=request.amount_cents,
+                currency=request.currency,
                 method=request.method,
                 installments=request.installments,
                 due_date=request.due_date,
-                status=initial.status,
-                paid_at=initial.paid_at,
+                status=SandboxStatus.OPEN,
                 created_at=now,
             )
+            charge = settled(new, settings.behaviour, now=now, reference=_new_reference())
             async with self._transaction() as tx:
                 await tables.insert_charge(tx, charge)
         return as_charge(charge)
@@ -89,8 +101,11 @@ class SandboxGateway:
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
-        async with self._call(SandboxOperation.LIST_CHARGES):
-            charges = await self.charges(invoice_id)
+        try:
+            async with self._call(SandboxOperation.LIST_CHARGES):
+                charges = await self.charges(invoice_id)
+        except port.NotFoundError:
+            return []
         return [as_charge(charge) for charge in reversed(charges) if charge.attempt == attempt]
 
     async def get_charge(self, charge_id: str) -> port.Charge:
@@ -100,26 +115,44 @@ class SandboxGateway:
     async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
         after = ""
         while True:
-            async with self._call(SandboxOperation.LIST_CHARGES), self._transaction() as tx:
-                page = await tables.charges_since(tx, self._config.connection_id, since, after=after)
-                charges = await self._settled(tx, page)
+            try:
+                async with self._call(SandboxOperation.LIST_CHARGES), self._transaction() as tx:
+                    page = await tables.charges_since(tx, self._config.connection_id, since, after=after)
+                    charges = await self._settled(tx, page)
+            except port.NotFoundError:
+                return
             for charge in charges:
                 yield as_charge(charge)
             if not charges:
                 return
-            after = charges[-1].charge_id
+            since, after = charges[-1].created_at, charges[-1].charge_id
 
     async def cancel_charge(self, charge_id: str) -> port.Charge:
         """Cancel a charge that is open or refused; return any other charge unchanged.
 
         Raises NotFoundError, UnknownOutcomeError, TransientError, PermanentError `rejected`.
         """
-        connection_id = self._config.connection_id
         async with self._call(SandboxOperation.CANCEL_CHARGE), self._transaction() as tx:
-            await self._find(tx, charge_id)
-            rule = MOVES[SandboxMove.CANCEL]
-            await tables.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=None)
-            return as_charge(await self._find(tx, charge_id))
+            charge = await self._lock(tx, charge_id)
+            if charge.status in {SandboxStatus.OPEN, SandboxStatus.REFUSED}:
+                charge = replace(charge, status=SandboxStatus.CANCELED)
+                await tables.update_charges(tx, [charge])
+            return as_charge(charge)
+
+    async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
+        """Refund a charge at once; a repeated request refunds nothing more.
+
+        Raises NotFoundError, UnknownOutcomeError, TransientError, and PermanentError `refunds_unsupported`,
+        `charge_status` or `rejected`.
+        """
+        settings = self._settings()
+        async with self._call(SandboxOperation.REFUND_CHARGE), self._transaction() as tx:
+            if not settings.refunds:
+                raise port.PermanentError("refunds_unsupported", "This connection makes no refunds.")
+            before = await self._lock(tx, request.charge_id)
+            after = refunded(before, request, now=self._config.now, reference=_new_reference())
+            await tables.update_charges(tx, [after])
+            return as_charge(after)
 
     def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:
         """Verify the signature with the setting `webhookSecret`. Raises AuthFailedError."""
@@ -142,35 +175,59 @@ class SandboxGateway:
             newest = await tables.charges(tx, self._config.connection_id, invoice_id, limit=CHARGES_LISTED)
             return await self._settled(tx, newest)
 
-    async def move_charge(self, charge_id: str, move: SandboxMove) -> SandboxCharge:
-        """First store what the payer of a charge did so far, then make the move. A repeat changes nothing.
+    async def move_charge(self, charge_id: str, move: SandboxMove, *, details: MoveDetails) -> SandboxCharge:
+        """First store what the simulated payer has done until now, then make the move.
 
         Raises NotFoundError, PermanentError `charge_status`.
         """
-        rule, connection_id = MOVES[move], self._config.connection_id
-        paid_at = self._config.now if rule.target is SandboxStatus.PAID else None
         async with self._transaction() as tx:
-            await self._find(tx, charge_id)
-            await tables.move_charge(tx, connection_id, charge_id, rule=rule, paid_at=paid_at)
-            charge = await self._find(tx, charge_id)
-        if charge.status is not rule.target:
-            raise port.PermanentError(
-                "charge_status", f"The charge is {charge.status} and cannot become {rule.target}."
+            before = await self._lock(tx, charge_id)
+            after = moved(before, move, details=details, now=self._config.now, reference=_new_reference())
+            await tables.update_charges(tx, [after])
+        return after
+
+    async def double_charge(self, charge_id: str) -> SandboxCharge:
+        async with self._transaction() as tx:
+            charge = await self._lock(tx, charge_id)
+            double = replace(
+                charge,
+                charge_id=f"sbx_{_new_id().hex}",
+                status=SandboxStatus.OPEN,
+                entries=(),
+                is_double=True,
+                created_at=self._config.now,
             )
+            await tables.insert_charge(tx, double)
+        return double
+
+    async def forget_charge(self, charge_id: str) -> SandboxCharge:
+        async with self._transaction() as tx:
+            charge = await self._lock(tx, charge_id)
+            await tables.delete_charge(tx, charge_id)
         return charge
 
     async def products(self) -> Sequence[SandboxProduct]:
         async with self._transaction() as tx:
             return await tables.products(tx, self._config.connection_id)
 
-    async def add_fault(self, operation: SandboxOperation, fault: SandboxFault, *, times: int) -> UUID:
-        assert 1 <= times <= MAX_FAULT_TIMES, times
+    async def add_fault(
+        self,
+        operation: SandboxOperation,
+        fault: SandboxFault,
+        *,
+        times: int | None = None,
+        seconds: int | None = None,
+    ) -> UUID:
         fault_id, connection_id = _new_id(), self._config.connection_id
         async with self._transaction() as tx:
             await tables.insert_fault(
-                tx, connection_id, fault_id, operation=operation, fault=fault, times=times
+                tx, connection_id, fault_id, operation=operation, fault=fault, times=times, seconds=seconds
             )
         return fault_id
+
+    async def end_faults(self) -> None:
+        async with self._transaction() as tx:
+            await tables.delete_faults(tx, self._config.connection_id)
 
     def _settings(self) -> SandboxSettings:
         return parse(self._config.settings, self._config.credentials)
@@ -183,18 +240,10 @@ class SandboxGateway:
         """Run the block as a gateway call. A queued fault prevents the call or discards its answer."""
         async with self._transaction() as tx:
             fault = await tables.take_fault(tx, self._config.connection_id, operation)
-        no_answer = port.UnknownOutcomeError if operation in _WRITES else port.TransientError
-        match fault:
-            case SandboxFault.TIMEOUT_BEFORE | SandboxFault.SERVER_ERROR:
-                raise no_answer(fault)
-            case SandboxFault.RATE_LIMITED:
-                raise port.TransientError(fault)
-            case SandboxFault.REJECTED:
-                raise port.PermanentError("rejected", "A queued fault refuses this call.")
-            case SandboxFault.TIMEOUT_AFTER | None:
-                yield
-        if fault is SandboxFault.TIMEOUT_AFTER:
-            raise no_answer(fault)
+        # the transaction has ended, so a call that hangs occupies no database connection
+        await faults.fail_before(operation, fault)
+        yield
+        faults.fail_after(operation, fault)
 
     async def _find(self, tx: tables.Tx, charge_id: str) -> SandboxCharge:
         """Return a charge with its current status. Raises NotFoundError; a malformed id causes no query."""
@@ -205,21 +254,38 @@ class SandboxGateway:
             raise port.NotFoundError(charge_id)
         return (await self._settled(tx, [charge]))[0]
 
+    async def _lock(self, tx: tables.Tx, charge_id: str) -> SandboxCharge:
+        """Return a locked charge with its current status. Raises NotFoundError."""
+        await self._find(tx, charge_id)
+        found = await tables.lock_charges(tx, self._config.connection_id, [charge_id])
+        if not found:
+            raise port.NotFoundError(charge_id)
+        return self._as_of_now(found[0])
+
     async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
-        """Return charges with their current status. First store what the payers of open charges did."""
-        behaviour, now = self._settings().behaviour, self._config.now
-        due: dict[str, Outcome] = {}
-        for charge in charges:
-            if charge.status is SandboxStatus.OPEN:
-                made = outcome(behaviour, due_date=charge.due_date, created_at=charge.created_at, now=now)
-                if made.status is not SandboxStatus.OPEN:
-                    due[charge.charge_id] = made
+        """Return charges with their current status. First store what the payers of open charges have done until now."""
+        due = [charge.charge_id for charge in charges if self._as_of_now(charge) is not charge]
         if not due:
             return charges
-        settled = await tables.settle_charges(tx, self._config.connection_id, due)
-        return [settled.get(charge.charge_id, charge) for charge in charges]
+        locked = await tables.lock_charges(tx, self._config.connection_id, due)
+        current = {charge.charge_id: self._as_of_now(charge) for charge in locked}
+        await tables.update_charges(tx, list(current.values()))
+        return [current.get(charge.charge_id, charge) for charge in charges]
+
+    def _as_of_now(self, charge: SandboxCharge) -> SandboxCharge:
+        """Return the charge after what its payer has done until now.
+
+        If the payer did nothing, it is the same object.
+        """
+        behaviour = self._settings().behaviour
+        return settled(charge, behaviour, now=self._config.now, reference=_new_reference())
 
 
 def _new_id() -> UUID:
     """Return an id with a real-time timestamp; ids are ordered by creation even within a millisecond."""
     return UUID(bytes=uuid_utils.uuid7().bytes)
+
+
+def _new_reference() -> str:
+    """Return the id of a new payment, refund or dispute."""
+    return f"sbxe_{_new_id().hex}"

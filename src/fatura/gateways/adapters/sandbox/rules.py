@@ -1,14 +1,25 @@
 """The sandbox's rules: which charges it accepts, how their status may change, and how payers behave (D-46)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import datetime
 
 from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.sandbox import SandboxCharge, SandboxMove, SandboxStatus
+from fatura.domain.payments import EntryKind
+from fatura.domain.sandbox import MoveDetails, SandboxCharge, SandboxEntry, SandboxMove, SandboxStatus
+from fatura.gateways.adapters.sandbox.pay_data import pay_data
 from fatura.gateways.adapters.sandbox.settings import Behaviour, SandboxSettings
-from fatura.gateways.port import Charge, ChargeRequest, ChargeState, PermanentError
+from fatura.gateways.port import (
+    Charge,
+    ChargeEntry,
+    ChargeRequest,
+    ChargeState,
+    PermanentError,
+    Refund,
+    RefundRequest,
+    RefundState,
+)
 
 STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.OPEN: ChargeState.OPEN,
@@ -17,48 +28,147 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.CANCELED: ChargeState.CANCELED,
     SandboxStatus.REFUNDED: ChargeState.PAID,
 }
+MOST_ENTRIES = 100
+"""Maximum number of payments, refunds and disputes of a charge: the engine shows them all with each change."""
+_CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """The statuses in which a move is allowed, and the status after the move."""
+def moved(
+    charge: SandboxCharge, move: SandboxMove, *, details: MoveDetails, now: datetime, reference: str
+) -> SandboxCharge:
+    """Return the charge after a move. `reference` is the id of the new entry, if the move adds one.
 
-    sources: tuple[SandboxStatus, ...]
-    target: SandboxStatus
+    Raises PermanentError `charge_status` if the charge's status or its entries do not allow the move.
+    """
+    if len(charge.entries) >= MOST_ENTRIES and move not in {SandboxMove.REFUSE, SandboxMove.CANCEL}:
+        raise _refused(
+            charge, f"has {MOST_ENTRIES} payments, refunds and disputes, the most that the sandbox keeps"
+        )
+    match move:
+        case SandboxMove.PAY:
+            return _paid(charge, details, now=now, reference=reference)
+        case SandboxMove.REFUSE:
+            return _with_status(charge, SandboxStatus.REFUSED, sources=(SandboxStatus.OPEN,))
+        case SandboxMove.CANCEL:
+            sources = (SandboxStatus.OPEN, SandboxStatus.REFUSED)
+            return _with_status(charge, SandboxStatus.CANCELED, sources=sources)
+        case SandboxMove.REFUND:
+            return _refunded(charge, details, now=now, reference=reference)
+        case SandboxMove.DISPUTE:
+            amount_cents = _amount(details, charge, most=_undisputed_cents(charge), verb="dispute")
+            return _with_entry(charge, SandboxEntry(EntryKind.DISPUTE_OPENED, reference, amount_cents, now))
+        case SandboxMove.CLOSE_DISPUTE:
+            return _dispute_closed(charge, won=details.won is not False, now=now)
 
 
-MOVES: Mapping[SandboxMove, Rule] = {
-    SandboxMove.PAY: Rule((SandboxStatus.OPEN, SandboxStatus.REFUSED), SandboxStatus.PAID),
-    SandboxMove.REFUSE: Rule((SandboxStatus.OPEN,), SandboxStatus.REFUSED),
-    SandboxMove.CANCEL: Rule((SandboxStatus.OPEN, SandboxStatus.REFUSED), SandboxStatus.CANCELED),
-    SandboxMove.REFUND: Rule((SandboxStatus.PAID,), SandboxStatus.REFUNDED),
-}
+def _with_status(
+    charge: SandboxCharge, target: SandboxStatus, *, sources: tuple[SandboxStatus, ...]
+) -> SandboxCharge:
+    """Return the charge in the status `target`. A charge that has this status already does not change."""
+    if charge.status is not target and charge.status not in sources:
+        raise _refused(charge, f"cannot become {target}")
+    return replace(charge, status=target)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The status that a charge stored as open has now, after what its payer did."""
+def _paid(charge: SandboxCharge, details: MoveDetails, *, now: datetime, reference: str) -> SandboxCharge:
+    """Return the charge after a payment of `details.amount_cents` or, with None, of the open amount."""
+    before_cents = charge.cents_of(EntryKind.PAYMENT)
+    amount_cents = details.amount_cents
+    if amount_cents is None:
+        if charge.status is SandboxStatus.REFUNDED:
+            raise _refused(charge, "cannot become paid")
+        amount_cents = max(charge.amount_cents - before_cents, 0)
+        if amount_cents == 0:
+            return charge
+    entry = SandboxEntry(EntryKind.PAYMENT, reference, amount_cents, details.paid_at or now)
+    status = charge.status
+    if status is not SandboxStatus.CANCELED:
+        is_paid = before_cents + amount_cents >= charge.amount_cents
+        status = SandboxStatus.PAID if is_paid else SandboxStatus.OPEN
+    return replace(_with_entry(charge, entry), status=status)
 
-    status: SandboxStatus
-    paid_at: datetime | None = None
+
+def refunded(
+    charge: SandboxCharge, request: RefundRequest, *, now: datetime, reference: str
+) -> SandboxCharge:
+    """Return the charge after a refund that the engine asked for. A repeat with the same id changes nothing.
+
+    Raises PermanentError `charge_status` if less is left of the payments.
+    """
+    if any(entry.refund_id == request.refund_id for entry in charge.entries):
+        return charge
+    details = MoveDetails(amount_cents=request.amount_cents)
+    after = _refunded(charge, details, now=now, reference=reference)
+    *before, entry = after.entries
+    return replace(after, entries=(*before, replace(entry, refund_id=request.refund_id)))
 
 
-def outcome(behaviour: Behaviour, *, due_date: date, created_at: datetime, now: datetime) -> Outcome:
-    """Return the status at `now` of a charge stored as open. `pay_on_due` pays at the start of the due date."""
+def _refunded(charge: SandboxCharge, details: MoveDetails, *, now: datetime, reference: str) -> SandboxCharge:
+    if charge.status is SandboxStatus.REFUNDED and details.amount_cents is None:
+        return charge
+    most = charge.cents_of(EntryKind.PAYMENT) - charge.cents_of(EntryKind.REFUND)
+    amount_cents = _amount(details, charge, most=most, verb="refund")
+    status = charge.status
+    if amount_cents == most and status is SandboxStatus.PAID:
+        status = SandboxStatus.REFUNDED
+    entry = SandboxEntry(EntryKind.REFUND, reference, amount_cents, now)
+    return replace(_with_entry(charge, entry), status=status)
+
+
+def _dispute_closed(charge: SandboxCharge, *, won: bool, now: datetime) -> SandboxCharge:
+    """Return the charge after its oldest open dispute was decided."""
+    closed = {entry.reference for entry in charge.entries if entry.kind in _CLOSING}
+    opened = [entry for entry in charge.entries if entry.kind is EntryKind.DISPUTE_OPENED]
+    dispute = next((entry for entry in opened if entry.reference not in closed), None)
+    if dispute is None:
+        raise _refused(charge, "has no open dispute")
+    kind = EntryKind.DISPUTE_WON if won else EntryKind.DISPUTE_LOST
+    return _with_entry(charge, SandboxEntry(kind, dispute.reference, dispute.amount_cents, now))
+
+
+def _undisputed_cents(charge: SandboxCharge) -> int:
+    disputed = charge.cents_of(EntryKind.DISPUTE_OPENED) - charge.cents_of(EntryKind.DISPUTE_WON)
+    return charge.cents_of(EntryKind.PAYMENT) - charge.cents_of(EntryKind.REFUND) - disputed
+
+
+def _amount(details: MoveDetails, charge: SandboxCharge, *, most: int, verb: str) -> int:
+    amount_cents = most if details.amount_cents is None else details.amount_cents
+    if most <= 0 or amount_cents > most:
+        raise _refused(charge, f"has {max(most, 0)} cents to {verb}")
+    return amount_cents
+
+
+def _with_entry(charge: SandboxCharge, entry: SandboxEntry) -> SandboxCharge:
+    return replace(charge, entries=(*charge.entries, entry))
+
+
+def _refused(charge: SandboxCharge, reason: str) -> PermanentError:
+    return PermanentError("charge_status", f"The charge is {charge.status} and {reason}.")
+
+
+def settled(charge: SandboxCharge, behaviour: Behaviour, *, now: datetime, reference: str) -> SandboxCharge:
+    """Return the charge at `now`, after what its simulated payer has done until then.
+
+    With `pay_on_due`, the payer pays when the due date begins. A charge created later is paid immediately.
+    """
+    if charge.status is not SandboxStatus.OPEN:
+        return charge
     match behaviour:
         case Behaviour.PAY_AT_ONCE:
-            return Outcome(SandboxStatus.PAID, now)
+            pays_at = now
         case Behaviour.PAY_ON_DUE:
-            pays_at = max(start_of_day(due_date), created_at)
-            return Outcome(SandboxStatus.PAID, pays_at) if pays_at <= now else Outcome(SandboxStatus.OPEN)
+            pays_at = max(start_of_day(charge.due_date), charge.created_at)
         case Behaviour.REFUSE:
-            return Outcome(SandboxStatus.REFUSED)
+            return replace(charge, status=SandboxStatus.REFUSED)
         case Behaviour.NEVER_PAY:
-            return Outcome(SandboxStatus.OPEN)
+            return charge
+    if pays_at > now:
+        return charge
+    return _paid(charge, MoveDetails(paid_at=pays_at), now=now, reference=reference)
 
 
 def check_request(request: ChargeRequest, settings: SandboxSettings, *, now: datetime) -> None:
-    """Check that the settings allow a charge. Raises PermanentError."""
+    """Check that the sandbox accepts a request for a charge. Raises PermanentError."""
     if not settings.issues_charges:
         raise PermanentError("not_issuing", "This connection issues no charges.")
     if request.method not in settings.methods:
@@ -70,6 +180,17 @@ def check_request(request: ChargeRequest, settings: SandboxSettings, *, now: dat
         )
     if request.amount_cents <= 0:
         raise PermanentError("amount_invalid", "The amount must be at least 1 cent.")
+    if request.amount_cents < (settings.min_amount_cents or 1):
+        raise PermanentError(
+            "amount_unsupported", f"A charge has at least {settings.min_amount_cents} cents."
+        )
+    if request.installments is not None and request.amount_cents < request.installments * (
+        settings.min_installment_cents or 0
+    ):
+        raise PermanentError(
+            "installments_unsupported",
+            f"Each installment has at least {settings.min_installment_cents} cents.",
+        )
     if request.due_date < local_date(now):
         raise PermanentError("due_date_past", f"The due date {request.due_date} has passed.")
 
@@ -82,7 +203,16 @@ def as_charge(stored: SandboxCharge) -> Charge:
         attempt=stored.attempt,
         state=STATES[stored.status],
         amount_cents=stored.amount_cents,
-        paid_at=stored.paid_at,
-        refunded=stored.status is SandboxStatus.REFUNDED,
         due_date=stored.due_date,
+        pay=pay_data(stored),
+        entries=tuple(
+            ChargeEntry(entry.kind, entry.reference, entry.amount_cents, stored.currency, entry.occurred_at)
+            for entry in stored.entries
+        ),
+        refunds=tuple(
+            Refund(entry.refund_id, RefundState.DONE, entry.reference)
+            for entry in stored.entries
+            if entry.refund_id is not None
+        ),
+        created_at=stored.created_at,
     )

@@ -7,12 +7,14 @@ from enum import StrEnum
 from itertools import permutations
 from typing import Any
 
+from fatura.domain.money import MAX_CENTS
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
+from fatura.domain.sandbox import DEFAULT_PROVIDER_ACCOUNT
 from fatura.gateways.port import GatewaySettingsError
 
 
 class Behaviour(StrEnum):
-    """What the simulated payers do with a connection's charges, unless the merchant moves a charge by hand."""
+    """What the simulated payers do with a connection's charges, unless the merchant changes a charge by hand."""
 
     PAY_ON_DUE = "pay_on_due"
     PAY_AT_ONCE = "pay_at_once"
@@ -30,6 +32,10 @@ class SandboxSettings:
     product_catalog: bool
     behaviour: Behaviour
     webhook_secret: str | None
+    provider_account: str
+    min_amount_cents: int | None
+    min_installment_cents: int | None
+    refunds: bool
 
 
 DEFAULTS: Mapping[str, Any] = {
@@ -39,6 +45,10 @@ DEFAULTS: Mapping[str, Any] = {
     "productCatalog": False,
     "behaviour": Behaviour.PAY_ON_DUE,
     "webhookSecret": None,
+    "providerAccount": DEFAULT_PROVIDER_ACCOUNT,
+    "minAmountCents": None,
+    "minInstallmentCents": None,
+    "refunds": True,
 }
 SECRET_SETTINGS = frozenset({"webhookSecret"})
 
@@ -61,6 +71,10 @@ def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> Sandbo
         product_catalog=given["productCatalog"],
         behaviour=Behaviour(given["behaviour"]),
         webhook_secret=given["webhookSecret"],
+        provider_account=given["providerAccount"],
+        min_amount_cents=given["minAmountCents"],
+        min_installment_cents=given["minInstallmentCents"],
+        refunds=given["refunds"],
     )
 
 
@@ -71,6 +85,12 @@ def _fault_of(key: str, value: object) -> str | None:
     return None if holds(value) else message
 
 
+def _is_minimum(value: object) -> bool:
+    return value is None or (type(value) is int and 1 <= value <= MAX_CENTS)
+
+
+_MINIMUM = (_is_minimum, f"must be an integer from 1 to {MAX_CENTS}, or null")
+_PROVIDER_ACCOUNT = re.compile("[!-~]{1,120}")
 _WEBHOOK_SECRET = re.compile("[!-~]{16,120}")
 _METHODS = tuple(str(method) for method in PaymentMethod)
 _LISTS_OF_METHODS = [list(order) for count in (1, 2, 3) for order in permutations(_METHODS, count)]
@@ -86,10 +106,17 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "issuesCharges": (lambda value: isinstance(value, bool), "must be true or false"),
     "productCatalog": (lambda value: isinstance(value, bool), "must be true or false"),
+    "refunds": (lambda value: isinstance(value, bool), "must be true or false"),
     "behaviour": (lambda value: value in _BEHAVIOURS, f"must be one of {', '.join(_BEHAVIOURS)}"),
     "webhookSecret": (
         lambda value: value is None or (isinstance(value, str) and bool(_WEBHOOK_SECRET.fullmatch(value))),
         "must be 16 to 120 visible ASCII characters, or null",
     ),
+    "providerAccount": (
+        lambda value: isinstance(value, str) and bool(_PROVIDER_ACCOUNT.fullmatch(value)),
+        "must be 1 to 120 visible ASCII characters",
+    ),
+    "minAmountCents": _MINIMUM,
+    "minInstallmentCents": _MINIMUM,
 }
 """For each setting, the function that accepts a valid value, and the message for an invalid one."""

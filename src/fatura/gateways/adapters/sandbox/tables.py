@@ -3,23 +3,29 @@
 These statements use no table of the engine, and the engine's `store` does not use these tables.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from typing import Any, LiteralString, Protocol
 from uuid import UUID
 
 import msgspec
 
-from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct
-from fatura.gateways.adapters.sandbox.rules import Outcome, Rule
+from fatura.domain.sandbox import (
+    SandboxCharge,
+    SandboxEntry,
+    SandboxFault,
+    SandboxOperation,
+    SandboxProduct,
+)
 
 CHARGES_A_PAGE = 500
 """Number of charges in a page of `charges_since`."""
 
 
 class Tx(Protocol):
-    """A transaction of one account that passes `account_id` as `$1`; `store.db` implements it."""
+    """A transaction of one account. It passes the account's id to each statement as `$1`; `store.db` implements it."""
 
     async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Any]: ...
 
@@ -29,6 +35,10 @@ class Tx(Protocol):
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
         """Return the number of affected rows."""
+        ...
+
+    async def clock_time(self) -> datetime:
+        """Return the time of the database."""
         ...
 
 
@@ -43,19 +53,21 @@ async def insert_charge(tx: Tx, charge: SandboxCharge) -> None:
     await tx.execute(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,
-            payment_method, installments, due_date, status, paid_at, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+            currency, payment_method, installments, due_date, status, entries, is_double, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
         """,
         charge.charge_id,
         charge.connection_id,
         charge.invoice_id,
         charge.attempt,
         charge.amount_cents,
+        charge.currency,
         charge.method,
         charge.installments,
         charge.due_date,
         charge.status,
-        charge.paid_at,
+        _encoded(charge),
+        charge.is_double,
         charge.created_at,
     )
 
@@ -63,8 +75,8 @@ async def insert_charge(tx: Tx, charge: SandboxCharge) -> None:
 async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCharge | None:
     row = await tx.fetchrow(
         """
-        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
-            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.currency,
+            c.payment_method AS method, c.installments, c.due_date, c.status, c.entries, c.is_double, c.created_at
         FROM sandbox_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = $3
         """,
         connection_id,
@@ -77,8 +89,8 @@ async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit
     """Return the newest charges of a connection, or of one of its invoices, newest first."""
     rows = await tx.fetch(
         """
-        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
-            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.currency,
+            c.payment_method AS method, c.installments, c.due_date, c.status, c.entries, c.is_double, c.created_at
         FROM sandbox_charge c
         WHERE c.account_id = $1 AND c.connection_id = $2 AND ($3::uuid IS NULL OR c.invoice_id = $3)
         ORDER BY c.charge_id DESC LIMIT $4
@@ -91,14 +103,17 @@ async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit
 
 
 async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: str) -> list[SandboxCharge]:
-    """Return a page of the charges created at or after `since`, oldest first; it begins after the id `after`."""
+    """Return a page of the charges created at or after `since`, oldest first.
+
+    Charges created at `since` are in the page only if their id is greater than `after`.
+    """
     rows = await tx.fetch(
         """
-        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
-            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.currency,
+            c.payment_method AS method, c.installments, c.due_date, c.status, c.entries, c.is_double, c.created_at
         FROM sandbox_charge c
-        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.created_at >= $3 AND c.charge_id > $4
-        ORDER BY c.charge_id LIMIT $5
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND (c.created_at, c.charge_id) > ($3, $4)
+        ORDER BY c.created_at, c.charge_id LIMIT $5
         """,
         connection_id,
         since,
@@ -108,42 +123,38 @@ async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: 
     return [_charge(row) for row in rows]
 
 
-async def settle_charges(
-    tx: Tx, connection_id: UUID, outcomes: Mapping[str, Outcome]
-) -> dict[str, SandboxCharge]:
-    """Store the outcomes of those charges that are still open, and return these charges."""
+async def lock_charges(tx: Tx, connection_id: UUID, charge_ids: Sequence[str]) -> list[SandboxCharge]:
+    """Lock charges and return them, in the order of their ids."""
     rows = await tx.fetch(
         """
-        UPDATE sandbox_charge c SET status = o.status, paid_at = o.paid_at
-        FROM unnest($3::text[], $4::text[], $5::timestamptz[]) AS o (charge_id, status, paid_at)
-        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = o.charge_id AND c.status = 'open'
-        RETURNING c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.payment_method AS method,
-            c.installments, c.due_date, c.status, c.paid_at, c.created_at
+        SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.currency,
+            c.payment_method AS method, c.installments, c.due_date, c.status, c.entries, c.is_double, c.created_at
+        FROM sandbox_charge c
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = ANY($3::text[])
+        ORDER BY c.charge_id FOR NO KEY UPDATE
         """,
         connection_id,
-        list(outcomes),
-        [outcome.status for outcome in outcomes.values()],
-        [outcome.paid_at for outcome in outcomes.values()],
+        charge_ids,
     )
-    return {row["charge_id"]: _charge(row) for row in rows}
+    return [_charge(row) for row in rows]
 
 
-async def move_charge(
-    tx: Tx, connection_id: UUID, charge_id: str, *, rule: Rule, paid_at: datetime | None
-) -> bool:
-    """Change a charge's status if `rule` allows it; return whether it changed. An existing `paid_at` is kept."""
-    touched = await tx.execute(
+async def update_charges(tx: Tx, charges: Sequence[SandboxCharge]) -> None:
+    """Write the statuses and entries of locked charges."""
+    await tx.execute(
         """
-        UPDATE sandbox_charge c SET status = $5, paid_at = coalesce(c.paid_at, $6)
-        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.charge_id = $3 AND c.status = ANY ($4::text[])
+        UPDATE sandbox_charge c SET status = u.status, entries = u.entries::jsonb
+        FROM unnest($2::text[], $3::text[], $4::text[]) AS u (charge_id, status, entries)
+        WHERE c.account_id = $1 AND c.charge_id = u.charge_id
         """,
-        connection_id,
-        charge_id,
-        rule.sources,
-        rule.target,
-        paid_at,
+        [charge.charge_id for charge in charges],
+        [charge.status for charge in charges],
+        [_encoded(charge) for charge in charges],
     )
-    return touched == 1
+
+
+async def delete_charge(tx: Tx, charge_id: str) -> None:
+    await tx.execute("DELETE FROM sandbox_charge c WHERE c.account_id = $1 AND c.charge_id = $2", charge_id)
 
 
 async def upsert_product(tx: Tx, product: SandboxProduct) -> None:
@@ -181,29 +192,47 @@ async def insert_fault(
     *,
     operation: SandboxOperation,
     fault: SandboxFault,
-    times: int,
+    times: int | None,
+    seconds: int | None,
 ) -> None:
-    """Queue a fault after the existing ones."""
+    """Queue a fault after the existing ones, and delete those that have ended.
+
+    `seconds` is counted from now, by the database's clock.
+    """
     await tx.execute(
         """
-        INSERT INTO sandbox_fault (account_id, sandbox_fault_id, connection_id, operation, fault, times_left)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        DELETE FROM sandbox_fault f
+        WHERE f.account_id = $1 AND f.connection_id = $2 AND (f.times_left = 0 OR f.active_until <= now())
+        """,
+        connection_id,
+    )
+    active_until = None if seconds is None else await tx.clock_time() + timedelta(seconds=seconds)
+    await tx.execute(
+        """
+        INSERT INTO sandbox_fault (account_id, sandbox_fault_id, connection_id, operation, fault, times_left,
+            active_until)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
         """,
         fault_id,
         connection_id,
         operation,
         fault,
         times,
+        active_until,
     )
 
 
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
-    """Return the operation's oldest fault and count one of its `times` as used. Concurrent callers use one each."""
+    """Return the oldest queued fault of the operation or of `all`, or None. Decrement the fault's `times_left`.
+
+    The `times_left` of a fault with `active_until` stays null. Concurrent callers wait for each other.
+    """
     fault = await tx.fetchval(
         """
         WITH oldest AS MATERIALIZED (
             SELECT w.sandbox_fault_id FROM sandbox_fault w
-            WHERE w.account_id = $1 AND w.connection_id = $2 AND w.operation = $3 AND w.times_left > 0
+            WHERE w.account_id = $1 AND w.connection_id = $2 AND w.operation IN ($3, 'all')
+                AND (w.times_left > 0 OR w.active_until > now())
             ORDER BY w.sandbox_fault_id LIMIT 1 FOR UPDATE
         )
         UPDATE sandbox_fault f SET times_left = f.times_left - 1 FROM oldest
@@ -216,5 +245,18 @@ async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -
     return None if fault is None else SandboxFault(fault)
 
 
+async def delete_faults(tx: Tx, connection_id: UUID) -> None:
+    await tx.execute(
+        "DELETE FROM sandbox_fault f WHERE f.account_id = $1 AND f.connection_id = $2", connection_id
+    )
+
+
+def _encoded(charge: SandboxCharge) -> str:
+    return msgspec.json.encode(charge.entries).decode()
+
+
 def _charge(row: Any) -> SandboxCharge:
-    return msgspec.convert(dict(row), SandboxCharge, builtin_types=(UUID, date, datetime))
+    columns = {**row}
+    entries = msgspec.json.decode(columns.pop("entries"), type=tuple[SandboxEntry, ...])
+    charge = msgspec.convert(columns, SandboxCharge, builtin_types=(UUID, date, datetime))
+    return replace(charge, entries=entries)

@@ -1,0 +1,81 @@
+"""Wrap an adapter so that its answers are checked before the engine sees them (D-50)."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID
+
+from fatura.gateways import port
+from fatura.gateways.answers import all_checked, checked, listed
+
+
+class CheckedGateway:
+    """Wraps a connection's adapter; implements `port.Gateway`.
+
+    Raises InvalidAnswerError for an invalid answer.
+    """
+
+    provider: ClassVar[str] = "checked"
+    __slots__ = ("_currency", "_now", "adapter")
+
+    def __init__(self, adapter: port.Gateway, *, currency: str, now: datetime) -> None:
+        self.adapter = adapter
+        self._currency = currency
+        self._now = now
+
+    def capabilities(self) -> port.Capabilities:
+        return self.adapter.capabilities()
+
+    async def check_credentials(self) -> str | None:
+        return await self.adapter.check_credentials()
+
+    async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
+        reference = (request.invoice_id, request.attempt)
+        charge = await self.adapter.create_charge(request)
+        return checked(charge, currency=self._currency, now=self._now, reference=reference)
+
+    async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
+        found = await self.adapter.find_charge(invoice_id, attempt)
+        if found is None:
+            return None
+        return checked(found, currency=self._currency, now=self._now, reference=(invoice_id, attempt))
+
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
+        found = await self.adapter.find_charges(invoice_id, attempt)
+        return all_checked(found, currency=self._currency, now=self._now, reference=(invoice_id, attempt))
+
+    async def get_charge(self, charge_id: str) -> port.Charge:
+        found = await self.adapter.get_charge(charge_id)
+        return checked(found, currency=self._currency, now=self._now, charge_id=charge_id)
+
+    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
+        async for charge in self.listed_since(since):
+            if isinstance(charge, port.InvalidAnswerError):
+                raise charge
+            yield charge
+
+    async def listed_since(self, since: datetime) -> AsyncIterator[port.Charge | port.InvalidAnswerError]:
+        """Yield what `charges_since` yields, and an error in the place of each invalid charge."""
+        async for charge in self.adapter.charges_since(since):
+            try:
+                yield listed(charge, currency=self._currency, now=self._now)
+            except port.InvalidAnswerError as error:
+                yield error
+
+    async def cancel_charge(self, charge_id: str) -> port.Charge:
+        found = await self.adapter.cancel_charge(charge_id)
+        return checked(found, currency=self._currency, now=self._now, charge_id=charge_id)
+
+    async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
+        """Raises InvalidAnswerError also if the answer does not show the refund."""
+        found = await self.adapter.refund_charge(request)
+        charge = checked(found, currency=self._currency, now=self._now, charge_id=request.charge_id)
+        if all(refund.refund_id != request.refund_id for refund in charge.refunds):
+            raise port.InvalidAnswerError(f"the charge {charge.charge_id} does not show the refund")
+        return charge
+
+    def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:
+        return self.adapter.read_webhook(webhook)
+
+    async def mirror_product(self, product: port.ProductMirror) -> str:
+        return await self.adapter.mirror_product(product)

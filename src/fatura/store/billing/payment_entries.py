@@ -1,0 +1,111 @@
+"""SQL of `payment_entry`: the payments, refunds and disputes of invoices. Entries never change (D-50)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.payments import PaymentEntry, in_order
+from fatura.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInvoice:
+    """A locked invoice, with the values that the rules of its ledger need."""
+
+    invoice_id: UUID
+    status: InvoiceStatus
+    total_cents: int | None
+    gateway_invoice_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEntry:
+    """The key of a recorded gateway entry, with the values that every later answer must repeat."""
+
+    payment_entry_id: UUID
+    connection_id: UUID
+    kind: str
+    reference: str
+    invoice_id: UUID
+    amount_cents: int
+
+
+async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, LedgerInvoice]:
+    """Lock invoices in id order. Lock an invoice before you read or add its entries."""
+    found = await tx.fetch_as(
+        LedgerInvoice,
+        """
+        SELECT v.invoice_id, v.status, v.total_cents, v.gateway_invoice_id FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) ORDER BY v.invoice_id FOR NO KEY UPDATE
+        """,
+        invoice_ids,
+    )
+    return {each.invoice_id: each for each in found}
+
+
+async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[PaymentEntry]]:
+    """Return the ledgers of invoices, each in the order in which its entries happened."""
+    if not invoice_ids:
+        return {}
+    found: dict[UUID, list[PaymentEntry]] = {}
+    for entry in await tx.fetch_as(
+        PaymentEntry,
+        """
+        SELECT e.payment_entry_id, e.invoice_id, e.charge_id, e.connection_id, e.gateway_charge_id, e.kind,
+            e.amount_cents, e.fee_cents, e.currency, e.occurred_at, e.source, e.reference, e.method, e.note,
+            e.recorded_at
+        FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = ANY($2::uuid[])
+        """,
+        invoice_ids,
+    ):
+        found.setdefault(entry.invoice_id, []).append(entry)
+    return {invoice_id: in_order(entries) for invoice_id, entries in found.items()}
+
+
+async def known(tx: Tx, references: Sequence[str]) -> Sequence[KnownEntry]:
+    """Return the recorded entries of gateways with these references, of any connection and invoice."""
+    return await tx.fetch_as(
+        KnownEntry,
+        """
+        SELECT e.payment_entry_id, e.connection_id, e.kind, e.reference, e.invoice_id, e.amount_cents
+        FROM payment_entry e
+        WHERE e.account_id = $1 AND e.source = 'gateway' AND e.reference = ANY($2::text[])
+        """,
+        references,
+    )
+
+
+async def add(tx: Tx, entries: Sequence[PaymentEntry]) -> None:
+    """Insert entries of locked invoices."""
+    await tx.execute(
+        """
+        INSERT INTO payment_entry (account_id, payment_entry_id, invoice_id, charge_id, connection_id,
+            gateway_charge_id, kind, amount_cents, fee_cents, currency, occurred_at, source, reference, method, note,
+            recorded_at)
+        SELECT o.account_id, u.payment_entry_id, u.invoice_id, u.charge_id, u.connection_id, u.gateway_charge_id,
+            u.kind, u.amount_cents, u.fee_cents, u.currency, u.occurred_at, u.source, u.reference, u.method, u.note,
+            u.recorded_at
+        FROM account o CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::text[],
+            $8::int8[], $9::int8[], $10::text[], $11::timestamptz[], $12::text[], $13::text[], $14::text[],
+            $15::text[], $16::timestamptz[])
+            AS u (payment_entry_id, invoice_id, charge_id, connection_id, gateway_charge_id, kind, amount_cents,
+                fee_cents, currency, occurred_at, source, reference, method, note, recorded_at)
+        WHERE o.account_id = $1
+        """,
+        [each.payment_entry_id for each in entries],
+        [each.invoice_id for each in entries],
+        [each.charge_id for each in entries],
+        [each.connection_id for each in entries],
+        [each.gateway_charge_id for each in entries],
+        [each.kind for each in entries],
+        [each.amount_cents for each in entries],
+        [each.fee_cents for each in entries],
+        [each.currency for each in entries],
+        [each.occurred_at for each in entries],
+        [each.source for each in entries],
+        [each.reference for each in entries],
+        [each.method for each in entries],
+        [each.note for each in entries],
+        [each.recorded_at for each in entries],
+    )

@@ -1,0 +1,194 @@
+"""SQL of `charge`: each charge of an invoice, stored before its request is sent (D-33, D-49)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.charge import ChargeStage, InvoiceCharge
+from fatura.store.billing import invoices
+from fatura.store.db import Tx
+
+REQUEST_PLACE = "charge.request_sealed"
+
+
+async def newest(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceCharge]:
+    """Return the newest charge of each invoice that has one."""
+    found = await tx.fetch_as(
+        InvoiceCharge,
+        """
+        SELECT DISTINCT ON (c.invoice_id) c.charge_id, c.invoice_id, c.number, c.connection_id, c.stage, c.amount_cents,
+            c.currency, c.payment_method, c.installments, c.due_date, c.created_at, c.first_sent_at, c.sent_at,
+            c.request_sealed, c.empty_lookups, c.looked_up_at, c.known_charge_ids, c.gateway_invoice_id, c.confirmed_at,
+            c.closed_at, c.unknown_since, c.error_code
+        FROM charge c WHERE c.account_id = $1 AND c.invoice_id = ANY($2::uuid[])
+        ORDER BY c.invoice_id, c.number DESC
+        """,
+        invoice_ids,
+    )
+    return {charge.invoice_id: charge for charge in found}
+
+
+async def confirmed(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[InvoiceCharge]:
+    """Return the charges of these invoices that the gateway has confirmed, each invoice's oldest first."""
+    return await tx.fetch_as(
+        InvoiceCharge,
+        """
+        SELECT c.charge_id, c.invoice_id, c.number, c.connection_id, c.stage, c.amount_cents, c.currency,
+            c.payment_method, c.installments, c.due_date, c.created_at, c.first_sent_at, c.sent_at, c.request_sealed,
+            c.empty_lookups, c.looked_up_at, c.known_charge_ids, c.gateway_invoice_id, c.confirmed_at, c.closed_at,
+            c.unknown_since, c.error_code
+        FROM charge c
+        WHERE c.account_id = $1 AND c.invoice_id = ANY($2::uuid[]) AND c.gateway_invoice_id IS NOT NULL
+        ORDER BY c.invoice_id, c.number
+        """,
+        invoice_ids,
+    )
+
+
+async def find_id(tx: Tx, invoice_id: UUID, number: int) -> UUID | None:
+    return await tx.fetchval(
+        """
+        SELECT c.charge_id FROM charge c WHERE c.account_id = $1 AND c.invoice_id = $2 AND c.number = $3
+        """,
+        invoice_id,
+        number,
+    )
+
+
+async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
+    """Insert new charges, or update stored ones, before their requests are sent."""
+    touched = await tx.execute(
+        """
+        INSERT INTO charge AS c (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents,
+            currency, payment_method, installments, due_date, request_sealed, created_at, first_sent_at, sent_at)
+        SELECT o.account_id, u.charge_id, u.invoice_id, u.number, u.connection_id, u.stage, u.amount_cents, u.currency,
+            u.payment_method, u.installments, u.due_date, u.request_sealed, u.created_at, u.first_sent_at, u.sent_at
+        FROM account o CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::int4[], $5::uuid[], $6::text[], $7::int8[],
+            $8::text[], $9::text[], $10::int2[], $11::date[], $12::bytea[], $13::timestamptz[], $14::timestamptz[],
+            $15::timestamptz[])
+            AS u (charge_id, invoice_id, number, connection_id, stage, amount_cents, currency, payment_method,
+                installments, due_date, request_sealed, created_at, first_sent_at, sent_at)
+        WHERE o.account_id = $1
+        ON CONFLICT (account_id, charge_id) DO UPDATE
+        SET stage = EXCLUDED.stage, sent_at = EXCLUDED.sent_at, first_sent_at = EXCLUDED.first_sent_at,
+            due_date = EXCLUDED.due_date, request_sealed = EXCLUDED.request_sealed, empty_lookups = 0,
+            looked_up_at = NULL
+        WHERE c.account_id = $1 AND c.stage IN ('planned', 'sending', 'unknown', 'absent')
+        """,
+        [charge.charge_id for charge in charges],
+        [charge.invoice_id for charge in charges],
+        [charge.number for charge in charges],
+        [charge.connection_id for charge in charges],
+        [charge.stage for charge in charges],
+        [charge.amount_cents for charge in charges],
+        [charge.currency for charge in charges],
+        [charge.payment_method for charge in charges],
+        [charge.installments for charge in charges],
+        [charge.due_date for charge in charges],
+        [charge.request_sealed for charge in charges],
+        [charge.created_at for charge in charges],
+        [charge.first_sent_at for charge in charges],
+        [charge.sent_at for charge in charges],
+    )
+    assert touched == len(charges), (touched, len(charges))
+
+
+async def mark_unknown(tx: Tx, charge_ids: Sequence[UUID]) -> None:
+    """Move charges whose answer was lost from `sending` to `unknown`; leave charges in other stages."""
+    await tx.execute(
+        """
+        UPDATE charge c SET stage = 'unknown'
+        WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[]) AND c.stage = 'sending'
+        """,
+        charge_ids,
+    )
+
+
+async def lock(tx: Tx, charges: Sequence[InvoiceCharge]) -> dict[UUID, InvoiceCharge]:
+    """Lock the invoices of these charges, then the charges. Return the charges by id, as they are now.
+
+    Issuance locks in the same order, so there is no deadlock.
+    """
+    await invoices.lock(tx, [charge.invoice_id for charge in charges])
+    found = await tx.fetch_as(
+        InvoiceCharge,
+        """
+        SELECT c.charge_id, c.invoice_id, c.number, c.connection_id, c.stage, c.amount_cents, c.currency,
+            c.payment_method, c.installments, c.due_date, c.created_at, c.first_sent_at, c.sent_at, c.request_sealed,
+            c.empty_lookups, c.looked_up_at, c.known_charge_ids, c.gateway_invoice_id, c.confirmed_at, c.closed_at,
+            c.unknown_since, c.error_code
+        FROM charge c WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[])
+        ORDER BY c.charge_id FOR NO KEY UPDATE OF c
+        """,
+        [charge.charge_id for charge in charges],
+    )
+    assert len(found) == len(charges), "a charge is committed before its request is sent"
+    return {charge.charge_id: charge for charge in found}
+
+
+async def lock_one(tx: Tx, charge: InvoiceCharge) -> InvoiceCharge:
+    return (await lock(tx, [charge]))[charge.charge_id]
+
+
+async def mark(
+    tx: Tx,
+    charge: InvoiceCharge,
+    stage: ChargeStage,
+    *,
+    closed_at: datetime | None = None,
+    error_code: str | None = None,
+    error_detail: str | None = None,
+) -> None:
+    """Set the stage of a locked charge that the gateway has not confirmed."""
+    await tx.execute(
+        """
+        UPDATE charge c SET stage = $3, closed_at = $4, error_code = $5, error_detail = $6
+        WHERE c.account_id = $1 AND c.charge_id = $2
+        """,
+        charge.charge_id,
+        stage,
+        closed_at,
+        error_code,
+        error_detail,
+    )
+
+
+async def count_empty_lookup(tx: Tx, charge: InvoiceCharge, *, looked_up_at: datetime) -> None:
+    """Increment the number of empty look-ups; `looked_up_at` is on the account's clock."""
+    await tx.execute(
+        """
+        UPDATE charge c SET empty_lookups = c.empty_lookups + 1, looked_up_at = $3
+        WHERE c.account_id = $1 AND c.charge_id = $2 AND c.stage IN ('sending', 'unknown')
+        """,
+        charge.charge_id,
+        looked_up_at,
+    )
+
+
+async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
+    """End a parked charge as `failed` (D-113).
+
+    If a restore found charges with its reference, make it `unknown` instead. Issuance then looks these up
+    (D-123).
+    """
+    await tx.execute(
+        """
+        UPDATE charge c SET stage = CASE WHEN c.known_charge_ids = '{}' THEN 'failed' ELSE 'unknown' END,
+            closed_at = CASE WHEN c.known_charge_ids = '{}' THEN $3::timestamptz END
+        WHERE c.account_id = $1 AND c.invoice_id = $2 AND c.stage = 'parked'
+        """,
+        invoice_id,
+        now,
+    )
+
+
+async def close_unsent(tx: Tx, invoice_ids: Sequence[UUID], *, now: datetime) -> None:
+    """End the planned and absent charges of canceled or paid invoices, so that they are not sent."""
+    await tx.execute(
+        """
+        UPDATE charge c SET stage = 'failed', closed_at = $3
+        WHERE c.account_id = $1 AND c.invoice_id = ANY($2::uuid[]) AND c.stage IN ('planned', 'absent')
+        """,
+        invoice_ids,
+        now,
+    )

@@ -1,0 +1,107 @@
+"""SQL of `connection_sweep`: when each connection is swept next, and how far its sweep is (D-161)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.store import leases
+from fatura.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedSweep:
+    """A leased sweep. `started_at` is None until it begins; `checked_to` is None until the list is read."""
+
+    connection_id: UUID
+    lease_until: datetime
+    swept_to: datetime
+    started_at: datetime | None
+    listed_to: datetime | None
+    checked_to: UUID | None
+
+
+async def insert(tx: Tx, connection_id: UUID, *, created_at: datetime, next_sweep_at: datetime) -> None:
+    await tx.execute(
+        """
+        INSERT INTO connection_sweep (account_id, connection_id, swept_to, next_sweep_at) VALUES ($1, $2, $3, $4)
+        """,
+        connection_id,
+        created_at,
+        next_sweep_at,
+    )
+
+
+async def claim(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> ClaimedSweep | None:
+    """Lease the account's sweep that has been due longest and that no worker has leased."""
+    return await tx.fetchrow_as(
+        ClaimedSweep,
+        """
+        WITH due AS MATERIALIZED (
+            SELECT x.connection_id FROM connection_sweep x
+            WHERE x.account_id = $1 AND x.next_sweep_at <= $2
+                AND (x.lease_until IS NULL OR x.lease_until <= $3 OR x.lease_until > $5)
+            ORDER BY x.next_sweep_at LIMIT 1
+            FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE connection_sweep s SET lease_until = $4 FROM due
+        WHERE s.account_id = $1 AND s.connection_id = due.connection_id
+        RETURNING s.connection_id, s.lease_until, s.swept_to, s.started_at, s.listed_to, s.checked_to
+        """,
+        now,
+        real_now,
+        lease_until,
+        leases.horizon(real_now),
+    )
+
+
+async def advance(
+    tx: Tx,
+    of: ClaimedSweep,
+    *,
+    lease_until: datetime,
+    started_at: datetime,
+    listed_to: datetime,
+    checked_to: UUID | None,
+) -> ClaimedSweep | None:
+    """Store how far a sweep is, and renew its lease. Return None if another worker has leased it."""
+    return await tx.fetchrow_as(
+        ClaimedSweep,
+        """
+        UPDATE connection_sweep s SET lease_until = $4, started_at = $5, listed_to = $6, checked_to = $7
+        WHERE s.account_id = $1 AND s.connection_id = $2 AND s.lease_until = $3
+        RETURNING s.connection_id, s.lease_until, s.swept_to, s.started_at, s.listed_to, s.checked_to
+        """,
+        of.connection_id,
+        of.lease_until,
+        lease_until,
+        started_at,
+        listed_to,
+        checked_to,
+    )
+
+
+async def release(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
+    """End the lease; the sweep continues at `next_sweep_at`."""
+    await tx.execute(
+        """
+        UPDATE connection_sweep s SET lease_until = NULL, next_sweep_at = $4
+        WHERE s.account_id = $1 AND s.connection_id = $2 AND s.lease_until = $3
+        """,
+        of.connection_id,
+        of.lease_until,
+        next_sweep_at,
+    )
+
+
+async def complete(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
+    """End the lease of a sweep that has compared everything."""
+    await tx.execute(
+        """
+        UPDATE connection_sweep s SET lease_until = NULL, next_sweep_at = $4, swept_to = s.started_at,
+            started_at = NULL, listed_to = NULL, checked_to = NULL
+        WHERE s.account_id = $1 AND s.connection_id = $2 AND s.lease_until = $3
+        """,
+        of.connection_id,
+        of.lease_until,
+        next_sweep_at,
+    )

@@ -1,0 +1,86 @@
+"""SQL that spreads the invoices of a subscription over days when several of them wait to be issued (D-57)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingInvoice:
+    """An invoice without a charge at the gateway.
+
+    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. Only
+    charges that were sent after this invoice was created count. `is_behind` is true if the invoice of an
+    earlier cycle waits too.
+    """
+
+    invoice_id: UUID
+    others_sent_at: datetime | None
+    is_behind: bool
+
+
+async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
+    """Lock the subscriptions of these locked invoices, in id order, if they have other invoices to issue.
+
+    If two transactions send invoices of one subscription, the second then sees the charge of the first.
+    """
+    await tx.execute(
+        """
+        SELECT FROM subscription s
+        WHERE s.account_id = $1 AND s.subscription_id = ANY(ARRAY(
+            SELECT v.subscription_id FROM invoice v JOIN invoice o ON o.subscription_id = v.subscription_id
+            WHERE v.account_id = $1 AND o.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+                AND o.invoice_id <> v.invoice_id AND o.status IN ('draft', 'awaiting_value', 'ready')
+        ))
+        ORDER BY s.subscription_id FOR NO KEY UPDATE
+        """,
+        invoice_ids,
+    )
+
+
+async def uncharged(tx: Tx, invoice_ids: Sequence[UUID], *, since: datetime) -> Sequence[WaitingInvoice]:
+    """Return those of the invoices that have no charge yet, or only one that the gateway did not make.
+
+    `others_sent_at` ignores charges that were sent and confirmed before `since`.
+    """
+    return await tx.fetch_as(
+        WaitingInvoice,
+        """
+        SELECT v.invoice_id, (
+                SELECT max(greatest(c.sent_at, c.confirmed_at))
+                FROM invoice o JOIN charge c ON c.invoice_id = o.invoice_id
+                WHERE o.account_id = $1 AND c.account_id = $1 AND o.subscription_id = v.subscription_id
+                    AND o.invoice_id <> v.invoice_id AND c.stage NOT IN ('planned', 'failed')
+                    AND greatest(c.sent_at, c.confirmed_at) > $3 AND c.sent_at >= v.created_at
+            ) AS others_sent_at,
+            EXISTS (
+                SELECT FROM invoice w
+                WHERE w.account_id = $1 AND w.subscription_id = v.subscription_id AND w.cycle < v.cycle
+                    AND w.status = 'ready' AND w.next_attempt_at IS NOT NULL
+            ) AS is_behind
+        FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+            AND NOT EXISTS (
+                SELECT FROM charge n WHERE n.account_id = $1 AND n.invoice_id = v.invoice_id AND n.stage <> 'absent'
+            )
+        """,
+        invoice_ids,
+        since,
+    )
+
+
+async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[datetime]) -> None:
+    """End the leases of `ready` invoices and set when they are due again."""
+    await tx.execute(
+        """
+        UPDATE invoice v SET lease_until = NULL, next_attempt_at = u.at
+        FROM unnest($2::uuid[], $3::timestamptz[]) AS u (invoice_id, at)
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
+            AND v.status = 'ready'
+        """,
+        invoice_ids,
+        until,
+    )

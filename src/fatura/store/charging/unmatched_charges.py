@@ -1,0 +1,114 @@
+"""SQL of `unmatched_charge`: charges at gateways that no row of `charge` has, and when to look at them (D-162)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.charge import ChargeStage
+from fatura.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedCharge:
+    """A charge to look at. `state` is what the gateway last said of it, None before the first look."""
+
+    connection_id: UUID
+    gateway_charge_id: str
+    state: ChargeStage | None
+
+
+async def add(
+    tx: Tx,
+    connection_id: UUID,
+    gateway_charge_ids: Sequence[str],
+    *,
+    found_at: datetime,
+    next_look_at: datetime,
+) -> None:
+    """Store charges, or make stored ones due again; one that waits for its look already keeps its time."""
+    await tx.execute(
+        """
+        INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, next_look_at)
+        SELECT o.account_id, $2, n.gateway_charge_id, $4, $5
+        FROM account o CROSS JOIN unnest($3::text[]) AS n (gateway_charge_id)
+        WHERE o.account_id = $1
+        ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
+        SET next_look_at = EXCLUDED.next_look_at WHERE u.account_id = $1 AND u.next_look_at IS NULL
+        """,
+        connection_id,
+        sorted(set(gateway_charge_ids)),
+        found_at,
+        next_look_at,
+    )
+
+
+async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> Sequence[str]:
+    """Return those of the gateway's ids that no charge of the connection has, in their order."""
+    rows = await tx.fetch(
+        """
+        SELECT c.gateway_invoice_id FROM charge c
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.gateway_invoice_id = ANY($3::text[])
+        """,
+        connection_id,
+        gateway_ids,
+    )
+    known = {row["gateway_invoice_id"] for row in rows}
+    return [each for each in gateway_ids if each not in known]
+
+
+async def count_waiting(tx: Tx, connection_id: UUID) -> int:
+    """Return how many of the connection's unmatched charges wait for a look."""
+    return await tx.fetchval(
+        """
+        SELECT count(*) FROM unmatched_charge u
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL
+        """,
+        connection_id,
+    )
+
+
+async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Sequence[UnmatchedCharge]:
+    """Return the charges whose look is due, and make each due again at `retry_at`, in case this worker dies."""
+    return await tx.fetch_as(
+        UnmatchedCharge,
+        """
+        WITH due AS MATERIALIZED (
+            SELECT x.connection_id, x.gateway_charge_id FROM unmatched_charge x
+            WHERE x.account_id = $1 AND x.next_look_at <= $2
+            ORDER BY x.next_look_at LIMIT $4
+            FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE unmatched_charge u SET next_look_at = $3 FROM due
+        WHERE u.account_id = $1 AND u.connection_id = due.connection_id
+            AND u.gateway_charge_id = due.gateway_charge_id
+        RETURNING u.connection_id, u.gateway_charge_id, u.state
+        """,
+        now,
+        retry_at,
+        limit,
+    )
+
+
+async def remove(tx: Tx, charges: Sequence[UnmatchedCharge]) -> None:
+    await tx.execute(
+        """
+        DELETE FROM unmatched_charge u USING unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
+        WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
+        """,
+        [each.connection_id for each in charges],
+        [each.gateway_charge_id for each in charges],
+    )
+
+
+async def keep(tx: Tx, charge: UnmatchedCharge, state: ChargeStage) -> None:
+    """Note what the gateway said of a second charge. It is looked at again when the provider's list differs."""
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET state = $4, next_look_at = NULL
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3
+        """,
+        charge.connection_id,
+        charge.gateway_charge_id,
+        state,
+    )

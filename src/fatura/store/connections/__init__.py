@@ -1,0 +1,1 @@
+"""SQL of gateway connections: their settings and credentials, their health, and their budget of polls."""

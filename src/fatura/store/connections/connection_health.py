@@ -1,0 +1,132 @@
+"""SQL of `connection_health`: whether a connection's calls succeed, its next probe, and its budget of polls (D-55)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.gateway_health import CallError, ConnectionHealth
+from fatura.store import leases
+from fatura.store.db import Discovery, Row, Tx
+
+
+async def lock(tx: Tx, connection_id: UUID) -> ConnectionHealth:
+    row = await tx.fetchrow(
+        """
+        SELECT h.failures, h.failing_since, h.next_probe_at, h.probes, h.emitted, h.error_code, h.error_message
+        FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
+        """,
+        connection_id,
+    )
+    assert row is not None, "every connection has a row"
+    return health_of(row)
+
+
+def health_of(row: Row) -> ConnectionHealth:
+    code = row["error_code"]
+    return ConnectionHealth(
+        failures=row["failures"],
+        failing_since=row["failing_since"],
+        next_probe_at=row["next_probe_at"],
+        probes=row["probes"],
+        emitted=row["emitted"],
+        error=None if code is None else CallError(code, row["error_message"]),
+    )
+
+
+async def update(tx: Tx, connection_id: UUID, health: ConnectionHealth, *, ends_lease: bool) -> None:
+    """Write a locked connection's health. With `ends_lease`, also end the lease for its probe."""
+    await tx.execute(
+        """
+        UPDATE connection_health h SET failures = $3, failing_since = $4, next_probe_at = $5, probes = $6,
+            emitted = $7, error_code = $8, error_message = $9,
+            lease_until = CASE WHEN $10 THEN NULL ELSE h.lease_until END
+        WHERE h.account_id = $1 AND h.connection_id = $2
+        """,
+        connection_id,
+        health.failures,
+        health.failing_since,
+        health.next_probe_at,
+        health.probes,
+        health.emitted,
+        None if health.error is None else health.error.code,
+        None if health.error is None else health.error.message,
+        ends_lease,
+    )
+
+
+async def set_paused(tx: Tx, connection_id: UUID, *, paused_at: datetime | None) -> None:
+    await tx.execute(
+        "UPDATE connection_health h SET paused_at = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
+        connection_id,
+        paused_at,
+    )
+
+
+async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> list[UUID]:
+    """Lease the failing connections whose probe is due and which no worker has leased."""
+    rows = await tx.fetch(
+        """
+        WITH due AS MATERIALIZED (
+            SELECT x.connection_id FROM connection_health x
+            WHERE x.account_id = $1 AND x.next_probe_at <= $2
+                AND (x.lease_until IS NULL OR x.lease_until <= $3 OR x.lease_until > $5)
+            ORDER BY x.connection_id FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE connection_health h SET lease_until = $4 FROM due
+        WHERE h.account_id = $1 AND h.connection_id = due.connection_id
+        RETURNING h.connection_id
+        """,
+        now,
+        real_now,
+        lease_until,
+        leases.horizon(real_now),
+    )
+    return [row["connection_id"] for row in rows]
+
+
+async def lock_polls_from(tx: Tx, connection_id: UUID) -> datetime | None:
+    """Lock the connection's budget of polls, and return when it allows the next poll, in real time."""
+    return await tx.fetchval(
+        """
+        SELECT h.polls_from FROM connection_health h
+        WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
+        """,
+        connection_id,
+    )
+
+
+async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -> None:
+    await tx.execute(
+        "UPDATE connection_health h SET polls_from = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
+        connection_id,
+        polls_from,
+    )
+
+
+async def discover_probes(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
+    """Return the accounts with a failing connection whose probe is due and not leased.
+
+    Accounts with an advancing test clock are left out, because the clock's driver does their work.
+    """
+    return await discovery.fetch_as(
+        Account,
+        """
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset
+        FROM connection_health h JOIN account a ON a.account_id = h.account_id
+        WHERE h.next_probe_at IS NOT NULL AND h.next_probe_at <= $1::timestamptz + a.clock_offset
+            AND (h.lease_until IS NULL OR h.lease_until <= $1
+                OR h.lease_until > $1::timestamptz + interval '3 minutes')
+            AND NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+        GROUP BY a.account_id, a.mode, a.currency, a.clock_offset
+        """,
+        real_now,
+    )
+
+
+async def discover_failing(discovery: Discovery) -> int:
+    """Return the number of failing connections."""
+    (row,) = await discovery.fetch(
+        "SELECT count(*) AS total FROM connection_health h WHERE h.next_probe_at IS NOT NULL"
+    )
+    return row["total"]

@@ -1,0 +1,15 @@
+"""Recognize leases that end too late, because a host with a wrong clock wrote them."""
+
+from datetime import datetime, timedelta
+
+LONGEST_LEASE = timedelta(minutes=3)
+"""Maximum time until a valid lease ends.
+
+The longest lease is 110 s, and the clocks of two hosts may each be wrong by 30 s. A lease that ends later was
+written by a host with a wrong clock. Claims treat it as expired.
+"""
+
+
+def horizon(real_now: datetime) -> datetime:
+    """Return the latest instant at which a valid lease can end. A lease that ends later counts as expired."""
+    return real_now + LONGEST_LEASE

@@ -1,0 +1,29 @@
+"""Remember for which accounts a gateway has answered lately; the other accounts get few calls at first (D-55)."""
+
+import time
+from uuid import UUID
+
+REMEMBER_SECONDS = 60
+MAX_REMEMBERED = 10_000
+FIRST_CALLS = 4
+"""Number of concurrent calls for an account whose gateway has not answered lately.
+
+If the gateways of 1,000 accounts hang at the same time, a worker then holds at most 4,000 calls open.
+"""
+
+
+class AnsweringAccounts:
+    """The accounts for which a gateway has answered a call of this process lately."""
+
+    def __init__(self) -> None:
+        self._until: dict[UUID, float] = {}
+
+    def note(self, account_id: UUID) -> None:
+        """Remember that a gateway of the account has answered."""
+        if len(self._until) >= MAX_REMEMBERED:
+            self._until.clear()
+        self._until[account_id] = time.monotonic() + REMEMBER_SECONDS
+
+    def limit(self, account_id: UUID, limit: int) -> int:
+        """Return how many calls may be made concurrently for the account: `limit`, or at first FIRST_CALLS."""
+        return limit if self._until.get(account_id, 0.0) > time.monotonic() else min(limit, FIRST_CALLS)

@@ -1,0 +1,22 @@
+"""The size of generation's batches, adapted to the time that they take."""
+
+MOST = 1000
+LEAST = 100
+TARGET_SECONDS = 0.2
+"""Wanted duration of a batch. Until a batch commits, its locks delay the account's other writers."""
+
+
+class BatchSize:
+    """How many subscriptions one transaction bills: fewer on a busy machine. Each process has one instance."""
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current = MOST
+
+    def note(self, done: int, *, seconds: float) -> None:
+        """Adapt the size to a batch that billed `done` subscriptions; ignore a batch of less than half the size."""
+        if 2 * done < self.current or seconds <= 0:
+            return
+        wanted = done * TARGET_SECONDS / seconds
+        self.current = round(min(max((self.current + wanted) / 2, LEAST), MOST))

@@ -1,0 +1,65 @@
+"""Choose the charge whose request is sent next: a new charge, or the stored one (D-33, D-51, D-67)."""
+
+from dataclasses import replace
+
+from fatura.domain.charge import ChargeStage, InvoiceCharge
+from fatura.domain.charging import charge_due_date
+from fatura.store.charging import charges
+from fatura.store.charging.claims import ClaimedInvoice
+from fatura.usecases.transaction import Work
+
+
+async def to_send(
+    work: Work, invoice: ClaimedInvoice, newest: InvoiceCharge | None, *, amount_cents: int
+) -> InvoiceCharge:
+    """Return the charge to send: the newest one if its stage is PLANNED or ABSENT, else the next one.
+
+    `amount_cents` is the unpaid part of the invoice. If the newest charge has another amount, it is marked
+    FAILED and the next one is sent, because a charge's amount never changes. The next charge takes its
+    payment method, installments and due date from the newest one, because a reissue may have changed them.
+    """
+    assert amount_cents > 0, "a ready invoice is not paid in full"
+    if newest is None:
+        return _first(work, invoice, amount_cents=amount_cents)
+    if newest.stage is not ChargeStage.FAILED and newest.amount_cents != amount_cents:
+        await charges.mark(work.tx, newest, ChargeStage.FAILED, closed_at=work.now)
+        newest = replace(newest, stage=ChargeStage.FAILED)
+    sending = replace(
+        newest,
+        stage=ChargeStage.SENDING,
+        due_date=charge_due_date(newest.due_date, today=work.today),
+        sent_at=work.now,
+    )
+    if newest.stage is ChargeStage.ABSENT:
+        return sending
+    if newest.stage is ChargeStage.PLANNED:
+        return replace(sending, first_sent_at=work.deps.clock())
+    assert newest.stage is ChargeStage.FAILED, newest.stage
+    return replace(
+        sending,
+        charge_id=work.new_id(),
+        number=newest.number + 1,
+        amount_cents=amount_cents,
+        created_at=work.now,
+        first_sent_at=work.deps.clock(),
+        known_charge_ids=(),
+        error_code=None,
+    )
+
+
+def _first(work: Work, invoice: ClaimedInvoice, *, amount_cents: int) -> InvoiceCharge:
+    return InvoiceCharge(
+        charge_id=work.new_id(),
+        invoice_id=invoice.invoice_id,
+        number=1,
+        connection_id=invoice.connection_id,
+        stage=ChargeStage.SENDING,
+        amount_cents=amount_cents,
+        currency=invoice.currency,
+        payment_method=invoice.payment_method,
+        installments=invoice.installments,
+        due_date=charge_due_date(invoice.due_date, today=work.today),
+        created_at=work.now,
+        first_sent_at=work.deps.clock(),
+        sent_at=work.now,
+    )

@@ -1,0 +1,91 @@
+"""Probe failing connections: make the calls of one invoice, and resume other work if they succeed (D-55)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.gateway_health import CREDENTIALS_UNREADABLE, CallError
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, GatewayError
+from fatura.observability import log
+from fatura.store.connections import connection_health as stored_health
+from fatura.usecases.charging import gateway_calls, issuance
+from fatura.usecases.charging.gateway_calls import GatewayCall
+from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.deps import Deps
+from fatura.usecases.reconciliation import polling
+from fatura.usecases.transaction import Work, in_transaction
+
+LEASE = timedelta(seconds=110)
+"""How long a worker leases the probe of a connection, in real time."""
+assert LEASE.total_seconds() > gateway_calls.SEND_WITHIN_SECONDS + 3 * CALL_TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A leased probe. `calls` are those for one waiting invoice; there may be none.
+
+    `gateway` is None if the connection's credentials cannot be decrypted.
+    """
+
+    connection_id: UUID
+    gateway: ObservedGateway | None
+    calls: Sequence[GatewayCall]
+
+
+async def probe(deps: Deps, account: Account) -> int:
+    """Probe the account's failing connections whose probe is due, and return how many were probed."""
+    probes = await in_transaction(deps, account, _claim)
+    failures = await asyncio.gather(*(_send(deps, account, each) for each in probes), return_exceptions=True)
+    for each, failure in zip(probes, failures, strict=True):
+        if failure is not None:  # the connection is probed again when the lease has expired
+            log.error("gateway.probe_failed", connection_id=str(each.connection_id), exc_info=failure)
+    return len(probes)
+
+
+async def _claim(work: Work) -> Sequence[_Probe]:
+    real_now = work.deps.clock()
+    ids = await stored_health.claim_probes(
+        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE
+    )
+    if not ids:
+        return []
+    opened = await gateway_connections.open_gateways(work, ids, is_probe=True)
+    probes: list[_Probe] = []
+    for connection_id in ids:
+        connection = opened[connection_id]
+        may_send = connection.stored.connection.active and connection.gateway is not None
+        calls = await issuance.reserve_probe(work, connection_id) if may_send else ()
+        probes.append(_Probe(connection_id, connection.gateway, calls))
+    return probes
+
+
+async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
+    """Issue a waiting invoice, else poll a waiting charge, else check the credentials.
+
+    Record how the calls ended.
+    """
+    if probe.gateway is None:
+        error = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
+        await connection_health.record_probe(deps, account, probe.connection_id, [error])
+        return
+    if probe.calls:
+        gateway = probe.calls[0].gateway
+        await issuance.call_and_record(deps, account, probe.calls)
+    else:
+        gateway = await polling.probe(deps, account, probe.connection_id)
+    if gateway is None or not gateway.results:
+        gateway = probe.gateway
+        await _check_credentials(gateway)
+    await connection_health.record_probe(deps, account, probe.connection_id, gateway.results)
+
+
+async def _check_credentials(gateway: ObservedGateway) -> None:
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+            await gateway.check_credentials()
+    except (GatewayError, TimeoutError) as error:
+        log.debug("gateway.probe_unanswered", connection_id=str(gateway.connection_id), error=str(error))

@@ -1,0 +1,132 @@
+"""Record how calls to gateways ended, and what follows: probes, events, and work that continues (D-55)."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.gateway_health import HEALTHY, MAX_JITTER_PERMILLE, CallResult, ConnectionHealth
+from fatura.observability import log
+from fatura.store.charging import waiting
+from fatura.store.connections import connection_health as stored_health
+from fatura.store.connections import connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.views.events import ConnectionDataView, ConnectionErrorDataView
+from fatura.views.integration import ConnectionErrorView, ConnectionView
+
+WAKE_LIMIT = 1000
+"""Maximum number of invoices that a recovery makes due. All others become due within about an hour."""
+
+
+WOKEN_EACH_SECOND = 64
+
+
+async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
+    """Store how the calls of connections ended since the last `record`.
+
+    If storing fails, log that and do not raise. A connection without failures is written only if a call
+    failed. The calls of a probe are left to `record_probe`.
+    """
+    for gateway in {id(each): each for each in gateways}.values():
+        if gateway.is_probe or not gateway.results:
+            continue
+        results, gateway.results = gateway.results, []
+        if None in results:
+            deps.answering.note(account.account_id)
+        if gateway.failures or any(results):
+            try:
+                health = await in_transaction(deps, account, _store, gateway.connection_id, results)
+            except Exception:  # noqa: BLE001 - the answers are recorded already; only the health is lost
+                log.exception("gateway.health_not_recorded", connection_id=str(gateway.connection_id))
+            else:
+                gateway.failures = health.failures
+
+
+async def record_probe(
+    deps: Deps, account: Account, connection_id: UUID, results: Sequence[CallResult]
+) -> None:
+    """Store how the calls of a probe ended, and end its lease. Schedule the next probe unless the last call succeeded.
+
+    If there are no results, because the answer was invalid, the connection stays failing.
+    """
+    if None in results:
+        deps.answering.note(account.account_id)
+    await in_transaction(deps, account, _store, connection_id, results, is_probe=True)
+
+
+async def _store(
+    work: Work, connection_id: UUID, results: Sequence[CallResult], *, is_probe: bool = False
+) -> ConnectionHealth:
+    before = await stored_health.lock(work.tx, connection_id)
+    await work.refresh()
+    after = before.after_calls(
+        results,
+        now=work.now,
+        is_probe=is_probe,
+        jitter_permille=random.randint(0, MAX_JITTER_PERMILLE),  # noqa: S311 - spreads load
+    )
+    await _change(work, connection_id, before, after, ends_lease=is_probe)
+    return after
+
+
+async def recover(work: Work, connection_id: UUID) -> None:
+    """Treat a connection as working, because the provider has accepted new credentials (D-55)."""
+    before = await stored_health.lock(work.tx, connection_id)
+    await _change(work, connection_id, before, HEALTHY, ends_lease=True)
+
+
+async def probe_now(work: Work, connection_id: UUID) -> None:
+    """Make the next probe of a failing connection due now, because a person has changed the connection."""
+    before = await stored_health.lock(work.tx, connection_id)
+    if before.is_failing:
+        after = replace(before, next_probe_at=work.now)
+        await stored_health.update(work.tx, connection_id, after, ends_lease=False)
+        work.notify(LaneName.GATEWAY_PROBE)
+
+
+async def wake(work: Work, connection_id: UUID) -> None:
+    """Make the invoices that wait for a connection due, WOKEN_EACH_SECOND in each second."""
+    found = await waiting.lock(work.tx, connection_id, due_after=work.now, limit=WAKE_LIMIT)
+    if found:
+        due_at = [work.now + timedelta(seconds=place // WOKEN_EACH_SECOND) for place in range(len(found))]
+        await waiting.wake(work.tx, found, due_at=due_at)
+        work.notify(LaneName.ISSUANCE, LaneName.RECONCILIATION)
+
+
+async def _change(
+    work: Work, connection_id: UUID, before: ConnectionHealth, after: ConnectionHealth, *, ends_lease: bool
+) -> None:
+    should_emit = after.should_emit_failing(now=work.now)
+    if should_emit:
+        after = replace(after, emitted=True)
+    if after != before or ends_lease:
+        await stored_health.update(work.tx, connection_id, after, ends_lease=ends_lease)
+    if before.is_failing and not after.is_failing:
+        await wake(work, connection_id)
+    await _report(work, connection_id, before, after)
+
+
+async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, after: ConnectionHealth) -> None:
+    """Log each change of state, and emit the events (D-36)."""
+    code = None if after.error is None else after.error.code
+    if after.is_failing and not before.is_failing:
+        log.warning("gateway.connection_failing", connection_id=str(connection_id), code=code)
+        work.notify(LaneName.GATEWAY_PROBE)
+    if before.is_failing and not after.is_failing:
+        log.info("gateway.connection_recovered", connection_id=str(connection_id))
+    if after.emitted and not before.emitted and after.error is not None:
+        view = await _view(work, connection_id)
+        error = ConnectionErrorView.of(after.error)
+        work.emit("connection.failing", ConnectionErrorDataView(connection=view, error=error))
+    if before.emitted and not after.emitted:
+        work.emit("connection.recovered", ConnectionDataView(connection=await _view(work, connection_id)))
+
+
+async def _view(work: Work, connection_id: UUID) -> ConnectionView:
+    stored = await connections.find(work.tx, connection_id)
+    assert stored is not None, "a connection is never deleted"
+    return ConnectionView.of(stored.connection, stored.health, paused_at=stored.paused_at)

@@ -1,0 +1,157 @@
+"""Observe every call to a provider: limit its time, count it, measure it, and remember how it ended (D-55)."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.connection import Connection
+from fatura.domain.gateway_health import CREDENTIALS_REFUSED, MAX_ERROR_LENGTH, CallError, CallResult
+from fatura.gateways import port
+from fatura.gateways.checked import CheckedGateway
+from fatura.usecases.operations import call_counts
+
+_CODES: tuple[tuple[type[BaseException], str], ...] = (
+    (port.AuthFailedError, CREDENTIALS_REFUSED),
+    (port.TransientError, "failed"),
+    (port.UnknownOutcomeError, "unknown"),
+    (TimeoutError, "timeout"),
+    (asyncio.CancelledError, "timeout"),
+)
+"""The failures that count against a connection's health, most specific first.
+
+A refusal and an unknown charge count as successes: the provider has answered.
+"""
+_ANSWERED: tuple[tuple[type[BaseException], str], ...] = (
+    (port.PermanentError, "refused"),
+    (port.NotFoundError, "not_found"),
+    (port.InvalidAnswerError, "invalid"),
+)
+
+
+Listed = port.Charge | port.InvalidAnswerError
+"""A charge of a provider's list, or why the provider's answer about it is invalid."""
+
+
+class ObservedGateway:
+    """A connection's adapter; implements `port.Gateway`.
+
+    `results` says how each call ended, in the order of their ends; `connection_health.record` stores them.
+    `is_probe` is true for a probe of a failing connection. An invalid answer, or an exception of the
+    adapter's own code, counts neither as a success nor as a failure: it may concern a single charge, and must
+    not stop the work on the others.
+    """
+
+    def __init__(
+        self, adapter: CheckedGateway, connection: Connection, *, failures: int, is_probe: bool
+    ) -> None:
+        self.adapter = adapter
+        self.connection_id = connection.connection_id
+        self._provider = connection.provider
+        self.failures = failures
+        self.is_probe = is_probe
+        self.results: list[CallResult] = []
+
+    def capabilities(self) -> port.Capabilities:
+        return self.adapter.capabilities()
+
+    async def check_credentials(self) -> str | None:
+        async with self._observed("check_credentials"):
+            return await self.adapter.check_credentials()
+
+    async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
+        async with self._observed("create_charge"):
+            return await self.adapter.create_charge(request)
+
+    async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
+        async with self._observed("find_charge"):
+            return await self.adapter.find_charge(invoice_id, attempt)
+
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
+        async with self._observed("find_charges"):
+            return await self.adapter.find_charges(invoice_id, attempt)
+
+    async def get_charge(self, charge_id: str) -> port.Charge:
+        async with self._observed("get_charge"):
+            return await self.adapter.get_charge(charge_id)
+
+    def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
+        """Return the adapter's iterator. Its calls are not observed; `charge_pages` observes them."""
+        return self.adapter.charges_since(since)
+
+    async def charge_pages(self, since: datetime, *, size: int) -> AsyncGenerator[Sequence[Listed]]:
+        """Yield the charges created at or after `since`, in lists of at most `size`, the oldest first.
+
+        Each list counts as one call. An invalid charge is replaced by its error, so that it does not stop the others.
+        Raises GatewayError, TimeoutError.
+        """
+        charges = aiter(self.adapter.listed_since(since))
+        while True:
+            page: list[Listed] = []
+            async with self._observed("list_charges"):
+                while len(page) < size and (charge := await anext(charges, None)) is not None:
+                    page.append(charge)
+            if page:
+                yield page
+            if len(page) < size:
+                return
+
+    async def cancel_charge(self, charge_id: str) -> port.Charge:
+        async with self._observed("cancel_charge"):
+            return await self.adapter.cancel_charge(charge_id)
+
+    async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
+        async with self._observed("refund_charge"):
+            return await self.adapter.refund_charge(request)
+
+    def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:
+        return self.adapter.read_webhook(webhook)
+
+    async def mirror_product(self, product: port.ProductMirror) -> str:
+        async with self._observed("mirror_product"):
+            return await self.adapter.mirror_product(product)
+
+    @asynccontextmanager
+    async def _observed(self, operation: str) -> AsyncGenerator[None]:
+        """Run one call for at most CALL_TIMEOUT_SECONDS.
+
+        A call that the caller's own limit ends first counts as timed out too.
+        """
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+                yield
+        except BaseException as error:
+            took = time.monotonic() - began
+            if isinstance(error, asyncio.CancelledError) and took < port.CALL_TIMEOUT_SECONDS * 0.9:
+                raise  # the process stops
+            self._count(operation, _outcome(error), seconds=took)
+            failure = _failure(error)
+            if failure is not None:
+                self.results.append(failure)
+            elif isinstance(error, (port.PermanentError, port.NotFoundError)):
+                self.results.append(None)
+            raise
+        self._count(operation, "answered", seconds=time.monotonic() - began)
+        self.results.append(None)
+
+    def _count(self, operation: str, outcome: str, *, seconds: float) -> None:
+        call_counts.gateway_calls.labels(self._provider, operation, outcome).observe(seconds)
+
+
+def _outcome(error: BaseException) -> str:
+    known = (*_ANSWERED, *_CODES)
+    return next((label for kind, label in known if isinstance(error, kind)), "error")
+
+
+def _failure(error: BaseException) -> CallError | None:
+    """Return why a call failed; None for any answer, even an invalid one, and for an error of the adapter."""
+    if isinstance(error, port.InvalidAnswerError):
+        return None
+    code = next((label for kind, label in _CODES if isinstance(error, kind)), None)
+    if code is None:
+        return None
+    message = f"no answer within {port.CALL_TIMEOUT_SECONDS} s" if code == "timeout" else str(error)
+    return CallError(code, message[:MAX_ERROR_LENGTH] or code)

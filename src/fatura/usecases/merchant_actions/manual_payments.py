@@ -1,0 +1,254 @@
+"""Record money that was received elsewhere.
+
+If it covers the open amount, the gateway cancels the charge first (D-52). Call `release_charge`, then
+`record`. If the process dies in between, the charge is polled soon, and the poll records the payment if the
+gateway has canceled the charge.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid5
+
+from fatura.domain import payments as ledger_rules
+from fatura.domain.account import Account
+from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
+from fatura.domain.errors import (
+    AMOUNT_EXCEEDS_OPEN,
+    INVOICE_NOT_PAYABLE,
+    EngineError,
+    account_recovering,
+    invalid_fields,
+    require,
+)
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
+from fatura.gateways import port
+from fatura.observability import log
+from fatura.store.billing import payment_entries
+from fatura.store.charging import charge_polling, issuance_state, payment_requests, refund_requests
+from fatura.store.charging.issuance_state import IssuanceState
+from fatura.store.charging.payment_requests import PaymentRequest
+from fatura.store.restore import frozen_accounts
+from fatura.usecases.billing import invoices
+from fatura.usecases.connections import connection_health
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.deps import Deps
+from fatura.usecases.merchant_actions import charge_release
+from fatura.usecases.payments import merchant_requests, pending_payments, replacement
+from fatura.usecases.reconciliation import polling
+from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.invoices import InvoiceView
+
+_UNSURE = "If the charge turns out to be canceled, the payment is recorded automatically."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """Money that was received elsewhere.
+
+    If `amount_cents` is None, it is what is open of the invoice when the payment is recorded. If `paid_at` is
+    None, it is now. `key` is the Idempotency-Key of the request. The entry's id is derived from the key, so a
+    repeated request adds no second entry.
+    """
+
+    key: str
+    amount_cents: int | None
+    paid_at: datetime | None
+    method: ManualMethod
+    reference: str | None
+    note: str | None
+
+    def entry_id(self, invoice_id: UUID) -> UUID:
+        return uuid5(invoice_id, f"payment {self.key}")
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A charge that the gateway has canceled or closed; `state` is CANCELED or EXPIRED."""
+
+    charge: InvoiceCharge
+    state: port.ChargeState
+
+
+async def release_charge(
+    deps: Deps, account: Account, invoice_id: UUID, received: Received
+) -> Released | None:
+    """If the payment covers the open amount, cancel the invoice's unpaid charge at the gateway.
+
+    Return None if no charge must be canceled. If the gateway does not confirm that the charge cannot be paid
+    any more, record nothing and raise `engine.invoice_not_payable`. If the gateway's answer was lost, a poll
+    records the payment later, provided that the charge was canceled.
+    Raises EngineError with the codes of `record`.
+    """
+    reserved = await in_transaction(deps, account, _reserve, invoice_id, received)
+    if reserved is None:
+        return None
+    gateway, charge = reserved
+    assert charge.gateway_invoice_id is not None, "a payable charge is confirmed"
+    answer = await charge_release.cancel(gateway, charge.gateway_invoice_id, invoice_id=invoice_id)
+    await connection_health.record(deps, account, [gateway])
+    if isinstance(answer, port.Charge) and answer.state in replacement.RELEASED:
+        await charge_release.record_payments(deps, account, gateway, answer)
+        return Released(charge, answer.state)
+    refusal = charge_release.refusal(answer)
+    log.warning("charge.cancellation_unconfirmed", invoice_id=str(invoice_id), reason=refusal)
+    if isinstance(answer, port.UnknownOutcomeError | TimeoutError):
+        # the charge may be canceled although the answer was lost, so the poll that `_reserve` scheduled decides
+        raise EngineError(INVOICE_NOT_PAYABLE, f"{refusal} {_UNSURE}")
+    await in_transaction(deps, account, _give_up, invoice_id, received)
+    raise EngineError(INVOICE_NOT_PAYABLE, refusal)
+
+
+async def record(
+    work: Work, invoice_id: UUID, received: Received, *, released: Released | None
+) -> InvoiceView:
+    """Record the payment and return the invoice; `released` is the result of `release_charge`.
+
+    If a charge was canceled for the payment, the payment may exceed what is open now.
+    Raises EngineError: `engine.invalid_request` (paidAt), `engine.not_found`, `engine.invoice_not_payable`,
+    `engine.amount_exceeds_open`, `engine.account_recovering`.
+    """
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    await work.refresh()
+    if await _is_recorded(work, invoice_id, received):
+        return await invoices.read(work, invoice_id)  # a poll has recorded it, or the request is a repeat
+    open_cents = await _open_cents(work, state)
+    amount_cents = open_cents if received.amount_cents is None else received.amount_cents
+    charge = state.charge
+    is_released = (
+        released is not None and charge is not None and released.charge.charge_id == charge.charge_id
+    )
+    if not is_released:
+        await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
+    if amount_cents >= open_cents and charge is not None and charge.is_unpaid_at_gateway:
+        if released is None or released.charge.charge_id != charge.charge_id:
+            detail = "The invoice was issued while the payment was being recorded; read it, then try again."
+            raise EngineError(INVOICE_NOT_PAYABLE, detail)
+        await replacement.release(work, charge, released.state)
+    entry = _entry(work, state, received, amount_cents=amount_cents)
+    await pending_payments.add(work, entry)
+    await _drop(work, invoice_id, received)
+    return await invoices.read(work, invoice_id)
+
+
+async def _reserve(
+    work: Work, invoice_id: UUID, received: Received
+) -> tuple[ObservedGateway, InvoiceCharge] | None:
+    """Store the payment as a request, and return the gateway and the charge to cancel.
+
+    Schedule a poll in case this process dies. Return None if no charge must be canceled.
+    """
+    if received.paid_at is not None and received.paid_at > work.now:
+        raise invalid_fields(("paidAt", "must not lie in the future"))
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    await work.refresh()
+    if await _is_recorded(work, invoice_id, received):
+        return None
+    open_cents = await _open_cents(work, state)
+    amount_cents = open_cents if received.amount_cents is None else received.amount_cents
+    await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
+    charge = state.charge
+    if amount_cents < open_cents or charge is None or not charge.is_unpaid_at_gateway:
+        return None
+    gateway = await charge_release.open_gateway(work, state.connection_id)
+    if gateway is None:
+        raise EngineError(INVOICE_NOT_PAYABLE, charge_release.UNREADABLE)
+    request = PaymentRequest(
+        invoice_id=invoice_id,
+        charge_id=charge.charge_id,
+        payment_entry_id=received.entry_id(invoice_id),
+        amount_cents=received.amount_cents,
+        occurred_at=received.paid_at or work.now,
+        method=received.method,
+        reference=received.reference,
+        note=received.note,
+        in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
+    )
+    await merchant_requests.drop(work, [invoice_id])
+    await payment_requests.save(work.tx, request)
+    await charge_polling.make_due(work.tx, invoice_id, at=work.now + charge_release.POLL_AFTER)
+    return gateway, charge
+
+
+async def _give_up(work: Work, invoice_id: UUID, received: Received) -> None:
+    require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    await _drop(work, invoice_id, received)
+    await polling.poll_now(work, invoice_id)
+
+
+async def _drop(work: Work, invoice_id: UUID, received: Received) -> None:
+    """Drop the request of this payment; the request of another payment waits on for the charge."""
+    request = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    if request is not None and request.payment_entry_id == received.entry_id(invoice_id):
+        await payment_requests.remove(work.tx, [invoice_id])
+
+
+async def _is_recorded(work: Work, invoice_id: UUID, received: Received) -> bool:
+    ledger = (await payment_entries.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
+    return any(entry.payment_entry_id == received.entry_id(invoice_id) for entry in ledger)
+
+
+async def _open_cents(work: Work, state: IssuanceState) -> int:
+    """Return what is open of an invoice that takes payments.
+
+    Raises EngineError if the invoice takes no payment.
+    """
+    if not await frozen_accounts.may_charge(work.tx):
+        raise account_recovering()
+    refusal = _refusal(state, real_now=work.deps.clock())
+    if refusal is None and await merchant_requests.is_reissuing(work, state.invoice_id):
+        refusal = "The invoice is being reissued; read it again in a minute."
+    if refusal is not None:
+        raise EngineError(INVOICE_NOT_PAYABLE, refusal)
+    assert state.total_cents is not None, "an invoice that can be paid has a total"
+    ledger = (await payment_entries.of_invoices(work.tx, [state.invoice_id])).get(state.invoice_id, ())
+    return ledger_rules.open_cents(ledger, total_cents=state.total_cents)
+
+
+async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents: int) -> None:
+    """Refuse an amount above what is open. If it covers the total, refuse it also while a refund is pending.
+
+    The refund may lower what the merchant holds, after the charge was canceled for the payment.
+    """
+    if amount_cents > open_cents:
+        detail = f"Only {open_cents} cents of the invoice are open."
+        raise EngineError(AMOUNT_EXCEEDS_OPEN, detail, meta={"openCents": open_cents})
+    if amount_cents == open_cents and await refund_requests.has_open(work.tx, invoice_id):
+        detail = "A refund of the invoice is pending; wait until it is done or failed."
+        raise EngineError(INVOICE_NOT_PAYABLE, detail)
+
+
+def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:
+    stage = None if state.charge is None else state.charge.stage
+    match state.status:
+        case InvoiceStatus.ISSUED | InvoiceStatus.OVERDUE:
+            return None
+        case InvoiceStatus.READY if stage is ChargeStage.PARKED:
+            return "Nobody knows whether the gateway holds a charge of the invoice; check there, then retry issuance."
+        case InvoiceStatus.READY if stage in IN_DOUBT or state.is_leased(real_now):
+            return "The invoice is being issued; read it again in a minute."
+        case InvoiceStatus.READY:
+            return None
+        case InvoiceStatus.DRAFT | InvoiceStatus.AWAITING_VALUE:
+            return "The invoice waits for its values and has no total yet."
+        case InvoiceStatus.PAID:
+            return "The invoice is paid."
+        case InvoiceStatus.CANCELED:
+            return "The invoice is canceled."
+
+
+def _entry(work: Work, state: IssuanceState, received: Received, *, amount_cents: int) -> PaymentEntry:
+    return PaymentEntry(
+        payment_entry_id=received.entry_id(state.invoice_id),
+        invoice_id=state.invoice_id,
+        kind=EntryKind.PAYMENT,
+        amount_cents=amount_cents,
+        fee_cents=0,
+        currency=state.currency,
+        occurred_at=received.paid_at or work.now,
+        source=EntrySource.MANUAL,
+        recorded_at=work.now,
+        reference=received.reference,
+        method=received.method,
+        note=received.note,
+    )

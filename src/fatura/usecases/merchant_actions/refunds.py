@@ -1,0 +1,149 @@
+"""Refund payments of an invoice: through the gateway, or by recording a refund of manual payments (D-53).
+
+The refund is committed with the Idempotency-Key before it is sent. A repeat with the same key continues that refund.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+import msgspec
+
+from fatura.domain.account import Account
+from fatura.domain.errors import (
+    INVOICE_NOT_REFUNDABLE,
+    REFUND_REFUSED,
+    REFUND_UNSUPPORTED,
+    EngineError,
+    account_recovering,
+    require,
+)
+from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
+from fatura.domain.refunds import Part, RefundRequest, RefundStage, choose, refund_id_of
+from fatura.store.billing import payment_entries
+from fatura.store.charging import issuance_state, refund_requests
+from fatura.store.connections import connections
+from fatura.store.restore import frozen_accounts
+from fatura.usecases.billing import invoices
+from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import IdempotentRequest, execute_once
+from fatura.usecases.merchant_actions import charge_release
+from fatura.usecases.payments import pending_payments, refund_calls
+from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.invoices import InvoiceView
+from fatura.views.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class RefundAnswer:
+    """The invoice when the request ends. `is_replayed` is true for a repeated request with the same key."""
+
+    view: InvoiceView
+    is_done: bool
+    is_replayed: bool
+
+
+class _Started(View):
+    """What the Idempotency-Key stores: the refund's id. A repeated request continues this refund."""
+
+    id: str
+
+
+async def refund(
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest,
+    invoice_id: UUID,
+    *,
+    amount_cents: int | None,
+    reason: str | None,
+) -> RefundAnswer:
+    """Refund an amount, by default all that is left, and return the invoice after the gateway answered or timed out.
+
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`,
+    `engine.refund_unsupported`, `engine.refund_refused`, `engine.account_recovering`; the errors of `execute_once`.
+    """
+    start = partial(_start, invoice_id=invoice_id, key=request.key, amount_cents=amount_cents, reason=reason)
+    stored = await execute_once(deps, account, request, start, status=202)
+    refund_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
+    await refund_calls.settle_one(deps, account, refund_id)
+    found, view = await in_transaction(deps, account, _read, refund_id)
+    if found.stage is RefundStage.FAILED:
+        meta = {"code": found.error_code, "refundId": str(refund_id)}
+        raise EngineError(REFUND_REFUSED, found.error_detail or "", meta=meta)
+    return RefundAnswer(view, is_done=found.stage is RefundStage.DONE, is_replayed=stored.replayed)
+
+
+async def _start(
+    work: Work, *, invoice_id: UUID, key: str, amount_cents: int | None, reason: str | None
+) -> _Started:
+    """Store the refund, due soon in case this process dies. A refund of manual payments is done at once."""
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    await work.refresh()
+    refund_id = refund_id_of(invoice_id, key)
+    started = _Started(id=str(refund_id))
+    if await refund_requests.find(work.tx, refund_id) is not None:  # the stored key has expired meanwhile
+        return started
+    if not await frozen_accounts.may_charge(work.tx):
+        raise account_recovering()
+    if await refund_requests.has_open(work.tx, invoice_id):
+        detail = "Another refund of the invoice is pending; wait until it is done or failed."
+        raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
+    ledger = (await payment_entries.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
+    part, amount_cents = choose(ledger, amount_cents)
+    new = RefundRequest(
+        refund_id=refund_id,
+        invoice_id=invoice_id,
+        charge_id=part.charge_id,
+        connection_id=part.connection_id,
+        gateway_charge_id=part.gateway_charge_id,
+        stage=RefundStage.PLANNED,
+        amount_cents=amount_cents,
+        left_cents=part.left_cents,
+        currency=state.currency,
+        reason=reason,
+        created_at=work.now,
+        next_attempt_at=work.now + charge_release.POLL_AFTER,
+    )
+    if part.source is EntrySource.MANUAL:
+        await _record_manual(work, new)
+    else:
+        await _check_connection(work, part)
+        await refund_requests.insert(work.tx, new)
+    return started
+
+
+async def _check_connection(work: Work, part: Part) -> None:
+    assert part.connection_id is not None, "a payment of a gateway has a connection"
+    stored = await connections.find(work.tx, part.connection_id)
+    assert stored is not None, "a payment's connection exists"
+    if not stored.connection.refunds:
+        detail = "The gateway connection makes no refunds; refund the payment in the gateway instead."
+        raise EngineError(REFUND_UNSUPPORTED, detail)
+    if not stored.connection.active:
+        detail = "The gateway connection is inactive; activate it, then ask for the refund."
+        raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
+
+
+async def _record_manual(work: Work, new: RefundRequest) -> None:
+    """Record a refund of manual payments. The merchant returns the money without the gateway."""
+    entry = PaymentEntry(
+        payment_entry_id=work.new_id(),
+        invoice_id=new.invoice_id,
+        kind=EntryKind.REFUND,
+        amount_cents=new.amount_cents,
+        fee_cents=0,
+        currency=new.currency,
+        occurred_at=work.now,
+        source=EntrySource.MANUAL,
+        recorded_at=work.now,
+        note=new.reason,
+    )
+    await pending_payments.add(work, entry)
+    await refund_requests.insert(work.tx, new.done_by(entry.payment_entry_id, at=work.now))
+
+
+async def _read(work: Work, refund_id: UUID) -> tuple[RefundRequest, InvoiceView]:
+    found = await refund_requests.find(work.tx, refund_id)
+    assert found is not None, "a refund is never deleted"
+    return found, await invoices.read(work, found.invoice_id)

@@ -1,0 +1,225 @@
+"""Record the payments, refunds and disputes that gateways report, each once, and report the facts that follow (D-50).
+
+An answer may come twice, late, or after a newer one. An entry is recognized by the provider's reference.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from uuid import UUID
+
+from fatura.domain.charge import IN_DOUBT, InvoiceCharge
+from fatura.domain.invoice_states import Fact, InvoiceStatus
+from fatura.domain.payments import EntrySource, PaymentEntry, facts
+from fatura.gateways.port import Charge
+from fatura.observability import log
+from fatura.store.billing import payment_entries
+from fatura.store.billing.payment_entries import LedgerInvoice
+from fatura.store.charging import charges
+from fatura.usecases.billing import invoice_moves
+from fatura.usecases.billing.invoice_moves import Report
+from fatura.usecases.payments import merchant_requests, refund_outcomes, second_charges
+from fatura.usecases.transaction import Work
+
+_Key = tuple[UUID, str, str]
+"""The connection, the kind and the reference of a gateway's entry."""
+_GatewayId = tuple[UUID, str]
+"""An invoice, and the gateway's id of one of its charges."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeAnswer:
+    """A charge of an invoice, as the gateway of a connection returned it. It may be a second charge."""
+
+    invoice_id: UUID
+    connection_id: UUID
+    charge: Charge
+
+
+async def record(
+    work: Work, answers: Sequence[ChargeAnswer], *, due_again: Collection[UUID] = frozenset()
+) -> None:
+    """Record the new entries and refunds of charges, and report the facts that follow.
+
+    Lock the invoices of charges with entries or refunds. `due_again` are the ids of invoices whose charges must be
+    polled again immediately.
+    """
+    answers = [each for each in answers if each.charge.entries or each.charge.refunds]
+    if not answers:
+        return
+    invoices = await payment_entries.lock_invoices(work.tx, [each.invoice_id for each in answers])
+    new = await _new_entries(work, answers)
+    if new:
+        await payment_entries.add(work.tx, new)
+        changed = {entry.invoice_id: invoices[entry.invoice_id] for entry in new}
+        await report_new(work, changed, new, due_again=due_again)
+    reported = {
+        refund.refund_id: (answer.connection_id, refund)
+        for answer in answers
+        for refund in answer.charge.refunds
+    }
+    if reported:
+        await refund_outcomes.record(work, reported)
+
+
+async def unrecorded(work: Work, connection_id: UUID, found: Sequence[Charge]) -> set[str]:
+    """Return the gateway's ids of those charges of a connection that have entries that are not recorded."""
+    references = {entry.reference for charge in found for entry in charge.entries}
+    if not references:
+        return set()
+    known = {
+        (each.kind, each.reference)
+        for each in await payment_entries.known(work.tx, list(references))
+        if each.connection_id == connection_id
+    }
+    return {
+        charge.charge_id
+        for charge in found
+        if any((str(entry.kind), entry.reference) not in known for entry in charge.entries)
+    }
+
+
+async def report_new(
+    work: Work,
+    invoices: Mapping[UUID, LedgerInvoice],
+    new: Sequence[PaymentEntry],
+    *,
+    due_again: Collection[UUID] = frozenset(),
+) -> None:
+    """Report the facts of entries that were just added to the ledgers of locked invoices."""
+    new_ids = {entry.payment_entry_id for entry in new}
+    ledgers = await payment_entries.of_invoices(work.tx, list(invoices))
+    ours = await _charges_by_gateway_id(work, list(invoices))
+    reports = [
+        _reports(work, invoice, ledgers[invoice_id], new_ids, ours=ours, is_due=invoice_id in due_again)
+        for invoice_id, invoice in invoices.items()
+    ]
+    for together in zip_longest(*reports):  # `report` takes one fact per invoice
+        await invoice_moves.report(work, [each for each in together if each is not None])
+    paid = [each.invoice_id for found in reports for each in found if each.fact is Fact.PAID_IN_FULL]
+    if paid:
+        await merchant_requests.drop(work, paid)
+    await _stop_charging(work, [each for each in paid if invoices[each].status is InvoiceStatus.READY])
+
+
+async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:
+    """End the unsent charges of invoices that were paid before they were issued.
+
+    If a request may have created a charge, plan late checks for it.
+    """
+    if not invoice_ids:
+        return
+    await charges.close_unsent(work.tx, invoice_ids, now=work.now)
+    for charge in (await charges.newest(work.tx, invoice_ids)).values():
+        if charge.stage in IN_DOUBT:
+            await second_charges.plan_checks(work, charge.charge_id)
+
+
+def _reports(
+    work: Work,
+    invoice: LedgerInvoice,
+    ledger: Sequence[PaymentEntry],
+    new: set[UUID],
+    *,
+    ours: Mapping[_GatewayId, InvoiceCharge],
+    is_due: bool,
+) -> Sequence[Report]:
+    seconds = {
+        entry.payment_entry_id
+        for entry in ledger
+        if entry.source is EntrySource.GATEWAY and entry.charge_id is None
+    }
+    found = facts(ledger, new=new, unexpected=seconds, status=invoice.status, total_cents=invoice.total_cents)
+    reports: list[Report] = []
+    for each in found:
+        paid = ours.get((invoice.invoice_id, each.entry.gateway_charge_id or ""))
+        if each.fact is not Fact.PAID_IN_FULL:
+            paid = None
+        # if another charge of the invoice can still be paid, the poll cancels it
+        polls_now = is_due or (each.fact is Fact.PAID_IN_FULL and _is_elsewhere(invoice, each.entry))
+        reports.append(
+            Report(
+                invoice.invoice_id,
+                each.fact,
+                gateway_invoice_id=None if paid is None else paid.gateway_invoice_id,
+                charge_due_date=None if paid is None else paid.due_date,
+                issued_at=None if paid is None else paid.confirmed_at,
+                entry=each.entry,
+                poll_at=work.now if polls_now else None,
+            )
+        )
+    return reports
+
+
+def _is_elsewhere(invoice: LedgerInvoice, entry: PaymentEntry) -> bool:
+    own = invoice.gateway_invoice_id
+    return own is not None and entry.gateway_charge_id != own
+
+
+async def _charges_by_gateway_id(
+    work: Work, invoice_ids: Sequence[UUID]
+) -> Mapping[_GatewayId, InvoiceCharge]:
+    """Return the confirmed charges of invoices. The gateway's other charges of these invoices are second charges."""
+    return {
+        (charge.invoice_id, charge.gateway_invoice_id or ""): charge
+        for charge in await charges.confirmed(work.tx, invoice_ids)
+    }
+
+
+async def _new_entries(work: Work, answers: Sequence[ChargeAnswer]) -> Sequence[PaymentEntry]:
+    """Return the entries that are not recorded yet. Log entries that differ from recorded ones, which never change."""
+    references = {entry.reference for answer in answers for entry in answer.charge.entries}
+    known = {
+        (each.connection_id, each.kind, each.reference): (each.invoice_id, each.amount_cents)
+        for each in await payment_entries.known(work.tx, list(references))
+    }
+    ours = await _charges_by_gateway_id(work, [each.invoice_id for each in answers])
+    new: dict[_Key, PaymentEntry] = {}
+    for answer in answers:
+        charge = answer.charge
+        for entry in charge.entries:
+            key = (answer.connection_id, str(entry.kind), entry.reference)
+            if (recorded := known.get(key)) is not None:
+                _check_same(answer, key, (entry.amount_cents, *recorded))
+            elif key not in new:
+                own = ours.get((answer.invoice_id, charge.charge_id))
+                new[key] = PaymentEntry(
+                    payment_entry_id=work.new_id(),
+                    invoice_id=answer.invoice_id,
+                    charge_id=None if own is None else own.charge_id,
+                    connection_id=answer.connection_id,
+                    gateway_charge_id=charge.charge_id,
+                    kind=entry.kind,
+                    amount_cents=entry.amount_cents,
+                    fee_cents=entry.fee_cents,
+                    currency=entry.currency,
+                    occurred_at=entry.occurred_at,
+                    source=EntrySource.GATEWAY,
+                    reference=entry.reference,
+                    recorded_at=work.now,
+                )
+    return list(new.values())
+
+
+def _check_same(answer: ChargeAnswer, key: _Key, found: tuple[int, UUID, int]) -> None:
+    amount_cents, recorded_invoice_id, recorded_cents = found
+    if (amount_cents, answer.invoice_id) != (recorded_cents, recorded_invoice_id):
+        log.error(
+            "payment.entry_changed",
+            invoice_id=str(answer.invoice_id),
+            recorded_invoice_id=str(recorded_invoice_id),
+            kind=key[1],
+            reference=key[2],
+            amount_cents=amount_cents,
+            recorded_cents=recorded_cents,
+        )
+
+
+async def payable_in_vain(work: Work, answers: Sequence[ChargeAnswer]) -> Sequence[Charge]:
+    """Return the charges that a payer can still pay although their invoice is paid or canceled (D-50)."""
+    payable = [each for each in answers if each.charge.is_payable]
+    if not payable:
+        return []
+    invoices = await payment_entries.lock_invoices(work.tx, [each.invoice_id for each in payable])
+    closed = {InvoiceStatus.PAID, InvoiceStatus.CANCELED}
+    return [each.charge for each in payable if invoices[each.invoice_id].status in closed]

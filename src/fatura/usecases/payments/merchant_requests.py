@@ -1,0 +1,35 @@
+"""Reissues and manual payments that wait until the gateway has canceled a charge (D-51, D-52).
+
+A request is in progress while its process may wait for the gateway. Afterwards, the process may be suspended and still
+cancel the charge when it continues. So a request is kept for KEPT_FOR, and a poll that finds the charge canceled
+continues it. A later request of the merchant replaces it.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS
+from fatura.store.charging import payment_requests, reissue_requests
+from fatura.usecases.transaction import Work
+
+IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
+"""How long the cancellation may take, in real time."""
+KEPT_FOR = timedelta(hours=24)
+"""How long a request is kept after it was in progress, in real time, while the charge can still be paid."""
+
+
+def is_over(work: Work, in_progress_until: datetime) -> bool:
+    """Return whether a request ends when a poll finds that its charge can still be paid."""
+    return in_progress_until + KEPT_FOR <= work.deps.clock()
+
+
+async def is_reissuing(work: Work, invoice_id: UUID) -> bool:
+    request = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    return request is not None and request.in_progress_until > work.deps.clock()
+
+
+async def drop(work: Work, invoice_ids: Sequence[UUID]) -> None:
+    """Drop the requests of locked invoices."""
+    await reissue_requests.remove(work.tx, invoice_ids)
+    await payment_requests.remove(work.tx, invoice_ids)

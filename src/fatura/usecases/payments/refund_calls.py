@@ -1,0 +1,319 @@
+"""Send refunds to gateways, and look up refunds whose answer was lost or that the gateway works on (D-33, D-53).
+
+The route that asks for a refund calls `settle_one`. If its process dies, a worker continues with `settle_due`.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.charging import (
+    EMPTY_LOOKUP_GAP,
+    EMPTY_LOOKUPS_NEEDED,
+    LOOKUP_COUNTS_AFTER,
+    MISSING_AFTER,
+    retry_delay,
+)
+from fatura.domain.refunds import RefundRequest, RefundStage, is_left
+from fatura.gateways import port
+from fatura.observability import log
+from fatura.store import leases
+from fatura.store.billing import payment_entries
+from fatura.store.charging import refund_requests
+from fatura.store.restore import frozen_accounts
+from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.deps import Deps
+from fatura.usecases.payments import gateway_payments, refund_outcomes
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.transaction import Work, in_transaction
+
+LEASE = timedelta(seconds=60)
+"""How long a process leases a refund to send it or to look it up, in real time."""
+SEND_WITHIN_SECONDS = 30
+"""Maximum time between reserving and sending, so that the call ends before the lease expires."""
+assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
+LOOK_UP_AFTER = timedelta(seconds=5)
+"""Delay before the first look-up of a refund whose answer was lost."""
+
+
+class _CallKind(Enum):
+    SEND = auto()
+    """Ask for the refund. If the gateway deduplicates refunds, this may repeat an earlier request."""
+    LOOK_UP = auto()
+    """Read the charge, which shows its refunds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A call to make for a leased refund. `reserved_at` is on the account's clock, `reserved_at_real` is real time."""
+
+    kind: _CallKind
+    request: RefundRequest
+    gateway: ObservedGateway
+    reserved_at: datetime
+    reserved_at_real: datetime
+    send_before: float
+
+
+_Answer = port.Charge | port.GatewayError | TimeoutError
+
+
+async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
+    """Claim up to `limit` refunds that are due, send them or look them up concurrently, and return their number."""
+    claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)
+    await _call_and_record(deps, account, calls)
+    return claimed
+
+
+async def settle_one(deps: Deps, account: Account, refund_id: UUID) -> None:
+    """Send a refund. If it was sent before, look it up when that is due, and repeat the request if that is safe."""
+    for _ in range(2):
+        calls = await in_transaction(deps, account, _claim_one, refund_id)
+        await _call_and_record(deps, account, calls)
+        if not calls or calls[0].kind is _CallKind.SEND:
+            return
+
+
+async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
+    """Lease refunds that are due. While the account is frozen after a restore, none is leased (D-123)."""
+    if not await frozen_accounts.may_charge(work.tx):
+        return 0, []
+    due = await refund_requests.lock_due(work.tx, now=work.now, real_now=work.deps.clock(), limit=limit)
+    return len(due), await _reserve(work, due, leaves_out_failing=True)
+
+
+async def _claim_one(work: Work, refund_id: UUID) -> Sequence[_Call]:
+    """Lease a refund that was not sent yet or that is due, unless another process has leased it."""
+    if not await frozen_accounts.may_charge(work.tx):
+        return []
+    (request,) = await refund_requests.lock(work.tx, [refund_id])
+    await work.refresh()
+    real_now, lease_until = work.deps.clock(), request.lease_until
+    if lease_until is not None and real_now < lease_until <= leases.horizon(real_now):
+        return []
+    if request.next_attempt_at is None or (
+        request.sent_at is not None and request.next_attempt_at > work.now
+    ):
+        return []
+    return await _reserve(work, [request], leaves_out_failing=False)
+
+
+async def _reserve(
+    work: Work, requests: Sequence[RefundRequest], *, leaves_out_failing: bool
+) -> Sequence[_Call]:
+    """Store that locked refunds are being sent or looked up. Put off those whose connection cannot be called now.
+
+    An inactive connection is asked, but nothing is sent to it (D-55).
+    """
+    requests = await _fail_those_not_left(work, requests)
+    if not requests:
+        return []
+    opened = await gateway_connections.open_gateways(work, _connections_of(requests))
+    real_now, calls, changed = work.deps.clock(), list[_Call](), list[RefundRequest]()
+    for request in requests:
+        assert request.connection_id is not None, "an open refund has a connection"
+        connection = opened[request.connection_id]
+        kind = _CallKind.SEND if request.stage is RefundStage.PLANNED else _CallKind.LOOK_UP
+        is_stopped = leaves_out_failing and connection.stored.health.is_failing
+        is_stopped |= kind is _CallKind.SEND and not connection.stored.connection.active
+        if connection.gateway is None or is_stopped:
+            changed.append(_put_off(work, request))
+            continue
+        leased = replace(request, next_attempt_at=work.now, lease_until=real_now + LEASE)
+        if kind is _CallKind.SEND:
+            leased = replace(leased, stage=RefundStage.SENDING, sent_at=work.now)
+        changed.append(leased)
+        calls.append(
+            _Call(
+                kind=kind,
+                request=leased,
+                gateway=connection.gateway,
+                reserved_at=work.now,
+                reserved_at_real=real_now,
+                send_before=time.monotonic() + SEND_WITHIN_SECONDS,
+            )
+        )
+    await refund_requests.update(work.tx, changed)
+    return calls
+
+
+async def _fail_those_not_left(work: Work, requests: Sequence[RefundRequest]) -> Sequence[RefundRequest]:
+    """Fail the locked refunds whose money is not left any more, for example after a dispute. Return the others.
+
+    A refund that the gateway may have made already is kept: its own entry may be what lowers the payments.
+    """
+    unsent = {
+        each.refund_id
+        for each in requests
+        if each.stage is RefundStage.PLANNED and each.unknown_since is None
+    }
+    invoice_ids = [each.invoice_id for each in requests if each.refund_id in unsent]
+    ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
+    kept: list[RefundRequest] = []
+    for request in requests:
+        if request.refund_id not in unsent or is_left(ledgers.get(request.invoice_id, ()), request):
+            kept.append(request)
+        else:
+            detail = "The payment was disputed or refunded meanwhile, so this amount is not left of it."
+            await refund_outcomes.fail(work, request, code="not_left", detail=detail)
+    return kept
+
+
+def _connections_of(requests: Sequence[RefundRequest]) -> set[UUID]:
+    return {request.connection_id for request in requests if request.connection_id is not None}
+
+
+def _put_off(work: Work, request: RefundRequest) -> RefundRequest:
+    failures = request.failures + 1
+    return replace(
+        request, failures=failures, next_attempt_at=work.now + retry_delay(failures), lease_until=None
+    )
+
+
+async def _call_and_record(deps: Deps, account: Account, calls: Sequence[_Call]) -> None:
+    ended = await asyncio.gather(
+        *(_call_and_record_one(deps, account, each) for each in calls), return_exceptions=True
+    )
+    await connection_health.record(deps, account, [call.gateway for call in calls])
+    for call, failure in zip(calls, ended, strict=True):
+        if failure is not None:  # the refund is due again when its lease has expired
+            log.error("refund.call_failed", refund_id=str(call.request.refund_id), exc_info=failure)
+
+
+async def _call_and_record_one(deps: Deps, account: Account, call: _Call) -> None:
+    await in_transaction(deps, account, _record, call, await _make(deps, call))
+
+
+async def _make(deps: Deps, call: _Call) -> _Answer:
+    """Make a call, with no transaction open, and return its answer."""
+    request = call.request
+    assert request.gateway_charge_id is not None, "an open refund has a charge at the gateway"
+    try:
+        async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+            if call.kind is _CallKind.LOOK_UP:
+                charge = await call.gateway.get_charge(request.gateway_charge_id)
+            else:
+                charge = await _send(deps, call, charge_id=request.gateway_charge_id)
+    except (port.GatewayError, TimeoutError) as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - logged here; the outcome is unknown
+        log.exception("refund.adapter_failed", refund_id=str(request.refund_id))
+        return port.UnknownOutcomeError(str(error))
+    if charge.invoice_id != request.invoice_id:
+        return port.InvalidAnswerError("the charge has the reference of another invoice")
+    return charge
+
+
+async def _send(deps: Deps, call: _Call, *, charge_id: str) -> port.Charge:
+    """Ask for the refund. Raises TransientError if this process was suspended, so that its lease may have expired."""
+    request = call.request
+    is_late = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
+    if is_late or time.monotonic() > call.send_before:
+        raise port.TransientError("the process was suspended; nothing was sent")
+    return await call.gateway.refund_charge(
+        port.RefundRequest(
+            refund_id=request.refund_id,
+            charge_id=charge_id,
+            amount_cents=request.amount_cents,
+            currency=request.currency,
+            reason=request.reason,
+        )
+    )
+
+
+async def _record(work: Work, call: _Call, answer: _Answer) -> None:
+    """Record the entries and refunds of a charge, and schedule what comes next.
+
+    If another process has taken the refund over, only the facts in the answer count.
+    """
+    request = call.request
+    assert request.connection_id is not None, "an open refund has a connection"
+    await payment_entries.lock_invoices(work.tx, [request.invoice_id])
+    await work.refresh()
+    if isinstance(answer, port.Charge):
+        await gateway_payments.record(work, [ChargeAnswer(request.invoice_id, request.connection_id, answer)])
+    (current,) = await refund_requests.lock(work.tx, [request.refund_id])
+    if not current.is_open or current.lease_until != request.lease_until:
+        return
+    if call.kind is _CallKind.LOOK_UP:
+        await _after_lookup(work, call, current, answer)
+    else:
+        await _after_sending(work, current, answer)
+
+
+async def _after_sending(work: Work, current: RefundRequest, answer: _Answer) -> None:
+    """Handle the failure of a request. A refusal of a repeat counts only when look-ups do not find the refund.
+
+    An earlier request may have made the refund, and the refusal may mean that nothing is left.
+    """
+    match answer:
+        case port.PermanentError() | port.NotFoundError():
+            is_repeat = current.unknown_since is not None
+            if is_repeat and current.empty_lookups < EMPTY_LOOKUPS_NEEDED:
+                next_attempt_at = max(_counts_from(current), work.now)
+                later = replace(current, next_attempt_at=next_attempt_at, lease_until=None)
+                await refund_requests.update(work.tx, [later])
+            else:
+                code, detail = _refusal(answer)
+                await refund_outcomes.fail(work, current, code=code, detail=detail)
+        case port.TransientError() | port.AuthFailedError():
+            planned = replace(_put_off(work, current), stage=RefundStage.PLANNED)
+            await refund_requests.update(work.tx, [planned])
+        case _:
+            delay = retry_delay(current.failures) if current.failures else LOOK_UP_AFTER
+            unknown = replace(
+                _put_off(work, current),
+                next_attempt_at=work.now + delay,
+                unknown_since=current.unknown_since or current.sent_at,
+            )
+            await refund_requests.update(work.tx, [unknown])
+
+
+def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str]:
+    if isinstance(answer, port.PermanentError):
+        return answer.code, answer.detail
+    return "charge_missing", "The gateway does not know the charge any more; check it there."
+
+
+async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer: _Answer) -> None:
+    """Handle a look-up that did not end the refund.
+
+    If the charge does not show the refund, repeat the request if the gateway deduplicates it. Otherwise, two look-ups
+    that count end the refund as not made (D-33).
+    """
+    is_answered = isinstance(answer, port.Charge | port.NotFoundError)
+    if not is_answered or (isinstance(answer, port.Charge) and _shows(answer, current.refund_id)):
+        await refund_requests.update(work.tx, [_put_off(work, current)])
+        return
+    counts_from = _counts_from(current)
+    if call.reserved_at >= counts_from:
+        current = replace(current, empty_lookups=current.empty_lookups + 1, looked_up_at=call.reserved_at)
+    current = replace(current, unknown_since=current.unknown_since or current.sent_at, lease_until=None)
+    if call.gateway.capabilities().refunds == "key" and current.stage is RefundStage.SENDING:
+        planned = replace(current, stage=RefundStage.PLANNED, next_attempt_at=work.now)
+        await refund_requests.update(work.tx, [planned])
+    elif current.empty_lookups >= EMPTY_LOOKUPS_NEEDED:
+        detail = "The gateway did not make the refund. Check it there, then ask for another refund."
+        await refund_outcomes.fail(work, current, code="not_made", detail=detail)
+    else:
+        await refund_requests.update(work.tx, [replace(current, next_attempt_at=_counts_from(current))])
+
+
+def _counts_from(request: RefundRequest) -> datetime:
+    """Return from when on a look-up counts that does not find the refund."""
+    if request.looked_up_at is None:
+        since = request.unknown_since or request.sent_at
+        assert since is not None, "a refund that is looked up was sent"
+        return since + LOOKUP_COUNTS_AFTER
+    is_accepted = request.stage is RefundStage.ACCEPTED
+    return request.looked_up_at + (MISSING_AFTER if is_accepted else EMPTY_LOOKUP_GAP)
+
+
+def _shows(charge: port.Charge, refund_id: UUID) -> bool:
+    return any(refund.refund_id == refund_id for refund in charge.refunds)

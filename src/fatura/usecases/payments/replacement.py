@@ -1,0 +1,101 @@
+"""Give an invoice its next charge after the gateway has canceled the one before (D-51).
+
+`reissue` calls `replace` when the gateway has confirmed the cancellation. If the process dies or the
+gateway's answer is lost, a later poll of the charge calls `settle`, which continues or drops the reissue.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as changed
+from uuid import UUID
+
+from fatura.domain.charge import ChargeStage, ChargeTerms, InvoiceCharge
+from fatura.domain.invoice_states import Fact, InvoiceStatus
+from fatura.domain.payments import open_cents
+from fatura.gateways.port import Charge, ChargeState
+from fatura.store.billing import payment_entries
+from fatura.store.charging import confirmed_charges, issuance_state, reissue_requests
+from fatura.usecases.billing import invoice_moves
+from fatura.usecases.billing.invoice_moves import Report
+from fatura.usecases.payments import merchant_requests, second_charges
+from fatura.usecases.transaction import Work
+
+RELEASED: Mapping[ChargeState, ChargeStage] = {
+    ChargeState.CANCELED: ChargeStage.CANCELED,
+    ChargeState.EXPIRED: ChargeStage.EXPIRED,
+}
+"""The gateway's states in which a charge can no longer be paid, with the stage that the charge then gets."""
+REISSUED_FROM = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
+
+
+async def replace(work: Work, charge: InvoiceCharge, terms: ChargeTerms, *, total_cents: int) -> None:
+    """Plan the next charge of a locked invoice, and move the invoice to `ready`.
+
+    `charge` must be the invoice's newest charge, and closed. The next charge is for the unpaid part of the
+    total (D-67).
+    """
+    invoice_id = charge.invoice_id
+    ledgers = await payment_entries.of_invoices(work.tx, [invoice_id])
+    planned = changed(
+        charge,
+        charge_id=work.new_id(),
+        number=charge.number + 1,
+        stage=ChargeStage.PLANNED,
+        amount_cents=open_cents(ledgers.get(invoice_id, ()), total_cents=total_cents),
+        payment_method=terms.payment_method,
+        installments=terms.installments,
+        due_date=terms.due_date,
+        created_at=work.now,
+        first_sent_at=work.deps.clock(),
+        sent_at=work.now,
+    )
+    await reissue_requests.insert_planned(work.tx, planned)
+    if charge.gateway_invoice_id is not None:  # a `ready` invoice is not polled
+        await second_charges.plan_checks(work, charge.charge_id)
+    await merchant_requests.drop(work, [invoice_id])
+    await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
+    await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=None)
+
+
+async def release(work: Work, charge: InvoiceCharge, state: ChargeState) -> None:
+    """Record that the gateway has canceled or closed a charge."""
+    assert charge.gateway_invoice_id is not None, "only a confirmed charge is released"
+    await confirmed_charges.close_released(
+        work.tx, charge.invoice_id, charge.gateway_invoice_id, stage=RELEASED[state], now=work.now
+    )
+
+
+async def repeat(work: Work, invoice_id: UUID, gateway_invoice_id: str, *, state: ChargeState) -> None:
+    """Move a locked invoice to `ready` whose charge was canceled or closed by a reissue that a restore lost (D-123)."""
+    await confirmed_charges.close_released(
+        work.tx, invoice_id, gateway_invoice_id, stage=RELEASED[state], now=work.now
+    )
+    await merchant_requests.drop(work, [invoice_id])
+    await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
+
+
+async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> set[UUID]:
+    """Continue or drop the reissues that wait for these charges; return the ids of the reissued invoices.
+
+    `polled` are locked charges with the gateway's answers. If the gateway has canceled or closed the charge,
+    the reissue continues. If the charge is paid, or can still be paid after the request is over, the
+    reissue is dropped.
+    """
+    requests = await reissue_requests.of_invoices(work.tx, [charge.invoice_id for charge, _ in polled])
+    waiting = [
+        (charge, answer, requests[charge.invoice_id])
+        for charge, answer in polled
+        if charge.invoice_id in requests and requests[charge.invoice_id].charge_id == charge.charge_id
+    ]
+    reissued: set[UUID] = set()
+    dropped: list[UUID] = []
+    for charge, answer, request in waiting:
+        state = await issuance_state.lock(work.tx, charge.invoice_id)
+        assert state is not None, "a polled invoice exists"
+        if answer.state in RELEASED and state.status in REISSUED_FROM:
+            assert state.total_cents is not None, "an issued invoice has a total"
+            await replace(work, charge, request.terms, total_cents=state.total_cents)
+            reissued.add(charge.invoice_id)
+        elif answer.state is ChargeState.PAID or merchant_requests.is_over(work, request.in_progress_until):
+            dropped.append(charge.invoice_id)
+    await reissue_requests.remove(work.tx, dropped)
+    return reissued

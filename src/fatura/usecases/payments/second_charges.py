@@ -1,0 +1,52 @@
+"""Report second charges and cancel them at the gateway (D-125).
+
+A second charge is a charge that the gateway holds in addition to the invoice's own charge, or for a canceled invoice.
+"""
+
+import asyncio
+from uuid import UUID
+
+from fatura.domain.charging import LATE_CHECK_GAPS
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, Gateway, GatewayError
+from fatura.observability import log
+from fatura.store.charging import charges, late_charge_checks
+from fatura.usecases.billing import invoice_moves
+from fatura.usecases.transaction import LaneName, Work
+from fatura.views.events import IssueErrorView
+
+
+async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
+    """Emit `invoice.issue_failed` for a second charge; `known` is the id of the invoice's own charge."""
+    message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; check it there."
+    log.error("charge.second_charge_found", invoice_id=str(invoice_id), known=known, second=charge.charge_id)
+    error = IssueErrorView(code="second_charge", message=message, gateway_invoice_id=charge.charge_id)
+    await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
+
+
+async def plan_checks(work: Work, charge_id: UUID) -> None:
+    """Start the series of late checks of a charge, or start it again (D-125)."""
+    await late_charge_checks.plan(work.tx, charge_id, next_check_at=work.now + LATE_CHECK_GAPS[0])
+
+
+async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
+    """Schedule an immediate check for second charges whose reference is `invoice_id` and `number`."""
+    charge_id = await charges.find_id(work.tx, invoice_id, number)
+    if charge_id is not None:
+        await late_charge_checks.plan(work.tx, charge_id, next_check_at=work.now)
+        work.notify(LaneName.RECONCILIATION)
+
+
+async def cancel(gateway: Gateway, charge: Charge) -> None:
+    """Cancel a second charge that is not paid.
+
+    If that fails, the next late check or poll that finds it tries again.
+    """
+    if charge.state is ChargeState.PAID:
+        return
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+            canceled = await gateway.cancel_charge(charge.charge_id)
+    except (GatewayError, TimeoutError) as error:
+        log.warning("charge.second_charge_not_canceled", charge_id=charge.charge_id, error=str(error))
+    else:
+        log.warning("charge.second_charge_canceled", charge_id=charge.charge_id, state=canceled.state)

@@ -1,0 +1,77 @@
+"""Decide which charges are polled now, and when charges are polled again (D-55)."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate
+
+from fatura.domain.charge import InvoiceCharge
+from fatura.domain.charging import PollBudget, jitter, next_poll_at, poll_phase
+from fatura.store.charging import claims, waiting
+from fatura.store.charging.claims import ClaimedInvoice
+from fatura.store.connections import connection_health as stored_health
+from fatura.store.connections.connections import StoredConnection
+from fatura.usecases.transaction import Work
+
+WAIT_AGAIN_AFTER = timedelta(minutes=50)
+"""Delay of a poll while the connection fails. A recovery of the connection makes the poll due earlier."""
+WAIT_JITTER = timedelta(minutes=10)
+
+
+def next_poll(work: Work, charge: InvoiceCharge) -> datetime | None:
+    """Return when an unpaid charge is polled again, or None when polling ends."""
+    phase = poll_phase(charge.invoice_id, work.account.mode)
+    return next_poll_at(charge.due_date, charge.payment_method, polled_at=work.now, phase=phase)
+
+
+async def allowed(
+    work: Work, stored: StoredConnection, invoices: Sequence[ClaimedInvoice], *, calls: Sequence[int]
+) -> Sequence[ClaimedInvoice]:
+    """Return the first invoices, whose charges may be polled now, and put the others off (D-55).
+
+    A failing connection is not polled. Other connections are polled as fast as their budget allows. `calls` says how
+    many charges of each invoice are asked about. All calls of an invoice are made with its first one (D-176).
+    """
+    if stored.health.is_failing:
+        at = [work.now + WAIT_AGAIN_AFTER + jitter(each.invoice_id, within=WAIT_JITTER) for each in invoices]
+        await claims.reschedule_polls(work.tx, invoices, next_attempts_at=at)
+        await waiting.mark(work.tx, [each.invoice_id for each in invoices])
+        return []
+    budget = await _budget(work, stored)
+    if budget is None:
+        return invoices
+    real_now = work.deps.clock()
+    of_calls = budget.delays(sum(calls), real_now=real_now)
+    delays = [of_calls[first] for first in list(accumulate(calls, initial=0))[:-1]]
+    later = [(each, delay) for each, delay in zip(invoices, delays, strict=True) if delay]
+    made = sum(calls[: len(invoices) - len(later)])
+    await _spend(work, stored, budget.free_after(made, real_now=real_now))
+    if later:
+        at = [work.now + delay for _, delay in later]
+        await claims.reschedule_polls(work.tx, [each for each, _ in later], next_attempts_at=at)
+    return invoices[: len(invoices) - len(later)]
+
+
+async def take(work: Work, stored: StoredConnection, polls: int) -> Sequence[timedelta]:
+    """Take polls from the budget of a connection, and return the delay of each (D-55).
+
+    Only polls without a delay are taken. The others must be asked for again.
+    """
+    budget = await _budget(work, stored)
+    if budget is None:
+        return [timedelta()] * polls
+    real_now = work.deps.clock()
+    delays = budget.delays(polls, real_now=real_now)
+    await _spend(work, stored, budget.free_after(delays.count(timedelta()), real_now=real_now))
+    return delays
+
+
+async def _budget(work: Work, stored: StoredConnection) -> PollBudget | None:
+    """Lock and return the connection's budget, or None if it has no limit."""
+    if stored.polls_per_second is None:
+        return None
+    polls_from = await stored_health.lock_polls_from(work.tx, stored.connection.connection_id)
+    return PollBudget(stored.polls_per_second, polls_from or work.deps.clock())
+
+
+async def _spend(work: Work, stored: StoredConnection, free_from: datetime) -> None:
+    await stored_health.set_polls_from(work.tx, stored.connection.connection_id, polls_from=free_from)

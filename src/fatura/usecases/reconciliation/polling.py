@@ -1,0 +1,391 @@
+"""Poll charges at the gateways and record payments, refunds and disputes (D-26, D-35).
+
+`reconcile` polls the charges of all invoices whose poll is due. `probe` polls those of one invoice of a
+failing connection.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.calendar import local_date
+from fatura.domain.charge import PAYABLE, STAGES, ChargeStage, InvoiceCharge, may_move
+from fatura.domain.charging import is_past_due, next_paid_poll_at
+from fatura.domain.invoice_states import Fact, InvoiceStatus
+from fatura.gateways.port import (
+    CALL_TIMEOUT_SECONDS,
+    Charge,
+    ChargeState,
+    Gateway,
+    GatewayError,
+    InvalidAnswerError,
+    NotFoundError,
+)
+from fatura.observability import log
+from fatura.store.charging import charge_polling, charges, claims, confirmed_charges, waiting
+from fatura.store.charging.claims import ClaimedInvoice
+from fatura.store.charging.confirmed_charges import Answered
+from fatura.store.restore import frozen_accounts
+from fatura.usecases.billing import invoice_moves
+from fatura.usecases.billing.invoice_moves import Report
+from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.deps import Deps
+from fatura.usecases.payments import gateway_payments, pending_payments, replacement, second_charges
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.reconciliation import missing_charges, poll_times
+from fatura.usecases.transaction import LaneName, Work, in_transaction
+
+_POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
+"""States in which an invoice can be due for a poll. A webhook, for example, makes a CANCELED one due."""
+LEASE = timedelta(seconds=60)
+RETRY_AFTER = timedelta(minutes=10)
+"""Delay before a poll is repeated, for example because the gateway did not answer."""
+CLOSED = frozenset({ChargeState.PAID, ChargeState.CANCELED})
+"""Final states of a charge; a paid one can still be refunded or disputed."""
+FACT_OF_STATE = {
+    ChargeState.REFUSED: Fact.PAYMENT_MISSED,
+    ChargeState.EXPIRED: Fact.PAYMENT_MISSED,
+    ChargeState.CANCELED: Fact.CHARGE_CANCELED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A confirmed charge, with what the gateway answered about it.
+
+    `answer` is None if the gateway returned no charge. `is_unknown` is true if it answered that it knows no
+    such charge.
+    """
+
+    charge: InvoiceCharge
+    answer: Charge | None = None
+    is_unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    """The poll of a leased invoice: all its confirmed charges, the newest one last."""
+
+    invoice: ClaimedInvoice
+    gateway: ObservedGateway | None
+    polled_at: datetime
+    asked: tuple[_Asked, ...]
+
+    @property
+    def decisive(self) -> _Asked:
+        """Return the charge that decides about the invoice: if the invoice is paid, a paid one, else the newest one.
+
+        An earlier charge may be paid although the invoice is not: its payment covered a part, or was refunded.
+        """
+        if self.invoice.paid_at is None:
+            return self.asked[-1]
+        paid = (each for each in self.asked if each.answer and each.answer.state is ChargeState.PAID)
+        return next(paid, self.asked[-1])
+
+
+async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
+    """Claim up to `limit` invoices whose poll is due, and poll their charges concurrently.
+
+    One transaction records all answers. If it fails, the answers about each invoice are recorded in a
+    transaction of their own, so that one faulty answer does not block the others. Then second charges are
+    canceled. Return how many invoices were claimed.
+    """
+    limit = deps.answering.limit(account.account_id, limit)
+    claimed, polls = await in_transaction(deps, account, _claim, limit=limit)
+    await _poll_and_record(deps, account, polls)
+    return claimed
+
+
+async def probe(deps: Deps, account: Account, connection_id: UUID) -> ObservedGateway | None:
+    """Poll one invoice that waits for a failing connection, and return the connection's gateway (D-55).
+
+    Return None if no invoice waits, or if the credentials cannot be decrypted.
+    """
+    polls = await in_transaction(deps, account, _claim_probe, connection_id)
+    await _poll_and_record(deps, account, polls)
+    return polls[0].gateway if polls else None
+
+
+async def _poll_and_record(deps: Deps, account: Account, polls: Sequence[_Poll]) -> None:
+    if polls:
+        await _record_answers(deps, account, await asyncio.gather(*map(_poll, polls)))
+        await connection_health.record(deps, account, [each.gateway for each in polls if each.gateway])
+
+
+async def _record_answers(deps: Deps, account: Account, answered: Sequence[_Poll]) -> None:
+    try:
+        seconds = await in_transaction(deps, account, _record, answered)
+    except Exception:  # noqa: BLE001 - each answer is recorded alone; the failure of one is logged
+        if len(answered) == 1:
+            log.exception("charge.poll_not_recorded", invoice_id=str(answered[0].invoice.invoice_id))
+            await in_transaction(deps, account, _put_off, answered[0].invoice)
+        else:
+            await asyncio.gather(*(_record_answers(deps, account, [each]) for each in answered))
+        return
+    await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
+
+
+async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Poll]]:
+    """Lease invoices whose poll is due, one invoice state at a time, so that PostgreSQL reads the index in order.
+
+    Return how many were leased, and the polls to make now. Invoices that may not be polled now are put off.
+    """
+    real_now = work.deps.clock()
+    ids: list[UUID] = []
+    for state in _POLLED_STATES:
+        ids += await claims.claim(
+            work.tx,
+            state,
+            now=work.now,
+            real_now=real_now,
+            lease_until=real_now + LEASE,
+            limit=limit - len(ids),
+        )
+    if not ids:
+        return 0, []
+    invoices = await claims.read(work.tx, ids)
+    opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
+    polls: list[_Poll] = []
+    for each in opened.values():
+        connection_id = each.stored.connection.connection_id
+        of_connection = [invoice for invoice in invoices if invoice.connection_id == connection_id]
+        planned = await _polls(work, of_connection, each.gateway)
+        calls = [len(poll.asked) for poll in planned]
+        allowed = await poll_times.allowed(work, each.stored, of_connection, calls=calls)
+        polls += planned[: len(allowed)]
+    return len(ids), polls
+
+
+async def _claim_probe(work: Work, connection_id: UUID) -> Sequence[_Poll]:
+    real_now = work.deps.clock()
+    ids = await waiting.claim(
+        work.tx, connection_id, _POLLED_STATES, real_now=real_now, lease_until=real_now + LEASE
+    )
+    if not ids:
+        return []
+    opened = await gateway_connections.open_gateways(work, {connection_id}, is_probe=True)
+    return await _polls(work, await claims.read(work.tx, ids), opened[connection_id].gateway)
+
+
+async def _polls(
+    work: Work, invoices: Sequence[ClaimedInvoice], gateway: ObservedGateway | None
+) -> Sequence[_Poll]:
+    """Return the polls of leased invoices of one connection."""
+    asked: dict[UUID, list[_Asked]] = {}
+    for charge in await charges.confirmed(work.tx, [invoice.invoice_id for invoice in invoices]):
+        asked.setdefault(charge.invoice_id, []).append(_Asked(charge))
+    return [_Poll(invoice, gateway, work.now, tuple(asked[invoice.invoice_id])) for invoice in invoices]
+
+
+async def _poll(poll: _Poll) -> _Poll:
+    """Read the charges from the gateway."""
+    gateway = poll.gateway
+    if gateway is None:
+        return poll
+    return replace(poll, asked=tuple(await asyncio.gather(*(_ask(gateway, each) for each in poll.asked))))
+
+
+async def _ask(gateway: ObservedGateway, asked: _Asked) -> _Asked:
+    """Read a charge from the gateway. A failure is not raised, so that the other polls continue.
+
+    A failed call is logged only at debug level, because a metric already counts it.
+    """
+    charge = asked.charge
+    assert charge.gateway_invoice_id is not None, "only a charge with an id is polled"
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+            answer = await gateway.get_charge(charge.gateway_invoice_id)
+        _check_reference(answer, charge)
+        return replace(asked, answer=answer)
+    except NotFoundError:
+        return replace(asked, is_unknown=True)
+    except InvalidAnswerError as error:
+        log.warning("gateway.poll_answer_invalid", invoice_id=str(charge.invoice_id), error=str(error))
+    except (GatewayError, TimeoutError) as error:
+        log.debug("gateway.poll_unanswered", invoice_id=str(charge.invoice_id), error=str(error))
+    except Exception:  # noqa: BLE001 - logged here; the charge is polled again
+        log.exception("charge.poll_failed", invoice_id=str(charge.invoice_id))
+    return asked
+
+
+def _check_reference(answer: Charge, charge: InvoiceCharge) -> None:
+    if answer.invoice_id != charge.invoice_id:
+        raise InvalidAnswerError("the charge has the reference of another invoice")
+
+
+async def _put_off(work: Work, invoice: ClaimedInvoice) -> None:
+    """Poll an invoice later, because its answer could not be recorded."""
+    await claims.reschedule_polls(work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER])
+
+
+async def _record(work: Work, polls: Sequence[_Poll]) -> Sequence[tuple[Gateway, Charge]]:
+    """Record payments, refunds, disputes and the charges' stages, and report the facts.
+
+    Schedule the next polls. If a webhook made an invoice due again during its poll, the answer may be
+    outdated, so the invoice is polled again. Payments, refunds and disputes in the answer are recorded all
+    the same, because they never become outdated. The states paid and canceled are recorded too: repeated
+    webhooks could otherwise delay the record without limit.
+
+    Return the charges to cancel: second charges, and charges that are payable although their invoice is paid
+    or canceled.
+    """
+    if not await frozen_accounts.may_charge(
+        work.tx
+    ):  # `fatura restored` must first match the charges that follow
+        for each in polls:
+            await _put_off(work, each.invoice)
+        return []
+    due_again = await claims.reschedule_polls(
+        work.tx,
+        [each.invoice for each in polls],
+        next_attempts_at=[_next_poll_at(work, each) for each in polls],
+    )
+    unanswered = [each.invoice.invoice_id for each in polls if not _is_answered(each)]
+    if unanswered:
+        await waiting.mark(work.tx, unanswered)
+    answers = [
+        ChargeAnswer(each.charge.invoice_id, each.charge.connection_id, each.answer)
+        for poll in polls
+        for each in poll.asked
+        if each.answer is not None
+    ]
+    await gateway_payments.record(work, answers, due_again=due_again)
+    poll_at = {each.invoice.invoice_id: _next_poll_at(work, each) for each in polls}
+    poll_at |= dict.fromkeys(due_again, work.now)
+    current = [each for each in polls if each.invoice.invoice_id not in due_again or _is_closed(each)]
+    current, seconds = await _record_stages(work, current)
+    newest = [(each.asked[-1].charge, each.asked[-1].answer) for each in current]
+    answered = [(charge, answer) for charge, answer in newest if answer is not None]
+    await pending_payments.settle(work, answered)
+    reissued = await replacement.settle(work, answered)
+    current = [each for each in current if each.invoice.invoice_id not in reissued]
+    facts = [fact for fact in map(_fact, current) if fact is not None]
+    await invoice_moves.report(work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in facts])
+    gateways = {poll.invoice.invoice_id: poll.gateway for poll in polls}
+    reported = {second.charge_id for _, second in seconds}
+    in_vain = [
+        (gateway, each)
+        for each in await gateway_payments.payable_in_vain(work, answers)
+        if (gateway := gateways[each.invoice_id]) is not None and each.charge_id not in reported
+    ]
+    unwanted = [*seconds, *in_vain]
+    # the next poll cancels again what was not canceled
+    for invoice_id in {charge.invoice_id for _, charge in unwanted}.difference(due_again):
+        await charge_polling.make_due(work.tx, invoice_id, at=work.now + RETRY_AFTER)
+    return unwanted
+
+
+async def _record_stages(
+    work: Work, polls: Sequence[_Poll]
+) -> tuple[list[_Poll], Sequence[tuple[Gateway, Charge]]]:
+    """Store the stages of the polled charges.
+
+    Return the polls without outdated answers, and second charges to cancel. If another transaction has
+    changed a charge since the poll began, the answer is outdated; the state paid never is. If the gateway
+    shows a charge as payable that the engine has canceled or replaced, it is a second charge.
+    """
+    locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
+    newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
+    answers: list[Answered] = []
+    seconds: list[tuple[Gateway, Charge]] = []
+    current: list[_Poll] = []
+    for poll in polls:
+        kept = [_without_outdated_answer(each, locked[each.charge.charge_id]) for each in poll.asked]
+        current.append(replace(poll, asked=tuple(kept)))
+        for charge, answer in [(each.charge, each.answer) for each in kept]:
+            if answer is None:
+                continue
+            stage, own = ChargeStage(answer.state), newest[charge.invoice_id]
+            is_allowed = may_move(charge.stage, stage) and (
+                stage not in PAYABLE or own.charge_id == charge.charge_id
+            )
+            if is_allowed or stage is charge.stage:
+                closed_at = (charge.closed_at or work.now) if STAGES[stage].is_closed else None
+                answers.append(Answered(charge, stage, answer.pay, closed_at))
+            elif stage in PAYABLE and charge.stage is not ChargeStage.PAID and poll.gateway is not None:
+                known = own.gateway_invoice_id
+                await second_charges.emit(work, charge.invoice_id, known=known, charge=answer)
+                seconds.append((poll.gateway, answer))
+    answers += [
+        await missing_charges.record(work, poll.decisive.charge, polled_at=poll.polled_at)
+        for poll in current
+        if poll.decisive.is_unknown and poll.decisive.charge.is_unpaid_at_gateway
+    ]
+    await confirmed_charges.record(work.tx, answers, now=work.now)
+    return current, seconds
+
+
+def _without_outdated_answer(asked: _Asked, charge: InvoiceCharge) -> _Asked:
+    """Return the charge as it is now.
+
+    Drop the answer if the charge's stage has changed since the poll began. But keep an answer that says paid.
+    """
+    has_changed = charge.stage is not asked.charge.stage
+    if has_changed and not (asked.answer is not None and _is_paid(asked.answer)):
+        return _Asked(charge)
+    return replace(asked, charge=charge)
+
+
+def _is_paid(answer: Charge) -> bool:
+    return answer.state is ChargeState.PAID
+
+
+def _is_answered(poll: _Poll) -> bool:
+    return poll.decisive.answer is not None or poll.decisive.is_unknown
+
+
+def _next_poll_at(work: Work, poll: _Poll) -> datetime | None:
+    """Return when to poll again. If the invoice becomes paid now, `invoice_moves` chooses another time."""
+    invoice, answer = poll.invoice, poll.decisive.answer
+    if poll.decisive.is_unknown and invoice.paid_at is None:
+        return missing_charges.next_poll_at(work, poll.decisive.charge, polled_at=poll.polled_at)
+    if not _is_answered(poll):
+        return work.now + RETRY_AFTER
+    if invoice.paid_at is not None:
+        return next_paid_poll_at(invoice.invoice_id, paid_at=invoice.paid_at, polled_at=work.now)
+    if answer is not None and answer.state is ChargeState.CANCELED:
+        return None
+    return poll_times.next_poll(work, poll.decisive.charge)
+
+
+def _is_closed(poll: _Poll) -> bool:
+    answer = poll.decisive.answer
+    return answer is not None and answer.state in CLOSED
+
+
+def _fact(poll: _Poll) -> Report | None:
+    """Return the fact that follows from the state of the poll's decisive charge.
+
+    Return None if the gateway did not answer, and while an open or paid charge is not past due.
+    """
+    charge, answer = poll.decisive.charge, poll.decisive.answer
+    if answer is None:
+        return None
+    fact = FACT_OF_STATE.get(answer.state)
+    if fact is None:
+        if not is_past_due(charge.due_date, charge.payment_method, today=local_date(poll.polled_at)):
+            return None
+        fact = Fact.PAYMENT_MISSED
+    return Report(
+        poll.invoice.invoice_id,
+        fact,
+        gateway_invoice_id=charge.gateway_invoice_id,
+        charge_due_date=charge.due_date,
+        issued_at=charge.confirmed_at,
+    )
+
+
+async def poll_now(work: Work, invoice_id: UUID) -> None:
+    """Make an invoice's charges due for polling immediately."""
+    await charge_polling.make_due(work.tx, invoice_id, at=work.now)
+    work.notify(LaneName.RECONCILIATION)
+
+
+async def check_earlier_now(work: Work, connection_id: UUID, gateway_invoice_id: str) -> None:
+    """If the invoice of this charge was reissued and is `ready`, schedule an immediate late check of the charge."""
+    if await charge_polling.make_earlier_due(work.tx, connection_id, [gateway_invoice_id], now=work.now):
+        work.notify(LaneName.RECONCILIATION)

@@ -1,0 +1,360 @@
+"""Compare the charges of a connection with the provider's list, every night and in both directions (D-161).
+
+A run reads the list page by page, and stores how far it is after each page. If the process dies, or after RUN_SECONDS,
+the next run continues from there. The list itself decides nothing: each difference schedules a poll or a look, which
+asks the provider for the charge.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.charge import PAYABLE, ChargeStage, may_move
+from fatura.domain.charging import jitter
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.sweeping import MARGIN, PAID_LISTED_AGAIN_AFTER, WINDOW, next_sweep_at
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, GatewayError
+from fatura.ids import least_id
+from fatura.observability import log
+from fatura.store.charging import charge_polling, connection_sweeps, listed_charges
+from fatura.store.charging.connection_sweeps import ClaimedSweep
+from fatura.store.charging.listed_charges import OwnCharge
+from fatura.store.connections.connections import StoredConnection
+from fatura.store.restore import frozen_accounts
+from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
+from fatura.usecases.deps import Deps
+from fatura.usecases.operations import call_counts
+from fatura.usecases.payments import gateway_payments
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.reconciliation import poll_times, unmatched_charges
+from fatura.usecases.transaction import LaneName, Work, in_transaction
+
+PAGE = 100
+"""Charges of the list that one transaction compares. They count as one poll in the connection's budget (D-55)."""
+CHECKED_AT_ONCE = 2000
+"""Charges of ours that are looked for in one transaction."""
+RUN_SECONDS = 20
+"""How long a run works on a sweep before it lets the account's other sweeps run."""
+LEASE = timedelta(seconds=110)
+"""How long a run leases a sweep. Each page renews the lease."""
+LONGEST_PAUSE = timedelta(seconds=5)
+"""If the budget delays the next page for longer, the run ends, and the sweep continues then."""
+RETRY_AFTER = timedelta(minutes=10)
+"""Delay before a sweep continues if the provider did not answer."""
+WAIT_AFTER, WAIT_JITTER = timedelta(minutes=50), timedelta(minutes=10)
+"""Delay until it is checked again whether a failing connection has recovered, or a restore has ended."""
+assert timedelta(seconds=CALL_TIMEOUT_SECONDS) + LONGEST_PAUSE < LEASE
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A leased sweep with its opened connection. It is None if the sweep was put off."""
+
+    sweep: ClaimedSweep
+    stored: StoredConnection
+    gateway: ObservedGateway
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one transaction did: the stored progress, and what was found. `delay` is how long the next page waits."""
+
+    sweep: ClaimedSweep
+    findings: Counter[str]
+    delay: timedelta = timedelta()
+    is_last: bool = False
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a sweep; `sweep` is what the last transaction stored."""
+
+    deps: Deps
+    account: Account
+    stored: StoredConnection
+    gateway: ObservedGateway
+    sweep: ClaimedSweep
+    ends_at: float
+    findings: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.ends_at
+
+    def take(self, step: _Step) -> None:
+        """Take over what a transaction stored and found."""
+        self.sweep = step.sweep
+        self.findings += step.findings
+
+
+async def sweep(deps: Deps, account: Account) -> int:
+    """Run the account's sweep that has been due longest. Return 0 if none is due."""
+    is_due, claim = await in_transaction(deps, account, _claim)
+    if claim is None:
+        return int(is_due)
+    run = _Run(
+        deps, account, claim.stored, claim.gateway, claim.sweep, ends_at=time.monotonic() + RUN_SECONDS
+    )
+    try:
+        if await _read_list(run):
+            await _look_for_own(run)
+    except (GatewayError, TimeoutError) as error:
+        log.warning("sweep.unanswered", connection_id=str(claim.sweep.connection_id), error=str(error))
+        await in_transaction(deps, account, _release, run.sweep, after=RETRY_AFTER)
+    finally:
+        _report(run)
+        await connection_health.record(deps, account, [run.gateway])
+    return 1
+
+
+def _report(run: _Run) -> None:
+    found = +run.findings
+    for kind, count in found.items():
+        call_counts.sweep_findings.labels(kind).inc(count)
+    if found:
+        log.warning("sweep.found", connection_id=str(run.sweep.connection_id), **found)
+
+
+async def _claim(work: Work) -> tuple[bool, _Claim | None]:
+    """Lease the sweep that has been due longest, and begin it. Return whether one was due, and the claim.
+
+    A sweep is put off while its connection is failing or its account is being restored (D-123). An inactive connection
+    is swept, because inactive forbids only sending (D-55).
+    """
+    real_now = work.deps.clock()
+    claimed = await connection_sweeps.claim(
+        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE
+    )
+    if claimed is None:
+        return False, None
+    connection_id = claimed.connection_id
+    opened = (await gateway_connections.open_gateways(work, {connection_id}))[connection_id]
+    gateway = opened.gateway
+    if gateway is None or opened.stored.health.is_failing or not await frozen_accounts.may_charge(work.tx):
+        wait = WAIT_AFTER + jitter(connection_id, within=WAIT_JITTER)
+        await _release(work, claimed, after=wait)
+        return True, None
+    if not gateway.capabilities().lists_charges:
+        at = next_sweep_at(connection_id, now=work.now)
+        await connection_sweeps.release(work.tx, claimed, next_sweep_at=at)
+        return True, None
+    (delay,) = await poll_times.take(work, opened.stored, 1)
+    if delay:
+        await _release(work, claimed, after=delay)
+        return True, None
+    begun = claimed
+    if claimed.started_at is None:
+        begun = await _advance(work, claimed, started_at=work.now, listed_to=claimed.swept_to - WINDOW)
+    assert begun is not None, "the row is locked"
+    return True, _Claim(begun, opened.stored, gateway)
+
+
+async def _advance(
+    work: Work,
+    of: ClaimedSweep,
+    *,
+    started_at: datetime | None = None,
+    listed_to: datetime | None = None,
+    checked_to: UUID | None = None,
+) -> ClaimedSweep | None:
+    """Store how far a sweep is. Return None if another worker has leased it, because this one was too slow."""
+    started_at, listed_to = started_at or of.started_at, listed_to or of.listed_to
+    assert started_at is not None, "the sweep has begun"
+    assert listed_to is not None, "the sweep has begun"
+    return await connection_sweeps.advance(
+        work.tx,
+        of,
+        lease_until=work.deps.clock() + LEASE,
+        started_at=started_at,
+        listed_to=listed_to,
+        checked_to=checked_to or of.checked_to,
+    )
+
+
+async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta()) -> None:
+    await connection_sweeps.release(work.tx, of, next_sweep_at=work.now + after)
+
+
+async def _read_list(run: _Run) -> bool:
+    """Compare the pages of the list from where the sweep is. Return whether the whole list was read.
+
+    A run ends only after it has passed the instant at which it began: the next run reads the charges of the last
+    instant again, and must get further.
+    """
+    began_at = run.sweep.listed_to
+    assert began_at is not None, "the sweep has begun"
+    if run.sweep.checked_to is not None:
+        return True
+    async with aclosing(run.gateway.charge_pages(began_at, size=PAGE)) as pages:
+        async for page in pages:
+            step = await in_transaction(run.deps, run.account, _compare, run.sweep, run.stored, page)
+            if step is None:
+                return _lost_lease(run)
+            run.take(step)
+            is_late = run.is_over and run.sweep.listed_to != began_at
+            if is_late or step.delay > LONGEST_PAUSE:
+                await in_transaction(run.deps, run.account, _release, run.sweep, after=step.delay)
+                return False
+            await asyncio.sleep(step.delay.total_seconds())
+    first = least_id(run.sweep.swept_to - WINDOW)
+    begun = await in_transaction(run.deps, run.account, _advance, run.sweep, checked_to=first)
+    if begun is None:
+        return _lost_lease(run)
+    run.sweep = begun
+    return True
+
+
+def _lost_lease(run: _Run) -> bool:
+    """Log that another worker has leased the sweep, because this one was too slow. Return False."""
+    log.warning("sweep.lease_lost", connection_id=str(run.sweep.connection_id))
+    return False
+
+
+async def _compare(
+    work: Work, of: ClaimedSweep, stored: StoredConnection, page: Sequence[Listed]
+) -> _Step | None:
+    """Compare a page of the list with our charges, and store the progress."""
+    charges = [each for each in page if isinstance(each, Charge)]
+    instants = [each.created_at for each in charges if each.created_at is not None]
+    sweep = await _advance(work, of, listed_to=max(instants, default=None))
+    if sweep is None:
+        return None
+    connection_id = of.connection_id
+    own = {
+        each.gateway_invoice_id: each
+        for each in await listed_charges.find(
+            work.tx, [each.invoice_id for each in charges], [each.charge_id for each in charges]
+        )
+    }
+    new_entries = await gateway_payments.unrecorded(work, connection_id, charges)
+    pairs = [
+        (own[each.charge_id], each)
+        for each in charges
+        if each.charge_id in own and own[each.charge_id].connection_id == connection_id
+    ]
+    findings = await _act_on_known(work, connection_id, pairs, new_entries)
+    unmatched = [each for each in charges if each.charge_id not in own]
+    findings += await _act_on_unmatched(work, connection_id, unmatched, new_entries)
+    findings["invalid"] = len(page) - len(charges)
+    to_mark = [each.charge_id for each, _ in pairs if _is_to_mark(each, sweep)]
+    if to_mark:
+        await listed_charges.mark(work.tx, to_mark, listed_at=work.now)
+    (delay,) = await poll_times.take(work, stored, 1)
+    return _Step(sweep, findings, delay)
+
+
+async def _act_on_known(
+    work: Work, connection_id: UUID, pairs: Sequence[tuple[OwnCharge, Charge]], new_entries: set[str]
+) -> Counter[str]:
+    """Poll our charges that differ from the list.
+
+    A `ready` invoice is not polled: its charge before a reissue was paid nevertheless, so the payment is recorded.
+    """
+    differing = [listed for own, listed in pairs if _differs(own, listed)]
+    lacking = [listed for _, listed in pairs if listed.charge_id in new_entries]
+    due = {each.charge_id for each in [*differing, *lacking]}
+    if due:
+        await charge_polling.make_named_due(
+            work.tx, connection_id, sorted(due), now=work.now, real_now=work.deps.clock()
+        )
+        work.notify(LaneName.RECONCILIATION)
+    answers = [
+        ChargeAnswer(listed.invoice_id, connection_id, listed)
+        for own, listed in pairs
+        if listed.charge_id in new_entries and own.invoice_status is InvoiceStatus.READY
+    ]
+    await gateway_payments.record(work, answers)
+    return Counter(state_differs=len(differing), entry_missing=len(lacking))
+
+
+def _differs(own: OwnCharge, listed: Charge) -> bool:
+    """Return whether the provider shows another state of our charge, and a poll can change something."""
+    state = ChargeStage(listed.state)
+    if state is own.stage:
+        return False
+    return may_move(own.stage, state) or (state in PAYABLE and own.stage is not ChargeStage.PAID)
+
+
+async def _act_on_unmatched(
+    work: Work, connection_id: UUID, unmatched: Sequence[Charge], new_entries: set[str]
+) -> Counter[str]:
+    """Schedule a look at each charge that names an invoice of ours, and that can be paid or has unrecorded entries."""
+    existing = await listed_charges.existing_invoices(work.tx, [each.invoice_id for each in unmatched])
+    seconds = [
+        each
+        for each in unmatched
+        if each.invoice_id in existing and (each.is_payable or each.charge_id in new_entries)
+    ]
+    if seconds:
+        await unmatched_charges.schedule(work, connection_id, [each.charge_id for each in seconds])
+    without_invoice = sum(each.invoice_id not in existing for each in unmatched)
+    return Counter(unmatched=len(seconds), without_invoice=without_invoice)
+
+
+def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
+    """Return since when the list must have shown an unpaid charge, and a paid one."""
+    assert sweep.started_at is not None, "the sweep has begun"
+    return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
+
+
+def _is_to_mark(own: OwnCharge, sweep: ClaimedSweep) -> bool:
+    unpaid_from, paid_from = _listed_from(sweep)
+    listed_from = paid_from if own.stage is ChargeStage.PAID else unpaid_from
+    return own.listed_at is None or own.listed_at < listed_from
+
+
+async def _look_for_own(run: _Run) -> None:
+    """Poll our charges that the list does not show (D-56), and end the sweep."""
+    while True:
+        step = await in_transaction(run.deps, run.account, _check, run.sweep)
+        if step is None:
+            _lost_lease(run)
+            return
+        run.take(step)
+        if step.is_last:
+            break
+        if run.is_over:
+            await in_transaction(run.deps, run.account, _release, run.sweep)
+            return
+    log.info("sweep.completed", connection_id=str(run.sweep.connection_id))
+
+
+async def _check(work: Work, of: ClaimedSweep) -> _Step | None:
+    """Look for our next charges, poll those that the list did not show, and store the progress."""
+    assert of.checked_to is not None, "the list was read"
+    unpaid_from, paid_from = _listed_from(of)
+    checked = await listed_charges.check(
+        work.tx,
+        of.connection_id,
+        after=of.checked_to,
+        since=of.swept_to - WINDOW + MARGIN,
+        until=unpaid_from - MARGIN,
+        unpaid_listed_from=unpaid_from,
+        paid_listed_from=paid_from,
+        limit=CHECKED_AT_ONCE,
+    )
+    sweep = await _advance(work, of, checked_to=checked[-1].charge_id if checked else None)
+    if sweep is None:
+        return None
+    missing = [each for each in checked if each.is_missing]
+    for each in missing:
+        charge_id, invoice_id = each.gateway_invoice_id, str(each.invoice_id)
+        log.warning("sweep.charge_not_listed", charge_id=charge_id, invoice_id=invoice_id)
+    ids = [each.gateway_invoice_id for each in missing if each.gateway_invoice_id is not None]
+    if ids:
+        await charge_polling.make_named_due(
+            work.tx, of.connection_id, ids, now=work.now, real_now=work.deps.clock()
+        )
+        work.notify(LaneName.RECONCILIATION)
+    is_last = len(checked) < CHECKED_AT_ONCE
+    if is_last:
+        at = next_sweep_at(of.connection_id, now=work.now)
+        await connection_sweeps.complete(work.tx, sweep, next_sweep_at=at)
+    return _Step(sweep, Counter(not_listed=len(ids)), is_last=is_last)

@@ -1,0 +1,184 @@
+"""Look at charges that a webhook or a provider's list names, and that no charge of ours is (D-162).
+
+Such a charge may be a second charge of an invoice, the charge of a request whose answer is not recorded yet, or a
+charge that another system made with the same account at the provider.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.charge import ChargeStage
+from fatura.gateways.port import (
+    Charge,
+    ChargeState,
+    GatewayError,
+    InvalidAnswerError,
+    NotFoundError,
+    PermanentError,
+)
+from fatura.observability import log
+from fatura.store.billing import invoices
+from fatura.store.charging import charge_polling
+from fatura.store.charging import unmatched_charges as stored_unmatched
+from fatura.store.charging.unmatched_charges import UnmatchedCharge
+from fatura.store.restore import charge_matching, frozen_accounts
+from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.gateway_connections import OpenedConnection
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.deps import Deps
+from fatura.usecases.payments import gateway_payments, second_charges
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.reconciliation import poll_times
+from fatura.usecases.transaction import LaneName, Work, in_transaction
+
+LOOK_AFTER = timedelta(minutes=1)
+"""Delay before a look. A webhook often arrives before the engine has recorded the new charge that it names."""
+RETRY_AFTER = timedelta(minutes=10)
+"""Delay before a look is repeated if the gateway did not answer."""
+MAX_WAITING = 20
+"""Maximum number of a connection's charges that wait for a look because a webhook named them.
+
+A merchant may use the account at the provider for more than Fatura. The webhooks of those charges must not use up the
+calls to the provider. The nightly sweep finds a second charge whose webhook was dropped.
+"""
+_GONE = (InvalidAnswerError, NotFoundError, PermanentError)
+"""Answers about a charge that is not ours: the provider has no such charge, or it has no reference of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A charge to look at, and its connection's gateway."""
+
+    found: UnmatchedCharge
+    gateway: ObservedGateway
+
+
+async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
+    """Schedule a look at each charge that a webhook names and that is not known, at most MAX_WAITING."""
+    unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
+    if not unknown:
+        return
+    room = MAX_WAITING - await stored_unmatched.count_waiting(work.tx, connection_id)
+    if room > 0:
+        await schedule(work, connection_id, unknown[:room])
+    else:
+        log.warning("gateway.webhook_charges_dropped", connection_id=str(connection_id), charges=len(unknown))
+
+
+async def schedule(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
+    """Schedule a look at these charges, which no charge of the connection is."""
+    await stored_unmatched.add(
+        work.tx,
+        connection_id,
+        gateway_charge_ids,
+        found_at=work.now,
+        next_look_at=work.now + LOOK_AFTER,
+    )
+
+
+async def look(deps: Deps, account: Account, *, limit: int) -> int:
+    """Claim up to `limit` charges whose look is due, look at them concurrently, and return their number."""
+    limit = deps.answering.limit(account.account_id, limit)
+    claimed, looks = await in_transaction(deps, account, _claim, limit=limit)
+    failures = await asyncio.gather(
+        *(_look(deps, account, each) for each in looks),
+        return_exceptions=True,
+    )
+    await connection_health.record(deps, account, [each.gateway for each in looks])
+    for each, failure in zip(looks, failures, strict=True):
+        if failure is not None:  # only logged, because `_claim` has already scheduled the next look
+            log.error("charge.look_failed", charge_id=each.found.gateway_charge_id, exc_info=failure)
+    return claimed
+
+
+async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look]]:
+    """Return how many charges were claimed, and the looks to make now; the others are due again later."""
+    due = await stored_unmatched.claim(work.tx, now=work.now, retry_at=work.now + RETRY_AFTER, limit=limit)
+    if not due or not await frozen_accounts.may_charge(work.tx):
+        return len(due), []
+    opened = await gateway_connections.open_gateways(work, {each.connection_id for each in due})
+    looks: list[_Look] = []
+    for connection_id, connection in opened.items():
+        of_connection = [each for each in due if each.connection_id == connection_id]
+        looks += await _looks(work, connection, of_connection)
+    return len(due), looks
+
+
+async def _looks(work: Work, connection: OpenedConnection, due: Sequence[UnmatchedCharge]) -> Sequence[_Look]:
+    """Return the looks that a connection allows now. Forget the charges that are known meanwhile, and poll them."""
+    gateway, connection_id = connection.gateway, connection.stored.connection.connection_id
+    ids = [each.gateway_charge_id for each in due]
+    unknown = set(await stored_unmatched.without_charge(work.tx, connection_id, ids))
+    await _forget(work, [each for each in due if each.gateway_charge_id not in unknown])
+    waiting = [each for each in due if each.gateway_charge_id in unknown]
+    if gateway is None or connection.stored.health.is_failing:
+        return []
+    delays = await poll_times.take(work, connection.stored, len(waiting))
+    return [_Look(each, gateway) for each, delay in zip(waiting, delays, strict=True) if not delay]
+
+
+async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
+    """Remove charges, and poll those that are charges of ours."""
+    if not found:
+        return
+    await stored_unmatched.remove(work.tx, found)
+    for connection_id in {each.connection_id for each in found}:
+        ids = [each.gateway_charge_id for each in found if each.connection_id == connection_id]
+        if await charge_polling.make_named_due(
+            work.tx, connection_id, ids, now=work.now, real_now=work.deps.clock()
+        ):
+            work.notify(LaneName.RECONCILIATION)
+
+
+async def _look(deps: Deps, account: Account, look: _Look) -> None:
+    answer, is_gone = await _ask(look)
+    if is_gone:
+        await in_transaction(deps, account, _forget, [look.found])
+    elif answer is not None:
+        second = await in_transaction(deps, account, _record, look.found, answer)
+        if second is not None:
+            await second_charges.cancel(look.gateway, second)
+
+
+async def _ask(look: _Look) -> tuple[Charge | None, bool]:
+    """Read the charge from the gateway. Return the answer, or None, and whether the charge is not ours."""
+    charge_id = look.found.gateway_charge_id
+    try:
+        return await look.gateway.get_charge(charge_id), False
+    except _GONE as error:
+        log.info("charge.not_ours", charge_id=charge_id, error=str(error))
+        return None, True
+    except (GatewayError, TimeoutError) as error:
+        log.debug("gateway.look_unanswered", charge_id=charge_id, error=str(error))
+        return None, False
+    except Exception:  # noqa: BLE001 - logged here; repeated looks would take the places of other charges
+        log.exception("charge.look_failed", charge_id=charge_id)
+        return None, True
+
+
+async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge | None:
+    """Handle a charge by the invoice that it refers to. Return the charge if it is a second one that can be paid.
+
+    If the invoice still expects a charge with this reference, the check for late charges decides (D-125).
+    """
+    await invoices.lock(work.tx, [charge.invoice_id])
+    invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
+    if invoice is None or charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}:
+        await _forget(work, [found])
+        return None
+    if invoice.is_open and charge.attempt == invoice.number:
+        await _forget(work, [found])
+        await second_charges.check_now(work, charge.invoice_id, charge.attempt)
+        return None
+    stage = ChargeStage(charge.state)
+    if stage is not found.state and charge.state is not ChargeState.CANCELED:
+        known = invoice.gateway_invoice_id
+        await second_charges.emit(work, charge.invoice_id, known=known, charge=charge)
+    answer = ChargeAnswer(charge.invoice_id, found.connection_id, charge)
+    await gateway_payments.record(work, [answer])
+    await stored_unmatched.keep(work.tx, found, stage)
+    return charge if charge.is_payable else None

@@ -1,0 +1,187 @@
+"""Compare the engine's ledger with the providers' ledgers and with the payments that merchants recorded (D-50)."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+KINDS = ("payment", "refund", "dispute_opened", "dispute_won", "dispute_lost")
+"""The kinds of entries. At the same instant, entries happen in this order."""
+_SIGN = {"payment": 1, "refund": -1, "dispute_opened": -1, "dispute_won": 1, "dispute_lost": 0}
+OPEN = frozenset({"ready", "issued", "overdue"})
+"""States of an invoice in which payments count towards its total."""
+
+ENDS: Mapping[str, frozenset[str]] = {
+    "awaiting_value": frozenset({"invoice.held", "invoice.pricing_exhausted"}),
+    "ready": frozenset({"invoice.issue_failed", "invoice.issue_delayed"}),
+    "issued": frozenset({"invoice.charge_missing"}),
+    "overdue": frozenset({"invoice.overdue", "invoice.partially_paid", "invoice.charge_missing"}),
+}
+"""The states in which the engine may wait for a person, each with the events that say what the person must do.
+
+A person enters a value, retries issuance or checks the gateway, reissues the invoice, cancels it, or records a payment.
+`paid` and `canceled` are final. No invoice may end in another state.
+"""
+_CONTINUES = frozenset({"invoice.created", "invoice.ready", "invoice.issued", "invoice.reissued"})
+"""Events after which the engine continues by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A payment, a refund, or a step of a dispute.
+
+    `charge_id` is the provider's charge. It is None for a payment that a merchant recorded by hand.
+    """
+
+    invoice_id: str
+    charge_id: str | None
+    kind: str
+    reference: str
+    amount_cents: int
+    occurred_at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.reference} of {self.amount_cents} cents"
+
+
+@dataclass(slots=True)
+class ReceivedByHand:
+    """A payment that a merchant asked the engine to record.
+
+    While `is_acknowledged` is false, the engine may or may not have recorded the payment. If the gateway's answer was
+    lost, the next poll decides (D-52).
+    """
+
+    account_id: str
+    entry: Entry
+    is_acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class AskedRefund:
+    """A refund that a merchant asked for, with the statuses of the final answers. Each has a reason of its own."""
+
+    invoice_id: str
+    reason: str
+    amount_cents: int | None
+    statuses: list[int] = field(default_factory=list[int])
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRefund:
+    """A refund at the provider, which is `pending`, `done` or `failed`, or a recorded refund of manual payments."""
+
+    invoice_id: str
+    amount_cents: int
+    state: str
+
+
+def is_manual_refund(entry: Entry) -> bool:
+    """Return whether the engine recorded a refund of manual payments. Its `reference` is the refund's reason."""
+    return entry.kind == "refund" and entry.charge_id is None
+
+
+def refund_errors(
+    asked: AskedRefund, made: Sequence[MadeRefund], *, stage: str | None, complete: bool
+) -> Iterator[str]:
+    """Yield what is wrong with a refund (D-53, D-151).
+
+    `stage` is the refund's stage in the engine; None if the engine stored no refund. If `complete` is true, the engine
+    must have finished it. A repeat of a refused request may be accepted, so only the newest answer says that the refund
+    was not made.
+    """
+    live = [each for each in made if each.state != "failed"]
+    is_done = any(each.state == "done" for each in live)
+    if len(live) > 1:
+        yield f"made {len(live)} times"
+    for each in live:
+        if each.invoice_id != asked.invoice_id or asked.amount_cents not in {None, each.amount_cents}:
+            yield f"{each.amount_cents} cents of invoice {each.invoice_id} were refunded instead"
+    if made and stage is None:
+        yield "made, but the engine does not know it"
+    if stage == "done" and not is_done:
+        yield "done in the engine, but not made"
+    elif complete and stage not in {None, "done" if is_done else "failed"}:
+        yield f"{stage} in the engine, but {'made' if is_done else 'not made'}"
+    if 200 in asked.statuses and not is_done:
+        yield "answered 200, but not made"
+    if live and asked.statuses and asked.statuses[-1] >= 400:
+        yield f"answered {asked.statuses}, but made"
+
+
+def held_after_each(entries: Iterable[Entry]) -> Iterator[int]:
+    """Yield how many cents the merchant holds after each entry, in the order in which the entries happened."""
+    held_cents = 0
+    for entry in sorted(entries, key=lambda each: (each.occurred_at, KINDS.index(each.kind), each.reference)):
+        held_cents += _SIGN[entry.kind] * entry.amount_cents
+        yield held_cents
+
+
+def sum_of(entries: Iterable[Entry], kind: str) -> int:
+    return sum(entry.amount_cents for entry in entries if entry.kind == kind)
+
+
+def differences(
+    ours: Iterable[Entry], *, required: Iterable[Entry], optional: Iterable[Entry] = ()
+) -> Sequence[str]:
+    """Return one sentence for each entry that the engine lost, counted twice, changed or invented.
+
+    The engine may have recorded the `optional` entries, each once.
+    """
+    recorded, wanted = Counter(ours), Counter(required)
+    extra, lost = recorded - wanted - Counter(optional), wanted - recorded
+    return [
+        *(f"recorded, but not in the provider's ledger, or counted twice: {entry}" for entry in extra),
+        *(f"lost: {entry}" for entry in lost),
+    ]
+
+
+def unpaid_or_uncovered(
+    true: Collection[Entry], *, status: str, total_cents: int | None, complete: bool
+) -> str | None:
+    """Return what is wrong with the state of an invoice whose true ledger is `true` (D-50, D-150).
+
+    If `complete` is true, the engine must know the whole ledger.
+    """
+    if not total_cents:
+        return None
+    if status == "paid" and sum_of(true, "payment") < total_cents:
+        return "paid, but the payments do not cover the total"
+    if complete and status in OPEN and any(held >= total_cents for held in held_after_each(true)):
+        return f"{status}, although the payments cover the total"
+    return None
+
+
+def may_be_charged(
+    amount_cents: int, *, total_cents: int, theirs: Collection[Entry], by_hand: Collection[Entry]
+) -> bool:
+    """Return whether `amount_cents` was open at some time. The open amount is the total minus what the merchant held.
+
+    The engine may learn about the provider's entries later than about payments that the merchant recorded.
+    """
+    held = [0, *held_after_each(theirs)]
+    received = [0, *held_after_each(by_hand)]
+    return any(amount_cents == total_cents - one - other for one in held for other in received)
+
+
+def unreported(
+    ours: Collection[Entry], ids: Mapping[Entry, str], *, status: str, named: Collection[str]
+) -> Sequence[str]:
+    """Return the payments that no event reports; `named` are the ids of the entries that events name.
+
+    `invoice.paid` names no entry, so no event needs to name the payment that covered the total.
+    """
+    unnamed = [entry for entry in ours if entry.kind == "payment" and ids[entry] not in named]
+    if len(unnamed) <= (status == "paid"):
+        return []
+    return [f"no event reports {entry}" for entry in unnamed]
+
+
+def says_what_to_do(status: str, types: Sequence[str]) -> bool:
+    """Return whether the newest event about an invoice's progress says what a person must do.
+
+    `types` are the types of all events of the invoice, oldest first.
+    """
+    wanted = ENDS.get(status, frozenset())
+    newest = next((each for each in reversed(types) if each in wanted | _CONTINUES), None)
+    return newest in wanted

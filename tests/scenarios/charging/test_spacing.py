@@ -1,0 +1,138 @@
+"""Invoices of one subscription are issued at least 24 hours apart when more than one waits (D-57)."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.support.sandbox_steps import (
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import Json, World
+
+
+async def held_cycles(world: World, count: int) -> list[Json]:
+    """Return invoices of one subscription, one for each cycle, which all wait for a value."""
+    await world.set_up_gateway(behaviour="never_pay")
+    await world.enroll(await world.plan(await world.variable_product()))
+    await world.advance(days=31 * count - 25)
+    held = await world.invoices()
+    assert [each["status"] for each in held] == ["awaiting_value"] * count
+    return held
+
+
+async def release(world: World, invoice: Json) -> None:
+    [item] = (await read(world, invoice))["items"]
+    await world.made(f"/v1/invoices/{invoice['id']}/items/{item['id']}/value", {"amount": 1000})
+
+
+async def issued_at(world: World, invoice: Json) -> datetime | None:
+    at = (await read(world, invoice))["issuedAt"]
+    return None if at is None else datetime.fromisoformat(at)
+
+
+async def test_released_cycles_are_issued_a_day_apart(world: World) -> None:
+    """[D-57]"""
+    held = await held_cycles(world, 3)
+    for invoice in reversed(held):
+        await release(world, invoice)
+    await world.run("issuance")
+    assert [(await read(world, each))["status"] for each in held] == ["issued", "ready", "ready"]
+
+    await pass_time(world, days=4)
+
+    instants = [await issued_at(world, each) for each in held]
+    first, second, third = [each for each in instants if each is not None]
+    assert timedelta(hours=24) <= second - first < timedelta(hours=25)
+    assert timedelta(hours=24) <= third - second < timedelta(hours=25)
+    assert await world.broken() == []
+
+
+async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
+    """The earlier cycle gets its value after the later cycle was issued. It is issued 24 hours after the
+    later one. [D-57]
+    """
+    earlier, later = await held_cycles(world, 2)
+    await release(world, later)
+    await world.run("issuance")
+    await pass_time(world, hours=3)
+    await release(world, earlier)
+    await world.run("issuance")
+    assert (await read(world, earlier))["status"] == "ready"
+
+    await pass_time(world, hours=22)
+
+    first, second = await issued_at(world, later), await issued_at(world, earlier)
+    assert first is not None
+    assert second is not None
+    assert timedelta(hours=24) <= second - first < timedelta(hours=25)
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("retried", [False, True])
+async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried: bool) -> None:
+    """The first worker has claimed the later cycle and not committed yet. [D-57, D-34 retry]"""
+    earlier, later = await held_cycles(world, 2)
+    await release(world, later)
+    async with table_held(world, "charge"):
+        if retried:
+            first = asyncio.create_task(world.post(f"/v1/invoices/{later['id']}/retry-issuance"))
+        else:
+            first = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world)
+        await release(world, earlier)
+        second = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world, statements=2)
+    await asyncio.gather(first, second)
+    assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "issued"]
+
+    await pass_time(world, hours=25)
+    assert (await read(world, earlier))["status"] == "issued"
+    assert await world.broken() == []
+
+
+async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
+    """The gateway refused the later cycle for a moment. Then both cycles waited for the connection. [D-57, D-34]"""
+    earlier, later = await held_cycles(world, 2)
+    await queue_fault(world, "create_charge", "rate_limited")
+    await release(world, later)
+    await world.run("issuance")
+    await patch_connection(world, active=False)
+    await pass_time(world, hours=25)
+    await release(world, earlier)
+    await world.run("issuance")
+    await patch_connection(world, active=True)
+
+    await world.run("issuance")
+
+    assert [(await read(world, each))["status"] for each in (earlier, later)] == ["issued", "ready"]
+    await pass_time(world, hours=25)
+    first, second = await issued_at(world, earlier), await issued_at(world, later)
+    assert first is not None
+    assert second is not None
+    assert timedelta(hours=24) <= second - first < timedelta(hours=25)
+    assert await world.broken() == []
+
+
+async def test_a_person_need_not_wait(world: World) -> None:
+    """[D-57, D-34 retry]"""
+    earlier, later = await held_cycles(world, 2)
+    for invoice in (earlier, later):
+        await release(world, invoice)
+    await world.run("issuance")
+    answer = await world.post(f"/v1/invoices/{later['id']}/retry-issuance")
+    assert answer.json["status"] == "issued"
+
+
+async def test_other_subscriptions_do_not_wait(world: World) -> None:
+    """[D-57]"""
+    plan = await world.plan()
+    for _ in range(3):
+        await world.enroll(plan)
+    await world.run("generation", "issuance")
+    assert {each["status"] for each in await world.invoices()} == {"issued"}

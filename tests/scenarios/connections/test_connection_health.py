@@ -1,0 +1,222 @@
+"""A connection whose calls fail gets only single probes, and its work waits.
+
+The connection's health, the events and the log show the failure (D-55).
+"""
+
+import json
+from datetime import datetime, timedelta
+
+from tests.support.captured_logs import captured_logs
+from tests.support.sandbox_steps import (
+    connection_id,
+    issued_invoice,
+    now,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+    ready_invoice,
+)
+from tests.support.world import Json, World
+
+MANY = 1000
+"""More faults than any test uses up."""
+
+
+async def health(world: World) -> Json:
+    return (await world.get("/v1/integration")).json["gateways"][0]["health"]
+
+
+async def calls_made(world: World) -> int:
+    """Return how many queued faults the calls have used."""
+    (row,) = await world.sql("SELECT sum($1 - times_left)::int AS used FROM sandbox_fault", MANY)
+    return row["used"]
+
+
+async def repair(world: World) -> None:
+    """End all queued faults."""
+    await world.sql("UPDATE sandbox_fault SET times_left = 0")
+
+
+async def generated(world: World, count: int) -> None:
+    """Create `count` invoices that wait for their charges."""
+    plan = await world.plan()
+    for _ in range(count):
+        await world.enroll(plan)
+    await world.run("generation")
+
+
+async def test_a_failing_connection_gets_only_probes(world: World) -> None:
+    """[D-55 failing]"""
+    await generated(world, 10)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    assert await health(world) == {"state": "ok", "since": None, "error": None}
+
+    await world.run("issuance", "gateway_probe")
+    first_calls = await calls_made(world)
+    shown = await health(world)
+    await pass_time(world, hours=8)
+
+    assert 3 <= first_calls <= 4, "no more calls after the failures"
+    assert (shown["state"], shown["error"]) == ("failing", {"code": "failed", "message": "rate_limited"})
+    probes = await calls_made(world) - first_calls
+    assert 8 * 4 <= probes <= 8 * 5 + 6, "one probe in 12 to 15 minutes, and a few more at first"
+    assert {each["status"] for each in await world.invoices()} == {"ready"}
+    assert await world.broken() == []
+
+
+async def test_a_successful_probe_lets_all_work_continue(world: World) -> None:
+    """[D-55 failing]"""
+    await generated(world, 100)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    await world.run("issuance", "gateway_probe")
+    await repair(world)
+
+    await pass_time(world, minutes=2)
+
+    assert {each["status"] for each in await world.invoices()} == {"issued"}
+    assert await health(world) == {"state": "ok", "since": None, "error": None}
+    assert await world.events("connection.failing", "connection.recovered") == [], "it failed for a moment"
+
+
+async def test_an_hour_of_failures_is_reported_once(world: World) -> None:
+    """[D-55 events]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    since = await now(world)
+    await pass_time(world, days=1)
+    await repair(world)
+    await pass_time(world, hours=1)
+
+    failing, recovered = await world.events("connection.failing", "connection.recovered")
+    waited = datetime.fromisoformat(failing["createdAt"]) - since
+    assert timedelta(hours=1) <= waited < timedelta(hours=1, minutes=5)
+    assert failing["data"]["connection"]["connectionId"] == await connection_id(world)
+    assert failing["data"]["connection"]["health"]["state"] == "failing"
+    assert failing["data"]["error"] == {"code": "failed", "message": "rate_limited"}
+    assert recovered["data"]["connection"]["health"] == {"state": "ok", "since": None, "error": None}
+    assert (await read(world, invoice))["status"] == "issued"
+
+
+async def test_every_waiting_invoice_is_reported_as_delayed(world: World) -> None:
+    """The invoices that no probe tries are reported too. [D-34, D-55 failing]"""
+    await generated(world, 12)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    since = await now(world)
+
+    await pass_time(world, hours=3)
+
+    delayed = await world.events("invoice.issue_delayed")
+    assert len({each["data"]["invoice"]["id"] for each in delayed}) == len(delayed) == 12
+    waited = [datetime.fromisoformat(each["createdAt"]) - since for each in delayed]
+    assert timedelta(hours=1) <= min(waited) and max(waited) < timedelta(hours=2, minutes=15)  # noqa: PT018 - one range
+
+
+async def test_polls_that_fail_make_the_connection_failing(world: World) -> None:
+    """No charge is forgotten, and the log has one line for each change of state. [D-55 failing, D-35 polling]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await queue_fault(world, "get_charge", "server_error", times=MANY)
+
+    with captured_logs() as logged:
+        await pass_time(world, days=5)
+        assert (await health(world))["state"] == "failing"
+        await repair(world)
+        await pass_time(world, hours=2)
+
+    lines = [json.loads(line) for line in logged.getvalue().splitlines()]
+    assert [each["event"] for each in lines if each["event"].startswith("gateway.")] == [
+        "gateway.connection_failing",
+        "gateway.connection_recovered",
+    ]
+    assert (await read(world, invoice))["status"] == "overdue"
+    assert [each["type"] for each in await world.events("connection.failing", "connection.recovered")] == [
+        "connection.failing",
+        "connection.recovered",
+    ]
+
+
+async def test_another_connection_of_the_account_keeps_working(world: World) -> None:
+    """[D-55 failing]"""
+    plan = await world.plan()
+    failing, sound = await connection_id(world), (await world.connect())["connectionId"]
+    for _ in range(5):
+        await world.enroll(plan, gatewayConnectionId=failing)
+        await world.enroll(plan, gatewayConnectionId=sound)
+    await world.run("generation")
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+
+    await world.run("issuance", "gateway_probe")
+
+    statuses = [each["status"] for each in await world.invoices()]
+    assert (statuses.count("issued"), statuses.count("ready")) == (5, 5)
+    states = [each["health"]["state"] for each in (await world.get("/v1/integration")).json["gateways"]]
+    assert states == ["failing", "ok"]
+
+
+async def test_new_credentials_recover_a_connection_at_once(world: World) -> None:
+    """[D-55 recovery]"""
+    await generated(world, 10)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    await pass_time(world, hours=3)
+    await repair(world)
+
+    patched = await patch_connection(world, credentials={})
+    await world.run("issuance")
+
+    assert patched["health"]["state"] == "ok"
+    assert {each["status"] for each in await world.invoices()} == {"issued"}
+    assert (
+        len(await world.events("connection.failing")) == len(await world.events("connection.recovered")) == 1
+    )
+
+
+async def test_other_changes_probe_a_failing_connection_now(world: World) -> None:
+    """[D-55 recovery]"""
+    await generated(world, 10)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    await pass_time(world, hours=3)
+    await repair(world)
+
+    patched = await patch_connection(world, settings={"maxInstallments": 6})
+    await world.run("gateway_probe", "issuance")
+
+    assert patched["health"]["state"] == "failing", "only a call shows that it works"
+    assert {each["status"] for each in await world.invoices()} == {"issued"}
+
+
+async def test_an_inactive_connection_is_paused(world: World) -> None:
+    """[D-55 health]"""
+    paused = await patch_connection(world, active=False)
+    assert (paused["health"]["state"], paused["health"]["error"]) == ("paused", None)
+    assert paused["health"]["since"] is not None
+
+    active = await patch_connection(world, active=True)
+    assert active["health"] == {"state": "ok", "since": None, "error": None}
+
+
+async def test_a_person_may_retry_at_a_failing_connection(world: World) -> None:
+    """[D-34 retry, D-55 recovery]"""
+    await generated(world, 5)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    await world.run("issuance", "gateway_probe")
+    await repair(world)
+    invoice = (await world.invoices())[-1]
+
+    retried = await world.made(f"/v1/invoices/{invoice['id']}/retry-issuance")
+
+    assert retried["status"] == "issued"
+    assert (await health(world))["state"] == "ok"
+
+
+async def test_a_connection_without_work_is_probed_by_its_credentials(world: World) -> None:
+    """[D-55 failing]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+    await pass_time(world, minutes=20)
+    assert (await health(world))["state"] == "failing"
+    await world.made(f"/v1/invoices/{invoice['id']}/cancel")
+
+    await pass_time(world, minutes=20)
+
+    assert (await health(world))["state"] == "ok"

@@ -1,0 +1,98 @@
+"""The limits on an account's gateway connections, and on its requests that wait for gateways (D-175, D-177)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from fatura.domain.errors import EngineError
+from tests.support.reissue_steps import unpaid_invoice
+from tests.support.sandbox_steps import connection_id, fail_for, issued_invoice, read, ready_invoice
+from tests.support.world import Answer, Json, World, eventually
+
+Make = Callable[[World], Awaitable[Json]]
+
+
+async def _paid_invoice(world: World) -> Json:
+    invoice = await issued_invoice(world)
+    await world.set_up_gateway(behaviour="pay_at_once")
+    await world.run("reconciliation")
+    return await read(world, invoice)
+
+
+async def _check_credentials(world: World) -> Answer:
+    return await world.patch(f"/v1/integration/gateways/{await connection_id(world)}", {"credentials": {}})
+
+
+def _is_full(world: World) -> bool:
+    try:
+        world.deps.gateway_requests.check(world.account_id, 1)
+    except EngineError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("make", "action", "body"),
+    [
+        (unpaid_invoice, "cancel", None),
+        (unpaid_invoice, "reissue", {}),
+        (unpaid_invoice, "payments", {"method": "cash"}),
+        (_paid_invoice, "refunds", {}),
+        (ready_invoice, "retry-issuance", None),
+        (unpaid_invoice, None, None),
+    ],
+)
+async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
+    world: World, make: Make, action: str | None, body: Json
+) -> None:
+    """A request above the limit is refused at once and changes nothing. Other requests are served.
+    [D-175]
+    """
+    invoice = await make(world)
+    world.deps.gateway_requests.most = 1
+    await fail_for(world, "all", "hang", seconds=600)
+
+    async def ask() -> Answer:
+        if action is None:
+            return await _check_credentials(world)
+        return await world.post(f"/v1/invoices/{invoice['id']}/{action}", body)
+
+    waiting = asyncio.create_task(ask())
+    await eventually(lambda: waiting.done() or _is_full(world))
+    await asyncio.sleep(0.5)  # a request that waits for no gateway would have ended
+    assert not waiting.done(), waiting.result().body
+    before = await read(world, invoice)
+
+    async with asyncio.timeout(5):
+        for refused in (await ask(), await _check_credentials(world)):
+            assert (refused.status, refused.type) == (429, "engine.rate_limited"), refused.body
+            assert refused.headers["retry-after"] == "10"
+        assert await read(world, invoice) == before
+        path = f"/v1/integration/gateways/{await connection_id(world)}"
+        assert (await world.patch(path, {"label": "Main", "active": False})).status == 200
+        assert (await world.patch(path, {"active": True})).status == 200
+        other = await world.another()
+        theirs = f"/v1/integration/gateways/{await connection_id(other)}"
+        assert (await other.patch(theirs, {"credentials": {}})).status == 200
+
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await world.delete(f"/v1/sandbox/faults?connectionId={await connection_id(world)}")
+    assert (await _check_credentials(world)).status == 200
+
+
+async def test_an_account_has_a_limited_number_of_connections(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Concurrent requests do not exceed the limit either. [D-177]"""
+    monkeypatch.setattr("fatura.usecases.connections.gateway_connections.MAX_CONNECTIONS", 3)
+    body = {"provider": "sandbox", "credentials": {}, "settings": {}}
+
+    made = await asyncio.gather(*(world.post("/v1/integration/gateways", body) for _ in range(6)))
+
+    assert sorted(answer.status for answer in made) == [201, 201, 422, 422, 422, 422]
+    refused = next(answer for answer in made if answer.status == 422)
+    assert (refused.type, refused.json["meta"]) == ("engine.too_many_connections", {"limit": 3})
+    assert len((await world.get("/v1/integration")).json["gateways"]) == 3
+    assert (await (await world.another()).connect())["active"]

@@ -1,0 +1,282 @@
+"""Payments received elsewhere. A payment in full first cancels the charge that the payer could still pay."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from fatura.domain.payments import ManualMethod
+from fatura.usecases.merchant_actions import charge_release, manual_payments
+from fatura.usecases.merchant_actions.manual_payments import Received
+from fatura.usecases.transaction import load_account
+from tests.support.expect import UNKNOWN_ID, invalid, problem
+from tests.support.sandbox_steps import (
+    cancel,
+    charges,
+    issued_invoice,
+    move,
+    now,
+    park,
+    pass_time,
+    pay_silently,
+    queue_fault,
+    read,
+    ready_invoice,
+)
+from tests.support.world import Answer, Json, World, columns, rows
+
+
+async def receive(world: World, invoice: Json, *, key: str = "fresh", **body: Json) -> Answer:
+    path = f"/v1/invoices/{invoice['id']}/payments"
+    return await world.post(path, {"method": "cash", **body}, key=key)
+
+
+@pytest.fixture
+async def issued(world: World) -> Json:
+    await world.set_up_gateway(behaviour="never_pay")
+    return await issued_invoice(world)
+
+
+async def test_a_payment_elsewhere_pays_the_invoice_and_cancels_its_charge(
+    world: World, issued: Json
+) -> None:
+    """[D-52]"""
+    paid_at = (await now(world) - timedelta(days=1)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    answer = await receive(world, issued, paidAt=paid_at, reference="receipt 7", note="at the desk")
+
+    paid = answer.json
+    assert (answer.status, paid["status"], paid["paidAt"]) == (200, "paid", paid_at)
+    assert columns(
+        paid["payments"], "amountCents", "source", "method", "reference", "note", "chargeId"
+    ) == rows("""
+        amount | source | method | reference | note        | charge
+        9990   | manual | cash   | receipt 7 | at the desk | None
+    """)
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert [each["status"] for each in paid["charges"]] == ["canceled"]
+    assert len(await world.events("invoice.paid")) == 1
+    await pass_time(world, days=10)
+    assert (await read(world, issued))["status"] == "paid"
+    assert await world.broken() == []
+
+
+async def test_a_part_received_elsewhere_leaves_the_charge_payable(world: World, issued: Json) -> None:
+    """[D-52, D-50]"""
+    part = await receive(world, issued, amountCents=4000, method="transfer")
+
+    assert (part.json["status"], part.json["paidCents"]) == ("issued", 4000)
+    assert [each["status"] for each in await charges(world)] == ["open"]
+    rest = await receive(world, issued)
+    assert (rest.json["status"], rest.json["paidCents"]) == ("paid", 9990)
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert await world.broken() == []
+
+
+async def test_a_ready_invoice_that_was_paid_is_not_charged(world: World) -> None:
+    """[D-52]"""
+    invoice = await ready_invoice(world)
+
+    assert (await receive(world, invoice)).json["status"] == "paid"
+
+    await world.run()
+    await pass_time(world, days=5)
+    assert await charges(world) == []
+    paid = await read(world, invoice)
+    assert (paid["status"], paid["gatewayInvoiceId"], paid["issuedAt"]) == ("paid", None, None)
+    assert await world.broken() == []
+
+
+async def test_a_ready_invoice_that_was_partly_paid_is_charged_for_the_rest(world: World) -> None:
+    """[D-52, D-67 reissue]"""
+    invoice = await ready_invoice(world)
+
+    assert (await receive(world, invoice, amountCents=4000)).json["status"] == "ready"
+    await world.run("issuance")
+
+    (charge,) = await charges(world)
+    assert charge["amountCents"] == 5990
+    assert await world.broken() == []
+
+
+async def test_more_than_what_is_open_is_refused(world: World, issued: Json) -> None:
+    """[D-67 amounts]"""
+    await receive(world, issued, amountCents=4000)
+
+    answer = await receive(world, issued, amountCents=5991)
+
+    assert (answer.status, answer.type, answer.json["meta"]) == (
+        422,
+        "engine.amount_exceeds_open",
+        {"openCents": 5990},
+    )
+    assert (await read(world, issued))["paidCents"] == 4000
+
+
+@pytest.mark.parametrize("state", ["paid", "canceled", "held", "parked"])
+async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: str) -> None:
+    """[D-52 409]"""
+    if state == "held":
+        subscription = await world.enroll(await world.plan(await world.variable_product()))
+        await world.run("generation", "pricing")
+        (invoice,) = await world.invoices(subscription)
+    else:
+        invoice = await ready_invoice(world)
+    if state == "paid":
+        await receive(world, invoice)
+    if state == "canceled":
+        await cancel(world, invoice)
+    if state == "parked":
+        await park(world)
+    before = await read(world, invoice)
+
+    answer = await receive(world, invoice)
+
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_payable")
+    assert await read(world, invoice) == before
+
+
+@pytest.mark.parametrize("fault", ["rejected", "timeout_before", "paid"])
+async def test_an_unconfirmed_cancellation_changes_nothing(world: World, issued: Json, fault: str) -> None:
+    """[D-52 409]"""
+    if fault == "paid":
+        await pay_silently(world)
+    else:
+        await queue_fault(world, "cancel_charge", fault)
+
+    answer = await receive(world, issued)
+
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_payable")
+    await pass_time(world, minutes=5)
+    found = await read(world, issued)
+    assert [each["source"] for each in found["payments"]] == (["gateway"] if fault == "paid" else [])
+    assert (await world.sql("SELECT count(*) AS n FROM payment_request"))[0]["n"] <= 1
+
+
+async def test_a_lost_cancellation_is_continued_by_a_poll(world: World, issued: Json) -> None:
+    """[D-52 crash]"""
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    answer = await receive(world, issued, key="once")
+    assert answer.status == 409
+
+    await pass_time(world, minutes=1)
+
+    paid = await read(world, issued)
+    assert (paid["status"], paid["paidCents"]) == ("paid", 9990)
+    again = await receive(world, issued, key="once")
+    assert (again.status, again.json["paidCents"]) == (200, 9990)
+    assert await world.broken() == []
+
+
+async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
+    world: World, issued: Json
+) -> None:
+    """[D-52 crash]"""
+    account = await load_account(world.deps, world.account_id)
+    received = Received(
+        key="once", amount_cents=None, paid_at=None, method=ManualMethod.CASH, reference=None, note=None
+    )
+    await manual_payments.release_charge(world.deps, account, UUID(issued["id"]), received)
+
+    await pass_time(world, minutes=1)
+
+    assert (await read(world, issued))["status"] == "paid"
+    assert await world.events("invoice.canceled") == []
+    repeat = await receive(world, issued, key="once")
+    assert (repeat.status, len(repeat.json["payments"])) == (200, 1)
+    assert await world.broken() == []
+
+
+async def test_a_late_cancellation_records_the_payment(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is suspended before the call and dies after it. Polls in between find the charge payable. [D-171]"""
+    cancel_charge = charge_release.cancel
+
+    async def cancel_late_and_die(*args: object, **named: object) -> None:
+        await world.sql("UPDATE payment_request SET in_progress_until = now() - interval '1 minute'")
+        await pass_time(world, hours=2)
+        await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(charge_release, "cancel", cancel_late_and_die)
+    account = await load_account(world.deps, world.account_id)
+    received = Received(
+        key="once", amount_cents=None, paid_at=None, method=ManualMethod.CASH, reference=None, note=None
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await manual_payments.release_charge(world.deps, account, UUID(issued["id"]), received)
+    monkeypatch.undo()
+
+    await pass_time(world, days=1)
+
+    assert (await read(world, issued))["status"] == "paid"
+    assert await world.events("invoice.canceled") == []
+    assert await world.broken() == []
+
+
+async def test_a_repeat_records_one_payment(world: World, issued: Json) -> None:
+    """[D-52 key]"""
+    answers = await asyncio.gather(*(receive(world, issued, key="once") for _ in range(3)))
+    later = await receive(world, issued, key="once")
+
+    assert {answer.status for answer in answers} <= {200, 409}
+    assert later.status == 200
+    assert [each["amountCents"] for each in (await read(world, issued))["payments"]] == [9990]
+    refused = await world.post(f"/v1/invoices/{issued['id']}/payments", {"method": "cash"}, key=None)
+    assert (refused.status, refused.type) == (400, "engine.idempotency_key_required")
+
+
+async def test_a_payer_and_a_person_pay_at_the_same_time(world: World, issued: Json) -> None:
+    """[D-52, D-50]"""
+    (charge,) = await charges(world)
+    answer, _ = await asyncio.gather(receive(world, issued, amountCents=9990), move(world, charge, "pay"))
+    await world.run("reconciliation")
+    await pass_time(world, minutes=5)
+
+    paid = await read(world, issued)
+    assert paid["status"] == "paid"
+    assert paid["paidCents"] == 9990 * (1 + (answer.status == 200))
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"amountCents": 0},
+        {"amountCents": "1"},
+        {"method": "gold"},
+        {"paidAt": "2090-01-01"},
+        {"reference": ""},
+        {"note": "x" * 501},
+        {"cents": 1},
+    ],
+    ids=str,
+)
+async def test_an_invalid_payment_is_refused(world: World, issued: Json, wrong: Json) -> None:
+    """[D-52 400]"""
+    answer = await receive(world, issued, **wrong)
+    assert (answer.status, answer.type) == (400, "engine.invalid_request")
+
+
+@pytest.mark.parametrize(
+    "paid_at", ["0001-01-01T00:00:00Z", "0001-01-01", "1999-12-31T23:59:59.999Z", "1999-12-31"]
+)
+async def test_a_payment_before_the_year_2000_is_refused(world: World, issued: Json, paid_at: str) -> None:
+    """[D-52 400]"""
+    answer = await receive(world, issued, paidAt=paid_at)
+
+    assert invalid(answer).keys() == {"paidAt"}
+    [charge] = await charges(world)
+    assert charge["status"] == "open"
+    answer = await receive(world, issued, paidAt="2000-01-01")
+    assert (answer.status, (await read(world, issued))["paidAt"]) == (200, "2000-01-01T02:00:00.000Z")
+
+
+async def test_an_unknown_invoice_is_a_404(world: World) -> None:
+    """[D-52, spec 5.4]"""
+    other = await world.another()
+    for sought in (UNKNOWN_ID, "7"):
+        answer = await other.post(f"/v1/invoices/{sought}/payments", {"method": "cash"})
+        assert problem(answer) == (404, "engine.not_found", None)

@@ -1,0 +1,39 @@
+"""A payer pays a part just before the merchant cancels or reissues the invoice, and no poll has found the payment.
+
+The gateway returns the payment with the canceled charge.
+"""
+
+import pytest
+
+from tests.support.sandbox_steps import cancel, charges, issued_invoice
+from tests.support.world import Json, World
+
+
+@pytest.fixture
+async def partly_paid(world: World) -> Json:
+    """Return an issued invoice of 9990 cents, of which the gateway has received 4000."""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    [charge] = await charges(world)
+    await world.made(f"/v1/sandbox/charges/{charge['chargeId']}/pay", {"amountCents": 4000})
+    return invoice
+
+
+async def test_the_payment_of_a_canceled_invoice_is_recorded(world: World, partly_paid: Json) -> None:
+    """[D-27, D-50]"""
+    answer = await cancel(world, partly_paid)
+
+    assert (answer.json["status"], answer.json["paidCents"]) == ("canceled", 4000)
+    [event] = await world.events("invoice.partially_paid")
+    assert event["data"]["entry"]["amountCents"] == 4000
+    assert await world.broken() == []
+
+
+async def test_the_next_charge_is_for_what_is_still_open(world: World, partly_paid: Json) -> None:
+    """[D-51]"""
+    answer = await world.post(f"/v1/invoices/{partly_paid['id']}/reissue", {})
+
+    assert answer.json["paidCents"] == 4000
+    assert [each["amountCents"] for each in answer.json["charges"]] == [9990, 5990]
+    await world.run("issuance")
+    assert await world.broken() == []

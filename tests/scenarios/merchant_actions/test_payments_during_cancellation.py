@@ -1,0 +1,133 @@
+"""Other payments arrive while the gateway cancels the charge of an invoice that was paid elsewhere."""
+
+import pytest
+
+from fatura.usecases.merchant_actions import charge_release
+from tests.support.sandbox_steps import charges, issued_invoice, pass_time, queue_fault, read
+from tests.support.world import Answer, Json, World, columns
+
+
+async def receive(world: World, invoice: Json, *, key: str = "fresh", **body: Json) -> Answer:
+    return await world.post(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash", **body}, key=key)
+
+
+async def pay_part_silently(world: World) -> None:
+    """Let the payer pay 3000 cents; the gateway sends no webhook."""
+    await world.sql("""
+        UPDATE sandbox_charge SET entries = entries || jsonb_build_array(jsonb_build_object('kind', 'payment',
+            'reference', 'part_' || charge_id, 'amount_cents', 3000, 'occurred_at', created_at))
+    """)
+
+
+async def check_settled(world: World, invoice: Json, *, paid_cents: int) -> Json:
+    """Let all polls decide. Check that the invoice is paid, and return it."""
+    await pass_time(world, days=2)
+    found = await read(world, invoice)
+    assert (found["status"], found["paidCents"]) == ("paid", paid_cents)
+    assert [each["status"] for each in found["charges"]] == ["canceled"]
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert await world.events("invoice.canceled") == []
+    assert len(await world.events("invoice.paid")) == 1
+    assert len(await world.events("invoice.overpaid")) == (paid_cents > 9990)
+    assert await world.broken() == []
+    return found
+
+
+@pytest.fixture
+async def issued(world: World) -> Json:
+    """Return an issued invoice of 9990 cents."""
+    await world.set_up_gateway(behaviour="never_pay")
+    return await issued_invoice(world)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "lost"])
+@pytest.mark.parametrize(
+    ("body", "cents"), [({}, 6990), ({"amountCents": 9990}, 9990)], ids=["open", "given"]
+)
+async def test_the_gateway_has_a_part_that_no_poll_has_found(
+    world: World, issued: Json, body: Json, cents: int, *, is_lost: bool
+) -> None:
+    """Without an amount, what is open after the part is recorded. An amount is recorded as sent. [D-52, D-171]"""
+    await pay_part_silently(world)
+    if is_lost:
+        await queue_fault(world, "cancel_charge", "timeout_after")
+
+    answer = await receive(world, issued, **body)
+
+    assert answer.status == (409 if is_lost else 200)
+    found = await check_settled(world, issued, paid_cents=3000 + cents)
+    assert sorted(columns(found["payments"], "source", "amountCents")) == [
+        ("gateway", "3000"),
+        ("manual", str(cents)),
+    ]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    ("body", "cents"), [({}, 6990), ({"amountCents": 9990}, 9990)], ids=["open", "given"]
+)
+async def test_a_second_person_records_a_part_meanwhile(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch, *, body: Json, cents: int, moment: str
+) -> None:
+    """[D-52]"""
+    cancel_charge = charge_release.cancel
+
+    async def with_a_part(*args: object, **named: object) -> object:
+        if moment == "before":
+            assert (await receive(world, issued, key="other", amountCents=3000)).status == 200
+        answer = await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+        if moment == "after":
+            assert (await receive(world, issued, key="other", amountCents=3000)).status == 200
+        return answer
+
+    monkeypatch.setattr(charge_release, "cancel", with_a_part)
+    answer = await receive(world, issued, **body)
+    monkeypatch.undo()
+
+    assert (answer.status, answer.json["status"], answer.json["paidCents"]) == (200, "paid", 3000 + cents)
+    await check_settled(world, issued, paid_cents=3000 + cents)
+
+
+@pytest.mark.parametrize(
+    ("body", "cents"), [({}, 5990), ({"amountCents": 9990}, 9990)], ids=["open", "given"]
+)
+async def test_a_part_keeps_a_payment_that_waits_for_the_polls(
+    world: World, issued: Json, body: Json, cents: int
+) -> None:
+    """[D-52 crash, D-171]"""
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    assert (await receive(world, issued, **body)).status == 409
+
+    part = await receive(world, issued, key="part", amountCents=4000)
+
+    assert (part.status, part.json["status"], part.json["paidCents"]) == (200, "issued", 4000)
+    await check_settled(world, issued, paid_cents=4000 + cents)
+
+
+async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other person's request replaced the first one, and its answer was lost. [D-171]"""
+    cancel_charge = charge_release.cancel
+
+    async def refused_late(*args: object, **named: object) -> object:
+        monkeypatch.undo()
+        await queue_fault(world, "cancel_charge", "rejected")
+        refused = await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+        await queue_fault(world, "cancel_charge", "timeout_after")
+        assert (await receive(world, issued, key="other")).status == 409
+        return refused
+
+    monkeypatch.setattr(charge_release, "cancel", refused_late)
+    answer = await receive(world, issued)
+
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_payable")
+    await check_settled(world, issued, paid_cents=9990)
+
+
+async def test_an_amount_above_what_is_open_cancels_no_charge(world: World, issued: Json) -> None:
+    """[D-52, D-67 amounts]"""
+    answer = await receive(world, issued, amountCents=9991)
+
+    assert (answer.status, answer.type) == (422, "engine.amount_exceeds_open")
+    assert [each["status"] for each in await charges(world)] == ["open"]

@@ -1,0 +1,124 @@
+"""Fatura reports a charge that the gateway no longer knows, but creates no other charge by itself (D-56)."""
+
+from tests.support.sandbox_steps import (
+    cancel,
+    charges,
+    issued_invoice,
+    pass_time,
+    queue_fault,
+    read,
+)
+from tests.support.world import Json, World
+
+FORGET = "UPDATE sandbox_charge SET connection_id = $1"
+
+
+async def forgotten(world: World) -> Json:
+    """Issue an invoice and let the gateway forget its charge: another connection gets the charge."""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    other = (await world.connect(issuesCharges=False))["connectionId"]
+    await world.sql(FORGET, other)
+    await poll(world)
+    return invoice
+
+
+async def poll(world: World) -> None:
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at WHERE status <> 'canceled'")
+    await world.run("reconciliation")
+
+
+async def missing(world: World) -> Json:
+    """Return an issued invoice whose charge is missing."""
+    invoice = await forgotten(world)
+    await pass_time(world, hours=1.1)
+    assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
+    return invoice
+
+
+async def test_two_polls_an_hour_apart_end_the_charge(world: World) -> None:
+    """[D-56]"""
+    invoice = await forgotten(world)
+    for _ in range(3):
+        await pass_time(world, minutes=15)
+        await poll(world)
+    assert (await read(world, invoice))["charges"][0]["status"] == "open", "less than an hour"
+
+    await pass_time(world, minutes=20)
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["payment"]) == ("issued", None)
+    [ended] = shown["charges"]
+    assert (ended["status"], ended["error"]["code"]) == ("not_made", "charge_missing")
+    [event] = await world.events("invoice.charge_missing")
+    assert event["data"]["error"]["gatewayInvoiceId"] == shown["gatewayInvoiceId"]
+    await pass_time(world, days=30)
+    assert len(await world.events("invoice.charge_missing")) == 1
+    assert len(await charges(world, invoice)) <= 1
+    assert await world.broken() == []
+
+
+async def test_a_charge_that_is_known_again_counts_anew(world: World) -> None:
+    """[D-56]"""
+    invoice = await forgotten(world)
+    own = (await world.sql("SELECT connection_id FROM invoice"))[0]["connection_id"]
+    other = (await world.sql("SELECT connection_id FROM sandbox_charge"))[0]["connection_id"]
+    await world.sql(FORGET, own)
+    await pass_time(world, minutes=59)
+    await poll(world)
+    await world.sql(FORGET, other)
+    await poll(world)
+    await pass_time(world, minutes=50)
+    assert (await read(world, invoice))["charges"][0]["status"] == "open"
+    await pass_time(world, minutes=15)
+    assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
+
+    # The gateway shows the charge again before a person reissues the invoice. Late checks find it. [D-125]
+    await world.sql(FORGET, own)
+    await pass_time(world, hours=2)
+    assert (await read(world, invoice))["charges"][0]["status"] == "open"
+    assert len(await payable(world)) == 1
+    assert await world.broken() == []
+
+
+async def payable(world: World) -> list[Json]:
+    return [each for each in await charges(world) if each["status"] == "open"]
+
+
+async def test_an_invoice_without_its_charge_can_be_reissued(world: World) -> None:
+    """If the gateway shows the old charge again after the reissue, Fatura cancels the old charge.
+    [D-56, D-51, D-125]
+    """
+    invoice = await missing(world)
+    own = (await world.sql("SELECT connection_id FROM invoice"))[0]["connection_id"]
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/reissue", {})).json["status"] == "ready"
+    await world.run("issuance")
+    assert (await read(world, invoice))["status"] == "issued"
+
+    await world.sql(FORGET, own)
+    await pass_time(world, hours=2)
+
+    assert [each["status"] for each in await charges(world)] == ["open", "canceled"]
+    assert (await read(world, invoice))["status"] == "issued"
+    assert await world.broken() == []
+
+
+async def test_an_invoice_without_its_charge_can_be_canceled(world: World) -> None:
+    """[D-56, D-27 charge]"""
+    invoice = await missing(world)
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+    assert await world.broken() == []
+
+
+async def test_a_charge_that_is_known_again_after_the_cancellation_is_canceled(world: World) -> None:
+    """If the gateway does not answer the cancellation, Fatura repeats it. [D-56, D-50, D-125]"""
+    invoice = await missing(world)
+    own = (await world.sql("SELECT connection_id FROM invoice"))[0]["connection_id"]
+    assert (await cancel(world, invoice)).json["status"] == "canceled"
+    await queue_fault(world, "cancel_charge", "timeout_before", times=2)
+    await world.sql(FORGET, own)
+
+    await pass_time(world, hours=2)
+
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert await world.broken() == []

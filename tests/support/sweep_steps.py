@@ -1,0 +1,41 @@
+"""Steps of the sweep scenarios: change charges at the gateway unnoticed, and run the night's sweep."""
+
+from tests.support.world import Json, World
+
+DOUBLE = """
+    INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents, currency,
+        payment_method, due_date, status, entries, is_double, created_at)
+    SELECT account_id, $2::text, connection_id, invoice_id, attempt, amount_cents, currency, payment_method, due_date,
+        $3::text, CASE $3::text WHEN 'paid' THEN jsonb_build_array(jsonb_build_object('kind', 'payment',
+            'reference', 'of_the_double', 'amount_cents', amount_cents, 'occurred_at', created_at)) ELSE '[]' END,
+        true, created_at
+    FROM sandbox_charge WHERE charge_id = $1
+"""
+DOUBLE_ID = f"sbx_{0xF << 124:032x}"
+
+
+async def double_silently(world: World, invoice: Json, *, status: str = "open") -> str:
+    """Make a second charge of an issued invoice at the gateway, without waking the engine. Return its id."""
+    await world.sql(DOUBLE, invoice["gatewayInvoiceId"], DOUBLE_ID, status)
+    return DOUBLE_ID
+
+
+async def sweep(world: World) -> None:
+    """Run the sweeps of all connections, as if a night had come, and the polls and looks that they schedule."""
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")
+    await world.run("sweep")
+    await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
+    await world.run("reconciliation")
+
+
+async def stored_sweep(world: World) -> Json:
+    """Return the row of the account's only sweep."""
+    (row,) = await world.sql("SELECT * FROM connection_sweep")
+    return dict(row)
+
+
+async def second_charge_events(world: World) -> list[str]:
+    """Return the gateway's ids of the reported second charges."""
+    errors = [each["data"]["error"] for each in await world.events("invoice.issue_failed")]
+    assert {each["code"] for each in errors} <= {"second_charge"}
+    return [each["gatewayInvoiceId"] for each in errors]
