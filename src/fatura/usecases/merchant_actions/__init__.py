@@ -1,4 +1,4 @@
-"""Carry out what a merchant asks for an invoice that may have a charge: cancel, reissue, record a payment, or refund.
+"""Carry out merchants' requests to cancel, reissue or refund an invoice, or to record a payment of it.
 
 Entry points: `cancellation`, `reissue`, `manual_payments` and `refunds`. If the charge must be canceled at the gateway
 first, they use `charge_release`.

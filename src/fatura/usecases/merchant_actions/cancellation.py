@@ -33,9 +33,8 @@ WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str | None:
     """Cancel the charge of an issued or overdue invoice at the gateway.
 
-    Return the gateway's id of the charge.
-    Return None for an invoice in another status, and for a charge that polls no longer found at the gateway
-    (D-56). If the gateway does not confirm the cancellation, poll the charge immediately and raise
+    Return the gateway's id of the charge. Return None if the invoice has another status, or if the charge is missing at
+    the gateway (D-56). If the gateway does not confirm the cancellation, schedule an immediate poll and raise
     `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
     """

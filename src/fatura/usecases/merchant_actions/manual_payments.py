@@ -1,8 +1,8 @@
-"""Record money that was received elsewhere.
+"""Record a payment that the merchant received without the gateway (D-52).
 
-If it covers the open amount, the gateway cancels the charge first (D-52). Call `release_charge`, then
-`record`. If the process dies in between, the charge is polled soon, and the poll records the payment if the
-gateway has canceled the charge.
+If the payment covers the open amount, the charge is first canceled at the gateway. Call `release_charge`, then
+`record`. If the process dies in between, the charge is polled soon, and the poll records the payment if the gateway has
+canceled the charge.
 """
 
 from dataclasses import dataclass
@@ -44,11 +44,11 @@ _UNSURE = "If the charge turns out to be canceled, the payment is recorded autom
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """Money that was received elsewhere.
+    """A payment that the merchant received without the gateway.
 
-    If `amount_cents` is None, it is what is open of the invoice when the payment is recorded. If `paid_at` is
-    None, it is now. `key` is the Idempotency-Key of the request. The entry's id is derived from the key, so a
-    repeated request adds no second entry.
+    If `amount_cents` is None, the payment is for the open amount of the invoice when the payment is recorded. If
+    `paid_at` is None, the payment was made now. `key` is the Idempotency-Key of the request. The id of the ledger entry
+    is derived from the key, so a repeated request adds no second entry.
     """
 
     key: str
@@ -104,7 +104,7 @@ async def record(
 ) -> InvoiceView:
     """Record the payment and return the invoice; `released` is the result of `release_charge`.
 
-    If a charge was canceled for the payment, the payment may exceed what is open now.
+    If a charge was canceled for the payment, the payment may exceed the amount that is open now.
     Raises EngineError: `engine.invalid_request` (paidAt), `engine.not_found`, `engine.invoice_not_payable`,
     `engine.amount_exceeds_open`, `engine.account_recovering`.
     """
@@ -177,7 +177,7 @@ async def _give_up(work: Work, invoice_id: UUID, received: Received) -> None:
 
 
 async def _drop(work: Work, invoice_id: UUID, received: Received) -> None:
-    """Drop the request of this payment; the request of another payment waits on for the charge."""
+    """Drop the stored request if it is for this payment. A request for another payment is kept."""
     request = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     if request is not None and request.payment_entry_id == received.entry_id(invoice_id):
         await payment_requests.remove(work.tx, [invoice_id])
@@ -189,10 +189,7 @@ async def _is_recorded(work: Work, invoice_id: UUID, received: Received) -> bool
 
 
 async def _open_cents(work: Work, state: IssuanceState) -> int:
-    """Return what is open of an invoice that takes payments.
-
-    Raises EngineError if the invoice takes no payment.
-    """
+    """Return the open amount of an invoice. Raises EngineError if the invoice accepts no manual payment now."""
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     refusal = _refusal(state, real_now=work.deps.clock())
@@ -206,9 +203,9 @@ async def _open_cents(work: Work, state: IssuanceState) -> int:
 
 
 async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents: int) -> None:
-    """Refuse an amount above what is open. If it covers the total, refuse it also while a refund is pending.
+    """Refuse a payment above the open amount, and a payment of the whole open amount while a refund is pending.
 
-    The refund may lower what the merchant holds, after the charge was canceled for the payment.
+    Otherwise, the refund could raise the open amount after the charge was canceled for the payment.
     """
     if amount_cents > open_cents:
         detail = f"Only {open_cents} cents of the invoice are open."

@@ -77,12 +77,15 @@ async def refund(
 async def _start(
     work: Work, *, invoice_id: UUID, key: str, amount_cents: int | None, reason: str | None
 ) -> _Started:
-    """Store the refund, due soon in case this process dies. A refund of manual payments is done at once."""
+    """Store the refund. If this process dies, a worker sends the refund after POLL_AFTER.
+
+    A refund of manual payments is recorded as done immediately.
+    """
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     refund_id = refund_id_of(invoice_id, key)
     started = _Started(id=str(refund_id))
-    if await refund_requests.find(work.tx, refund_id) is not None:  # the stored key has expired meanwhile
+    if await refund_requests.find(work.tx, refund_id) is not None:  # an expired Idempotency-Key is used again
         return started
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()

@@ -40,7 +40,7 @@ from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 
 MAX_CHARGES = 50
-"""An invoice with this many charges is not reissued, because a poll asks about all of them (D-176)."""
+"""An invoice with this many charges is not reissued, because each poll reads all of them (D-176)."""
 _UNSURE = "If the charge turns out to be canceled, the invoice is reissued automatically."
 
 
@@ -187,7 +187,7 @@ async def _check(work: Work, state: IssuanceState, wanted: Wanted) -> tuple[Invo
 
 
 async def _check_refunds(work: Work, invoice_id: UUID) -> None:
-    """Refuse while a refund is pending, because the amount of the next charge depends on its outcome."""
+    """Refuse a reissue while a refund is pending: the refund's outcome decides the amount of the next charge."""
     if await refund_requests.has_open(work.tx, invoice_id):
         detail = "A refund of the invoice is pending; wait until it is done or failed."
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)

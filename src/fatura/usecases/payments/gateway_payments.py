@@ -1,6 +1,7 @@
-"""Record the payments, refunds and disputes that gateways report, each once, and report the facts that follow (D-50).
+"""Record the payments, refunds and disputes that gateways report, each once, and change the invoices (D-50).
 
-An answer may come twice, late, or after a newer one. An entry is recognized by the provider's reference.
+The same answer may arrive twice, late, or after a newer one. An entry is a payment, a refund or a step of a dispute.
+The provider's reference identifies it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +40,7 @@ class ChargeAnswer:
 async def record(
     work: Work, answers: Sequence[ChargeAnswer], *, due_again: Collection[UUID] = frozenset()
 ) -> None:
-    """Record the new entries and refunds of charges, and report the facts that follow.
+    """Record the new entries and refunds of charges, and report the resulting facts to `invoice_moves`.
 
     Lock the invoices of charges with entries or refunds. `due_again` are the ids of invoices whose charges must be
     polled again immediately.
@@ -63,7 +64,7 @@ async def record(
 
 
 async def unrecorded(work: Work, connection_id: UUID, found: Sequence[Charge]) -> set[str]:
-    """Return the gateway's ids of those charges of a connection that have entries that are not recorded."""
+    """Return the gateway's ids of the charges that have unrecorded entries. All charges are of one connection."""
     references = {entry.reference for charge in found for entry in charge.entries}
     if not references:
         return set()
@@ -86,7 +87,7 @@ async def report_new(
     *,
     due_again: Collection[UUID] = frozenset(),
 ) -> None:
-    """Report the facts of entries that were just added to the ledgers of locked invoices."""
+    """Report to `invoice_moves` the facts of entries that were just added to the ledgers of locked invoices."""
     new_ids = {entry.payment_entry_id for entry in new}
     ledgers = await payment_entries.of_invoices(work.tx, list(invoices))
     ours = await _charges_by_gateway_id(work, list(invoices))
@@ -135,7 +136,7 @@ def _reports(
         paid = ours.get((invoice.invoice_id, each.entry.gateway_charge_id or ""))
         if each.fact is not Fact.PAID_IN_FULL:
             paid = None
-        # if another charge of the invoice can still be paid, the poll cancels it
+        # if the invoice's own charge can still be paid, the immediate poll cancels it
         polls_now = is_due or (each.fact is Fact.PAID_IN_FULL and _is_elsewhere(invoice, each.entry))
         reports.append(
             Report(
@@ -159,7 +160,7 @@ def _is_elsewhere(invoice: LedgerInvoice, entry: PaymentEntry) -> bool:
 async def _charges_by_gateway_id(
     work: Work, invoice_ids: Sequence[UUID]
 ) -> Mapping[_GatewayId, InvoiceCharge]:
-    """Return the confirmed charges of invoices. The gateway's other charges of these invoices are second charges."""
+    """Return the confirmed charges of invoices. Other charges of these invoices are second charges."""
     return {
         (charge.invoice_id, charge.gateway_invoice_id or ""): charge
         for charge in await charges.confirmed(work.tx, invoice_ids)
@@ -167,7 +168,7 @@ async def _charges_by_gateway_id(
 
 
 async def _new_entries(work: Work, answers: Sequence[ChargeAnswer]) -> Sequence[PaymentEntry]:
-    """Return the entries that are not recorded yet. Log entries that differ from recorded ones, which never change."""
+    """Return the entries that are not recorded yet. Log an error if a recorded entry has another amount or invoice."""
     references = {entry.reference for answer in answers for entry in answer.charge.entries}
     known = {
         (each.connection_id, each.kind, each.reference): (each.invoice_id, each.amount_cents)

@@ -1,8 +1,8 @@
 """Reissues and manual payments that wait until the gateway has canceled a charge (D-51, D-52).
 
-A request is in progress while its process may wait for the gateway. Afterwards, the process may be suspended and still
-cancel the charge when it continues. So a request is kept for KEPT_FOR, and a poll that finds the charge canceled
-continues it. A later request of the merchant replaces it.
+A request is in progress while its process may still wait for the gateway's answer. If the process is suspended, it may
+cancel the charge even later, when it resumes. So the stored request is kept for KEPT_FOR after that time. If a poll
+finds the charge canceled, the poll continues the request. A later request of the merchant replaces the stored one.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from fatura.usecases.transaction import Work
 IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
 """How long the cancellation may take, in real time."""
 KEPT_FOR = timedelta(hours=24)
-"""How long a request is kept after it was in progress, in real time, while the charge can still be paid."""
+"""How long a request is kept, in real time, after `in_progress_until`, while the charge can still be paid."""
 
 
 def is_over(work: Work, in_progress_until: datetime) -> bool:
-    """Return whether a request ends when a poll finds that its charge can still be paid."""
+    """Return whether KEPT_FOR has passed, so that a poll drops the request if its charge can still be paid."""
     return in_progress_until + KEPT_FOR <= work.deps.clock()
 
 

@@ -1,7 +1,7 @@
-"""Add manual payments to ledgers, also those that wait for the cancellation of a charge (D-52).
+"""Add manual payments to ledgers, at once or after the gateway has canceled a charge (D-52).
 
-`manual_payments` stores a request before it calls the gateway. If the process dies or the gateway's answer is
-lost, a later poll of the charge calls `settle`, which records or drops the payment.
+`manual_payments` stores the payment as a request before it asks the gateway to cancel the charge. If the process dies
+or the gateway's answer is lost, a later poll of the charge calls `settle`, which records or drops the payment.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fatura.usecases.transaction import Work
 
 
 async def add(work: Work, entry: PaymentEntry) -> None:
-    """Add a manual entry to the ledger of its invoice, and report the facts that follow."""
+    """Add a manual entry to the ledger of its invoice, and report the resulting facts to `invoice_moves`."""
     locked = await payment_entries.lock_invoices(work.tx, [entry.invoice_id])
     await payment_entries.add(work.tx, [entry])
     await gateway_payments.report_new(work, locked, [entry])
@@ -29,8 +29,8 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
     """Record or drop the manual payments that wait for the cancellation of these charges.
 
     `polled` are locked charges with the gateway's answers; the payments in the answers are recorded already. If
-    the gateway has canceled or closed the charge, the manual payment is recorded. If the charge is paid, or can
-    still be paid after the request is over, the manual payment is dropped.
+    the gateway has canceled or closed the charge, the manual payment is recorded. If the charge is paid, the manual
+    payment is dropped. If the charge can still be paid, the manual payment is kept until `merchant_requests.is_over`.
     """
     requests = await payment_requests.of_invoices(work.tx, [charge.invoice_id for charge, _ in polled])
     done: list[UUID] = []

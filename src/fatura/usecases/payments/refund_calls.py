@@ -1,6 +1,7 @@
-"""Send refunds to gateways, and look up refunds whose answer was lost or that the gateway works on (D-33, D-53).
+"""Send refunds to gateways, and look up refunds that are in progress or whose answer was lost (D-33, D-53).
 
-The route that asks for a refund calls `settle_one`. If its process dies, a worker continues with `settle_due`.
+The route that creates a refund calls `settle_one`. If the API process dies, a worker continues the refund by
+`settle_due`.
 """
 
 import asyncio
@@ -72,7 +73,7 @@ async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def settle_one(deps: Deps, account: Account, refund_id: UUID) -> None:
-    """Send a refund. If it was sent before, look it up when that is due, and repeat the request if that is safe."""
+    """Send a refund. If it was sent before, look it up if this is due, and then repeat the request if that is safe."""
     for _ in range(2):
         calls = await in_transaction(deps, account, _claim_one, refund_id)
         await _call_and_record(deps, account, calls)
@@ -107,9 +108,10 @@ async def _claim_one(work: Work, refund_id: UUID) -> Sequence[_Call]:
 async def _reserve(
     work: Work, requests: Sequence[RefundRequest], *, leaves_out_failing: bool
 ) -> Sequence[_Call]:
-    """Store that locked refunds are being sent or looked up. Put off those whose connection cannot be called now.
+    """Lease locked refunds, and return the calls that send them or look them up.
 
-    An inactive connection is asked, but nothing is sent to it (D-55).
+    Put off the refunds whose connection cannot be called now. On an inactive connection, refunds are looked up but not
+    sent (D-55). With `leaves_out_failing`, a failing connection is not called.
     """
     requests = await _fail_those_not_left(work, requests)
     if not requests:
@@ -144,9 +146,10 @@ async def _reserve(
 
 
 async def _fail_those_not_left(work: Work, requests: Sequence[RefundRequest]) -> Sequence[RefundRequest]:
-    """Fail the locked refunds whose money is not left any more, for example after a dispute. Return the others.
+    """Fail unsent refunds whose amount is no longer left of the payments, for example after a dispute.
 
-    A refund that the gateway may have made already is kept: its own entry may be what lowers the payments.
+    Return the other refunds. They include the refunds that the gateway may have made already, because such a refund may
+    itself have lowered what is left.
     """
     unsent = {
         each.refund_id
@@ -211,7 +214,7 @@ async def _make(deps: Deps, call: _Call) -> _Answer:
 
 
 async def _send(deps: Deps, call: _Call, *, charge_id: str) -> port.Charge:
-    """Ask for the refund. Raises TransientError if this process was suspended, so that its lease may have expired."""
+    """Send the request. Raises TransientError if this process was suspended so long that its lease may have expired."""
     request = call.request
     is_late = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
     if is_late or time.monotonic() > call.send_before:
@@ -228,9 +231,9 @@ async def _send(deps: Deps, call: _Call, *, charge_id: str) -> port.Charge:
 
 
 async def _record(work: Work, call: _Call, answer: _Answer) -> None:
-    """Record the entries and refunds of a charge, and schedule what comes next.
+    """Record the answer of a call, and schedule the next call for the refund.
 
-    If another process has taken the refund over, only the facts in the answer count.
+    If another process has leased the refund meanwhile, record only the entries and refunds in the answer.
     """
     request = call.request
     assert request.connection_id is not None, "an open refund has a connection"
@@ -248,9 +251,11 @@ async def _record(work: Work, call: _Call, answer: _Answer) -> None:
 
 
 async def _after_sending(work: Work, current: RefundRequest, answer: _Answer) -> None:
-    """Handle the failure of a request. A refusal of a repeat counts only when look-ups do not find the refund.
+    """Handle the answer to a request that did not end the refund.
 
-    An earlier request may have made the refund, and the refusal may mean that nothing is left.
+    If the gateway refuses a repeated request, the refund fails only after EMPTY_LOOKUPS_NEEDED look-ups did not find
+    it. The earlier request may have made the refund, and the gateway may refuse the repeat because nothing is left to
+    refund.
     """
     match answer:
         case port.PermanentError() | port.NotFoundError():
@@ -284,8 +289,8 @@ def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str
 async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer: _Answer) -> None:
     """Handle a look-up that did not end the refund.
 
-    If the charge does not show the refund, repeat the request if the gateway deduplicates it. Otherwise, two look-ups
-    that count end the refund as not made (D-33).
+    If the charge does not show the refund and the gateway deduplicates refunds, repeat the request. Otherwise, or if
+    the gateway had accepted the refund, end the refund as not made after EMPTY_LOOKUPS_NEEDED counted look-ups (D-33).
     """
     is_answered = isinstance(answer, port.Charge | port.NotFoundError)
     if not is_answered or (isinstance(answer, port.Charge) and _shows(answer, current.refund_id)):
@@ -306,7 +311,7 @@ async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer:
 
 
 def _counts_from(request: RefundRequest) -> datetime:
-    """Return from when on a look-up counts that does not find the refund."""
+    """Return the earliest instant at which the next look-up that does not find the refund is counted."""
     if request.looked_up_at is None:
         since = request.unknown_since or request.sent_at
         assert since is not None, "a refund that is looked up was sent"

@@ -1,6 +1,6 @@
-"""Record what became of the refunds that merchants asked for (D-53).
+"""Record the outcomes of the refunds that merchants requested (D-53).
 
-A poll, a webhook or the answer to the refund's own request may report a refund first; each report has the same effect.
+The first answer with the outcome may be that of a poll or of the refund's own request. Both have the same effect.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ _STAGES = {
     RefundState.FAILED: RefundStage.FAILED,
 }
 _Reported = Mapping[UUID, tuple[UUID, Refund]]
-"""The refunds of answers by the engine's id, each with the connection that reported it."""
+"""The refunds that gateways reported, by the engine's id, each with the id of its connection."""
 
 
 async def record(work: Work, reported: _Reported) -> None:
-    """Store the new stages of refunds whose invoices are locked and whose entries are recorded.
+    """Store the new stages of refunds. The caller has locked their invoices and recorded their entries.
 
-    An outdated report changes nothing: a refund that is done stays done.
+    An outdated answer changes nothing: a refund that is done stays done.
     """
     entries = await _entries(work, reported)
     for request in await refund_requests.lock(work.tx, list(reported)):

@@ -1,4 +1,4 @@
-"""Give an invoice its next charge after the gateway has canceled the one before (D-51).
+"""Give an invoice its next charge after the gateway has canceled the previous one (D-51).
 
 `reissue` calls `replace` when the gateway has confirmed the cancellation. If the process dies or the
 gateway's answer is lost, a later poll of the charge calls `settle`, which continues or drops the reissue.
@@ -23,7 +23,7 @@ RELEASED: Mapping[ChargeState, ChargeStage] = {
     ChargeState.CANCELED: ChargeStage.CANCELED,
     ChargeState.EXPIRED: ChargeStage.EXPIRED,
 }
-"""The gateway's states in which a charge can no longer be paid, with the stage that the charge then gets."""
+"""The states at the gateway in which a charge can no longer be paid, each with the stage to store."""
 REISSUED_FROM = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
@@ -49,7 +49,7 @@ async def replace(work: Work, charge: InvoiceCharge, terms: ChargeTerms, *, tota
         sent_at=work.now,
     )
     await reissue_requests.insert_planned(work.tx, planned)
-    if charge.gateway_invoice_id is not None:  # a `ready` invoice is not polled
+    if charge.gateway_invoice_id is not None:  # late checks read it, as a `ready` invoice is not polled
         await second_charges.plan_checks(work, charge.charge_id)
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
@@ -65,7 +65,7 @@ async def release(work: Work, charge: InvoiceCharge, state: ChargeState) -> None
 
 
 async def repeat(work: Work, invoice_id: UUID, gateway_invoice_id: str, *, state: ChargeState) -> None:
-    """Move a locked invoice to `ready` whose charge was canceled or closed by a reissue that a restore lost (D-123)."""
+    """Repeat a reissue that a restore lost: close the charge, and move the locked invoice to `ready` (D-123)."""
     await confirmed_charges.close_released(
         work.tx, invoice_id, gateway_invoice_id, stage=RELEASED[state], now=work.now
     )
@@ -77,8 +77,8 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
     """Continue or drop the reissues that wait for these charges; return the ids of the reissued invoices.
 
     `polled` are locked charges with the gateway's answers. If the gateway has canceled or closed the charge,
-    the reissue continues. If the charge is paid, or can still be paid after the request is over, the
-    reissue is dropped.
+    the reissue continues. If the charge is paid, the reissue is dropped. If the charge can still be paid, the
+    reissue is kept until `merchant_requests.is_over`.
     """
     requests = await reissue_requests.of_invoices(work.tx, [charge.invoice_id for charge, _ in polled])
     waiting = [

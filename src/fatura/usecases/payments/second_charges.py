@@ -39,7 +39,7 @@ async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
 async def cancel(gateway: Gateway, charge: Charge) -> None:
     """Cancel a second charge that is not paid.
 
-    If that fails, the next late check or poll that finds it tries again.
+    If the cancellation fails, it is only logged. The next late check or poll that finds the charge repeats it.
     """
     if charge.state is ChargeState.PAID:
         return

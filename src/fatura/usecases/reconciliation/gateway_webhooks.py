@@ -19,9 +19,9 @@ WEBHOOK_MAX_BYTES = 64 * 1024
 async def receive_webhook(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> None:
     """Verify a gateway's webhook, and schedule an immediate poll of each charge that it names (D-35).
 
-    If the webhook names no charges, the charges of all unpaid invoices of the connection are polled. A charge
-    that the engine does not know is looked at later (D-162). Charge states in the webhook are ignored, so a replayed
-    webhook causes only a poll.
+    If the webhook names no charges, the charges of all unpaid invoices of the connection are polled. If it names a
+    charge that the engine has not stored, `unmatched_charges` reads that charge later (D-162). Charge states in the
+    webhook are ignored, so a replayed webhook causes only a poll.
     Raises EngineError: `engine.not_found`, for every webhook that is refused.
     """
     try:

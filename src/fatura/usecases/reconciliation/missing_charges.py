@@ -14,7 +14,7 @@ from fatura.views.events import IssueErrorView
 
 
 def next_poll_at(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> datetime | None:
-    """Return when to ask again for a charge that the gateway does not know, or None for no further poll."""
+    """Return when to poll a charge again that the gateway does not know, or None for no further poll."""
     if not charge.is_unpaid_at_gateway or _is_missing(charge, polled_at=polled_at):
         return None
     return (charge.unknown_since or work.now) + MISSING_AFTER
@@ -23,7 +23,8 @@ def next_poll_at(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> d
 async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> Answered:
     """Return what to store about an unpaid charge that the gateway does not know.
 
-    If a poll at least MISSING_AFTER earlier did not find the charge either, give it up and emit an event.
+    If an earlier poll, at least MISSING_AFTER ago, did not find the charge either, mark it missing and emit
+    `invoice.charge_missing`.
     """
     if not _is_missing(charge, polled_at=polled_at):
         since = charge.unknown_since or work.now

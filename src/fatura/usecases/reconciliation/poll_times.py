@@ -26,10 +26,11 @@ def next_poll(work: Work, charge: InvoiceCharge) -> datetime | None:
 async def allowed(
     work: Work, stored: StoredConnection, invoices: Sequence[ClaimedInvoice], *, calls: Sequence[int]
 ) -> Sequence[ClaimedInvoice]:
-    """Return the first invoices, whose charges may be polled now, and put the others off (D-55).
+    """Return the invoices whose charges may be polled now, and postpone the polls of the others (D-55).
 
-    A failing connection is not polled. Other connections are polled as fast as their budget allows. `calls` says how
-    many charges of each invoice are asked about. All calls of an invoice are made with its first one (D-176).
+    A failing connection is not polled. Other connections are polled as fast as their budget allows, in the order of
+    `invoices`. `calls` has the number of charges to read for each invoice. If the budget allows the first call of an
+    invoice, all calls of that invoice are made (D-176).
     """
     if stored.health.is_failing:
         at = [work.now + WAIT_AGAIN_AFTER + jitter(each.invoice_id, within=WAIT_JITTER) for each in invoices]
@@ -52,9 +53,9 @@ async def allowed(
 
 
 async def take(work: Work, stored: StoredConnection, polls: int) -> Sequence[timedelta]:
-    """Take polls from the budget of a connection, and return the delay of each (D-55).
+    """Reserve polls in the budget of a connection, and return how long each poll must wait (D-55).
 
-    Only polls without a delay are taken. The others must be asked for again.
+    Only polls that need not wait are reserved. For the others, call this function again later.
     """
     budget = await _budget(work, stored)
     if budget is None:

@@ -57,8 +57,8 @@ FACT_OF_STATE = {
 class _Asked:
     """A confirmed charge, with what the gateway answered about it.
 
-    `answer` is None if the gateway returned no charge. `is_unknown` is true if it answered that it knows no
-    such charge.
+    `answer` is None if the gateway returned no charge. `is_unknown` is true if the gateway answered that it does not
+    know the charge.
     """
 
     charge: InvoiceCharge
@@ -77,9 +77,9 @@ class _Poll:
 
     @property
     def decisive(self) -> _Asked:
-        """Return the charge that decides about the invoice: if the invoice is paid, a paid one, else the newest one.
+        """Return the charge that decides the invoice's next state: a paid one of a paid invoice, else the newest one.
 
-        An earlier charge may be paid although the invoice is not: its payment covered a part, or was refunded.
+        An unpaid invoice may have an older paid charge, whose payment covered only a part or was refunded.
         """
         if self.invoice.paid_at is None:
             return self.asked[-1]
@@ -218,24 +218,23 @@ def _check_reference(answer: Charge, charge: InvoiceCharge) -> None:
 
 
 async def _put_off(work: Work, invoice: ClaimedInvoice) -> None:
-    """Poll an invoice later, because its answer could not be recorded."""
+    """Schedule another poll of an invoice whose answers were not recorded."""
     await claims.reschedule_polls(work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER])
 
 
 async def _record(work: Work, polls: Sequence[_Poll]) -> Sequence[tuple[Gateway, Charge]]:
-    """Record payments, refunds, disputes and the charges' stages, and report the facts.
+    """Record the answers of polls, change the invoices, and schedule the next polls.
 
-    Schedule the next polls. If a webhook made an invoice due again during its poll, the answer may be
-    outdated, so the invoice is polled again. Payments, refunds and disputes in the answer are recorded all
-    the same, because they never become outdated. The states paid and canceled are recorded too: repeated
-    webhooks could otherwise delay the record without limit.
+    If a webhook made an invoice due again during its poll, the answer may be outdated, so the invoice is polled again.
+    Payments, refunds and disputes in such an answer are recorded nevertheless, because they never become outdated. The
+    states paid and canceled are recorded too, because repeated webhooks could otherwise delay them without limit.
 
-    Return the charges to cancel: second charges, and charges that are payable although their invoice is paid
-    or canceled.
+    Return the charges to cancel: second charges, and charges that are payable although their invoice is paid or
+    canceled.
     """
     if not await frozen_accounts.may_charge(
         work.tx
-    ):  # `fatura restored` must first match the charges that follow
+    ):  # `fatura restored` must match the gateway's charges before polls change the invoices
         for each in polls:
             await _put_off(work, each.invoice)
         return []
@@ -273,7 +272,7 @@ async def _record(work: Work, polls: Sequence[_Poll]) -> Sequence[tuple[Gateway,
         if (gateway := gateways[each.invoice_id]) is not None and each.charge_id not in reported
     ]
     unwanted = [*seconds, *in_vain]
-    # the next poll cancels again what was not canceled
+    # if the cancellation of a charge fails, the next poll repeats it
     for invoice_id in {charge.invoice_id for _, charge in unwanted}.difference(due_again):
         await charge_polling.make_due(work.tx, invoice_id, at=work.now + RETRY_AFTER)
     return unwanted
@@ -284,9 +283,9 @@ async def _record_stages(
 ) -> tuple[list[_Poll], Sequence[tuple[Gateway, Charge]]]:
     """Store the stages of the polled charges.
 
-    Return the polls without outdated answers, and second charges to cancel. If another transaction has
-    changed a charge since the poll began, the answer is outdated; the state paid never is. If the gateway
-    shows a charge as payable that the engine has canceled or replaced, it is a second charge.
+    Return the polls without outdated answers, and second charges to cancel. An answer is outdated if another
+    transaction has changed the charge since the poll began, unless the answer says that the charge is paid. If the
+    gateway shows a charge as payable that the engine has canceled or replaced, that charge is a second charge.
     """
     locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
@@ -320,9 +319,10 @@ async def _record_stages(
 
 
 def _without_outdated_answer(asked: _Asked, charge: InvoiceCharge) -> _Asked:
-    """Return the charge as it is now.
+    """Return `asked` with the stored charge as it is now.
 
-    Drop the answer if the charge's stage has changed since the poll began. But keep an answer that says paid.
+    Drop the answer if the charge's stage has changed since the poll began, unless the answer says that the charge is
+    paid.
     """
     has_changed = charge.stage is not asked.charge.stage
     if has_changed and not (asked.answer is not None and _is_paid(asked.answer)):
@@ -358,9 +358,9 @@ def _is_closed(poll: _Poll) -> bool:
 
 
 def _fact(poll: _Poll) -> Report | None:
-    """Return the fact that follows from the state of the poll's decisive charge.
+    """Return the fact to report to `invoice_moves`, according to the state of the poll's decisive charge.
 
-    Return None if the gateway did not answer, and while an open or paid charge is not past due.
+    Return None if the gateway did not answer, or if no fact follows from the answer.
     """
     charge, answer = poll.decisive.charge, poll.decisive.answer
     if answer is None:

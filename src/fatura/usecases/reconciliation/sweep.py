@@ -1,8 +1,10 @@
-"""Compare the charges of a connection with the provider's list, every night and in both directions (D-161).
+"""Compare the stored charges of a connection with the provider's list of charges, every night (D-161).
 
-A run reads the list page by page, and stores how far it is after each page. If the process dies, or after RUN_SECONDS,
-the next run continues from there. The list itself decides nothing: each difference schedules a poll or a look, which
-asks the provider for the charge.
+A sweep first compares each listed charge with the stored charge. Then it finds the stored charges that the list lacks.
+A run of a sweep reads the list page by page, and stores its progress after each page. If the process dies, or after
+RUN_SECONDS, the next run continues from the stored progress. For a difference, a sweep usually only schedules work that
+reads the charge from the provider again: a poll of a stored charge, or a look at an unmatched charge
+(`unmatched_charges`).
 """
 
 import asyncio
@@ -37,25 +39,25 @@ from fatura.usecases.reconciliation import poll_times, unmatched_charges
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 PAGE = 100
-"""Charges of the list that one transaction compares. They count as one poll in the connection's budget (D-55)."""
+"""Number of listed charges that one transaction compares. They count as one poll in the connection's budget (D-55)."""
 CHECKED_AT_ONCE = 2000
-"""Charges of ours that are looked for in one transaction."""
+"""Number of stored charges that one transaction checks."""
 RUN_SECONDS = 20
 """How long a run works on a sweep before it lets the account's other sweeps run."""
 LEASE = timedelta(seconds=110)
 """How long a run leases a sweep. Each page renews the lease."""
 LONGEST_PAUSE = timedelta(seconds=5)
-"""If the budget delays the next page for longer, the run ends, and the sweep continues then."""
+"""Longest wait of a run for its next page. If the budget of polls requires more, a later run continues the sweep."""
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a sweep continues if the provider did not answer."""
 WAIT_AFTER, WAIT_JITTER = timedelta(minutes=50), timedelta(minutes=10)
-"""Delay until it is checked again whether a failing connection has recovered, or a restore has ended."""
+"""Delay before a sweep is tried again while its connection is failing or its account is being restored."""
 assert timedelta(seconds=CALL_TIMEOUT_SECONDS) + LONGEST_PAUSE < LEASE
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A leased sweep with its opened connection. It is None if the sweep was put off."""
+    """A leased sweep with its opened connection."""
 
     sweep: ClaimedSweep
     stored: StoredConnection
@@ -64,7 +66,7 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one transaction did: the stored progress, and what was found. `delay` is how long the next page waits."""
+    """The progress that one transaction stored, and its findings. `delay` is how long the next page must wait."""
 
     sweep: ClaimedSweep
     findings: Counter[str]
@@ -89,7 +91,7 @@ class _Run:
         return time.monotonic() >= self.ends_at
 
     def take(self, step: _Step) -> None:
-        """Take over what a transaction stored and found."""
+        """Use the progress that a transaction stored, and add its findings to those of the run."""
         self.sweep = step.sweep
         self.findings += step.findings
 
@@ -123,10 +125,11 @@ def _report(run: _Run) -> None:
 
 
 async def _claim(work: Work) -> tuple[bool, _Claim | None]:
-    """Lease the sweep that has been due longest, and begin it. Return whether one was due, and the claim.
+    """Lease the sweep that has been due longest, and begin it.
 
-    A sweep is put off while its connection is failing or its account is being restored (D-123). An inactive connection
-    is swept, because inactive forbids only sending (D-55).
+    Return whether a sweep was due, and the claim. The claim is None if no sweep was due or the sweep was put off. A
+    sweep is put off while its connection is failing or its account is being restored (D-123). An inactive connection is
+    swept too, because the engine may still read its charges (D-55).
     """
     real_now = work.deps.clock()
     claimed = await connection_sweeps.claim(
@@ -164,7 +167,7 @@ async def _advance(
     listed_to: datetime | None = None,
     checked_to: UUID | None = None,
 ) -> ClaimedSweep | None:
-    """Store how far a sweep is. Return None if another worker has leased it, because this one was too slow."""
+    """Store the progress of a sweep. Return None if this worker's lease expired and another worker leased the sweep."""
     started_at, listed_to = started_at or of.started_at, listed_to or of.listed_to
     assert started_at is not None, "the sweep has begun"
     assert listed_to is not None, "the sweep has begun"
@@ -183,10 +186,10 @@ async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta
 
 
 async def _read_list(run: _Run) -> bool:
-    """Compare the pages of the list from where the sweep is. Return whether the whole list was read.
+    """Compare the pages of the list from `listed_to` on. Return whether the end of the list was reached.
 
-    A run ends only after it has passed the instant at which it began: the next run reads the charges of the last
-    instant again, and must get further.
+    The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after it has advanced
+    `listed_to`. Otherwise, runs could read the same charges again without end.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -212,7 +215,7 @@ async def _read_list(run: _Run) -> bool:
 
 
 def _lost_lease(run: _Run) -> bool:
-    """Log that another worker has leased the sweep, because this one was too slow. Return False."""
+    """Log that this worker's lease expired and another worker leased the sweep. Return False."""
     log.warning("sweep.lease_lost", connection_id=str(run.sweep.connection_id))
     return False
 
@@ -220,7 +223,7 @@ def _lost_lease(run: _Run) -> bool:
 async def _compare(
     work: Work, of: ClaimedSweep, stored: StoredConnection, page: Sequence[Listed]
 ) -> _Step | None:
-    """Compare a page of the list with our charges, and store the progress."""
+    """Compare a page of the list with the stored charges, and store the progress. Return None if the lease was lost."""
     charges = [each for each in page if isinstance(each, Charge)]
     instants = [each.created_at for each in charges if each.created_at is not None]
     sweep = await _advance(work, of, listed_to=max(instants, default=None))
@@ -253,9 +256,9 @@ async def _compare(
 async def _act_on_known(
     work: Work, connection_id: UUID, pairs: Sequence[tuple[OwnCharge, Charge]], new_entries: set[str]
 ) -> Counter[str]:
-    """Poll our charges that differ from the list.
+    """Schedule polls of the stored charges that differ from the list.
 
-    A `ready` invoice is not polled: its charge before a reissue was paid nevertheless, so the payment is recorded.
+    A `ready` invoice is not polled. If a charge that a reissue replaced was paid nevertheless, record the payment here.
     """
     differing = [listed for own, listed in pairs if _differs(own, listed)]
     lacking = [listed for _, listed in pairs if listed.charge_id in new_entries]
@@ -275,7 +278,7 @@ async def _act_on_known(
 
 
 def _differs(own: OwnCharge, listed: Charge) -> bool:
-    """Return whether the provider shows another state of our charge, and a poll can change something."""
+    """Return whether the provider lists the charge in another state than the stored one, and a poll can handle that."""
     state = ChargeStage(listed.state)
     if state is own.stage:
         return False
@@ -285,7 +288,7 @@ def _differs(own: OwnCharge, listed: Charge) -> bool:
 async def _act_on_unmatched(
     work: Work, connection_id: UUID, unmatched: Sequence[Charge], new_entries: set[str]
 ) -> Counter[str]:
-    """Schedule a look at each charge that names an invoice of ours, and that can be paid or has unrecorded entries."""
+    """Schedule a look at each unmatched charge of a stored invoice, if it is payable or has unrecorded entries."""
     existing = await listed_charges.existing_invoices(work.tx, [each.invoice_id for each in unmatched])
     seconds = [
         each
@@ -299,7 +302,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when the list must have shown an unpaid charge, and a paid one."""
+    """Return the instants since which a sweep must have found an unpaid charge, and a paid one, in the list."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 
@@ -311,7 +314,7 @@ def _is_to_mark(own: OwnCharge, sweep: ClaimedSweep) -> bool:
 
 
 async def _look_for_own(run: _Run) -> None:
-    """Poll our charges that the list does not show (D-56), and end the sweep."""
+    """Schedule polls of the stored charges that the list lacks (D-56), and end the sweep."""
     while True:
         step = await in_transaction(run.deps, run.account, _check, run.sweep)
         if step is None:
@@ -327,7 +330,7 @@ async def _look_for_own(run: _Run) -> None:
 
 
 async def _check(work: Work, of: ClaimedSweep) -> _Step | None:
-    """Look for our next charges, poll those that the list did not show, and store the progress."""
+    """Check the next stored charges, schedule polls of those that the list lacks, and store the progress."""
     assert of.checked_to is not None, "the list was read"
     unpaid_from, paid_from = _listed_from(of)
     checked = await listed_charges.check(

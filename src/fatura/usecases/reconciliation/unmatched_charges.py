@@ -1,7 +1,8 @@
-"""Look at charges that a webhook or a provider's list names, and that no charge of ours is (D-162).
+"""Look at unmatched charges: a webhook or the provider's list named them, but the engine has not stored them (D-162).
 
-Such a charge may be a second charge of an invoice, the charge of a request whose answer is not recorded yet, or a
-charge that another system made with the same account at the provider.
+A *look* reads such a charge from the gateway and decides what to do with it. The charge may be a second charge of an
+invoice, the charge of a request whose answer is not recorded yet, or a charge that another system made with the same
+account at the provider.
 """
 
 import asyncio
@@ -36,17 +37,17 @@ from fatura.usecases.reconciliation import poll_times
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 LOOK_AFTER = timedelta(minutes=1)
-"""Delay before a look. A webhook often arrives before the engine has recorded the new charge that it names."""
+"""Delay before a look. A webhook often arrives before the engine has recorded the new charge that the webhook names."""
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a look is repeated if the gateway did not answer."""
 MAX_WAITING = 20
 """Maximum number of a connection's charges that wait for a look because a webhook named them.
 
-A merchant may use the account at the provider for more than Fatura. The webhooks of those charges must not use up the
-calls to the provider. The nightly sweep finds a second charge whose webhook was dropped.
+Other systems of the merchant may use the same account at the provider. Webhooks about their charges must not use up the
+connection's budget of polls. If a webhook about a second charge is dropped, the nightly sweep finds that charge.
 """
 _GONE = (InvalidAnswerError, NotFoundError, PermanentError)
-"""Answers about a charge that is not ours: the provider has no such charge, or it has no reference of ours."""
+"""Answers to a look after which the charge is forgotten: it does not exist, or does not refer to an invoice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,10 @@ class _Look:
 
 
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule a look at each charge that a webhook names and that is not known, at most MAX_WAITING."""
+    """Schedule a look at each charge that a webhook names and that is not stored.
+
+    If more than MAX_WAITING charges of the connection would wait for a look, drop the others.
+    """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
         return
@@ -70,7 +74,7 @@ async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequen
 
 
 async def schedule(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule a look at these charges, which no charge of the connection is."""
+    """Schedule a look at these charges. The caller has checked that none of them is a stored charge."""
     await stored_unmatched.add(
         work.tx,
         connection_id,
@@ -96,7 +100,7 @@ async def look(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look]]:
-    """Return how many charges were claimed, and the looks to make now; the others are due again later."""
+    """Return how many charges were claimed, and the looks to make now; the other charges are due again later."""
     due = await stored_unmatched.claim(work.tx, now=work.now, retry_at=work.now + RETRY_AFTER, limit=limit)
     if not due or not await frozen_accounts.may_charge(work.tx):
         return len(due), []
@@ -109,7 +113,10 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look]]:
 
 
 async def _looks(work: Work, connection: OpenedConnection, due: Sequence[UnmatchedCharge]) -> Sequence[_Look]:
-    """Return the looks that a connection allows now. Forget the charges that are known meanwhile, and poll them."""
+    """Return the looks that the connection's health and budget of polls allow now.
+
+    If the engine has stored a charge since it was found, forget it here and poll it instead.
+    """
     gateway, connection_id = connection.gateway, connection.stored.connection.connection_id
     ids = [each.gateway_charge_id for each in due]
     unknown = set(await stored_unmatched.without_charge(work.tx, connection_id, ids))
@@ -122,7 +129,7 @@ async def _looks(work: Work, connection: OpenedConnection, due: Sequence[Unmatch
 
 
 async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
-    """Remove charges, and poll those that are charges of ours."""
+    """Remove unmatched charges, and poll those that are stored as charges now."""
     if not found:
         return
     await stored_unmatched.remove(work.tx, found)
@@ -145,7 +152,7 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
 
 
 async def _ask(look: _Look) -> tuple[Charge | None, bool]:
-    """Read the charge from the gateway. Return the answer, or None, and whether the charge is not ours."""
+    """Read the charge from the gateway. Return the answer, or None, and whether to forget the charge."""
     charge_id = look.found.gateway_charge_id
     try:
         return await look.gateway.get_charge(charge_id), False
@@ -155,15 +162,16 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
     except (GatewayError, TimeoutError) as error:
         log.debug("gateway.look_unanswered", charge_id=charge_id, error=str(error))
         return None, False
-    except Exception:  # noqa: BLE001 - logged here; repeated looks would take the places of other charges
+    except Exception:  # noqa: BLE001 - logged here; repeated looks would count towards MAX_WAITING
         log.exception("charge.look_failed", charge_id=charge_id)
         return None, True
 
 
 async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge | None:
-    """Handle a charge by the invoice that it refers to. Return the charge if it is a second one that can be paid.
+    """Record the payments of a second charge. Return the charge if it can be paid, so that the caller cancels it.
 
-    If the invoice still expects a charge with this reference, the check for late charges decides (D-125).
+    If the outcome of the invoice's newest request is unknown and the charge has the reference of this request, schedule
+    a late charge check instead (D-125).
     """
     await invoices.lock(work.tx, [charge.invoice_id])
     invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
