@@ -10,7 +10,7 @@ EARLIEST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 LEAD = timedelta(days=3)
 """Time between an invoice's generation and its due date (spec 8, D-2)."""
 CATCH_UP_GAP = timedelta(hours=24)
-"""Minimum time between generating two missed cycles of one subscription (D-5)."""
+"""Minimum time between generating the invoices of two missed cycles of one subscription (D-5)."""
 LAST_CHARGE_DAY = 28
 FIRST_CHARGE_YEARS_AHEAD = 5
 """Maximum distance of `firstChargeDate` from today, in years (D-4)."""

@@ -18,9 +18,9 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
 """Hourly polls of an unpaid charge begin 1 day before its last payment day starts, and end 3 days after that (D-55)."""
 POLL_FOR = timedelta(days=400)
-"""An unpaid charge is not polled any more when its due date lies this far in the past."""
+"""The engine stops polling an unpaid charge when its due date is this long ago."""
 PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
-"""Times after the payment at which a paid charge is polled for refunds and disputes without a webhook (D-55)."""
+"""Times after the payment at which a paid charge is polled for refunds and disputes, even without a webhook (D-55)."""
 PAID_POLL_JITTER = timedelta(hours=1)
 """The polls of paid charges spread over this time, because many charges are paid at the same instant."""
 ISSUES_APART = timedelta(hours=24)
@@ -151,7 +151,7 @@ class PollBudget:
         return [max(each - real_now, timedelta()) for each in at]
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed after polls that are made now. Polls that wait must not be counted."""
+        """Return when the next poll is allowed if `polls` polls are made now. Do not count polls that must wait."""
         return max(self.free_from, real_now) + polls * timedelta(seconds=1) // self.per_second
 
 
@@ -168,6 +168,6 @@ def next_paid_poll_at(invoice_id: UUID, *, paid_at: datetime, polled_at: datetim
 
 
 def retry_delay(failures: int) -> timedelta:
-    """Return how long to wait before the next call, after `failures` consecutive transient failures (D-34)."""
+    """Return the pause before the next call after `failures` consecutive transient failures (D-34)."""
     assert failures >= 1, failures
     return RETRY_DELAYS[min(failures, len(RETRY_DELAYS)) - 1]

@@ -32,9 +32,10 @@ class ConnectionMove:
 
 
 def check_no_conflict(running: Collection[ConnectionMove], *, from_id: UUID, to_id: UUID) -> None:
-    """Refuse a move whose connections a running move uses in another way: the result would depend on their speed.
+    """Refuse a move if a running move has the same source, or if one move's source is the other's target.
 
-    Several moves may have the same target. Raises EngineError: `engine.gateway_move_running`.
+    Otherwise, the result would depend on which of the moves is faster. Several moves may have the same target.
+    Raises EngineError: `engine.gateway_move_running`.
     """
     for each in running:
         if each.from_connection_id in {from_id, to_id} or each.to_connection_id == from_id:

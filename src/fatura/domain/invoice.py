@@ -102,10 +102,10 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
 
 
 def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
-    """Return the totals of the terms' invoices, each with the first cycle that has it, in the order of the cycles.
+    """Return the invoice totals under these terms, each with the first cycle that has this total, in cycle order.
 
-    A total holds until the cycle of the next one. The result is empty if an item has no fixed price, because the totals
-    are not known then.
+    A total applies until the first cycle of the next total. The result is empty if an item has no fixed price, because
+    the totals are not known then.
     """
     if any(product.monthly_price_cents is None for product in terms.products):
         return []
@@ -118,7 +118,7 @@ def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
 
 
 def lowest_charge_cents(amounts: Sequence[tuple[int, int]], *, from_cycle: int) -> int:
-    """Return the lowest total above 0 of the cycles from `from_cycle` on, or 0 if none is known and charged.
+    """Return the lowest total above 0 of the cycles from `from_cycle` on, or 0 if there is none.
 
     `amounts` is the result of `amounts_by_cycle`.
     """

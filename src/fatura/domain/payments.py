@@ -93,7 +93,7 @@ class EntryFact:
 
 
 def in_order(entries: Sequence[PaymentEntry]) -> Sequence[PaymentEntry]:
-    """Return entries in the order in which they happened, whatever the order in which they were recorded."""
+    """Return entries in the order in which they happened, which may differ from the order of recording."""
     return sorted(
         entries,
         key=lambda each: (each.occurred_at, _ORDER[each.kind], each.reference or "", each.payment_entry_id),
@@ -193,7 +193,7 @@ def _late_excess(
     paid_cents: int,
     total_cents: int | None,
 ) -> Sequence[EntryFact]:
-    """Return the fact that payments exceed the total because of a new payment that happened before known ones."""
+    """Return OVERPAID if a new payment that happened before recorded ones makes the payments exceed the total."""
     told = {each.fact for each in found}
     payment = _last_new(entries, new, EntryKind.PAYMENT)
     exceeds = total_cents is not None and paid_cents > total_cents

@@ -145,7 +145,7 @@ class RefundRequest:
 
 
 def refund_id_of(invoice_id: UUID, key: str) -> UUID:
-    """Return the id of a refund. It depends on the Idempotency-Key only, so a repeat never asks for another refund."""
+    """Return the id of a refund, derived from the invoice and the Idempotency-Key. A repeat gets the same refund."""
     return uuid5(invoice_id, f"refund {key}")
 
 
@@ -169,10 +169,10 @@ class Part:
 
 
 def parts(ledger: Sequence[PaymentEntry]) -> Sequence[Part]:
-    """Return the parts of a ledger that have payments, in the order in which refunds take them.
+    """Return the parts of a ledger that have payments, in the order in which refunds use them.
 
     The charge with the newest payment comes first, and the manual payments come last. Money in a dispute that is open
-    or lost is not left.
+    or lost cannot be refunded.
     """
     by_charge: dict[tuple[UUID | None, str | None], list[PaymentEntry]] = {}
     for entry in in_order(ledger):
@@ -194,7 +194,7 @@ def parts(ledger: Sequence[PaymentEntry]) -> Sequence[Part]:
 
 
 def is_left(ledger: Sequence[PaymentEntry], request: RefundRequest) -> bool:
-    """Return whether the payments that a refund takes still have its amount left."""
+    """Return whether the payments that a refund uses can still cover its amount."""
     key = request.connection_id, request.gateway_charge_id
     return any(
         (part.connection_id, part.gateway_charge_id) == key and part.left_cents >= request.amount_cents
@@ -207,8 +207,9 @@ def _newest_payment(entries: Sequence[PaymentEntry]) -> datetime:
 
 
 def choose(ledger: Sequence[PaymentEntry], amount_cents: int | None) -> tuple[Part, int]:
-    """Return the part that a refund takes, and its amount: without an amount, all that is left of the only part.
+    """Return the part that a refund uses, and its amount.
 
+    If `amount_cents` is None, the amount is all that is left, and only one part may have money left.
     Raises EngineError: `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`.
     """
     paid = parts(ledger)

@@ -7,20 +7,20 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charging import DAY, HOUR, PAID_POLLS_AFTER, jitter
 
 WINDOW = PAID_POLLS_AFTER[-1] + timedelta(days=10)
-"""A sweep compares the charges that were created this long before the last complete sweep, or later.
+"""A sweep compares the charges created after the last complete sweep, or at most this long before it.
 
-So a sweep after a gap of any length compares all charges that could change in the gap.
+So even after a long pause, a sweep compares all charges that could have changed since the last complete sweep.
 """
 NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
-"""Sweeps begin from 01:00 to 05:00 in Sao Paulo, each connection always at the same time."""
+"""Sweeps begin between 01:00 and 05:00, Sao Paulo time. A connection's sweep begins at the same time each night."""
 MARGIN = timedelta(hours=1)
-"""A charge that was made so close to an end of the swept time may be missing in the list, because clocks differ."""
+"""A charge created this close to the start or end of the swept time may be absent from the list, as clocks differ."""
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
-"""A paid charge that a sweep found is looked for again after this time; an unpaid one is looked for every night."""
+"""A paid charge that a sweep found in the list is checked again after this time; an unpaid charge, every night."""
 
 
 def next_sweep_at(connection_id: UUID, *, now: datetime) -> datetime:
-    """Return the next time of night at which the connection's sweep begins."""
+    """Return when the connection's next sweep begins."""
     today = local_date(now)
     place = NIGHT_FROM + jitter(connection_id, within=NIGHT)
     at = start_of_day(today) + place

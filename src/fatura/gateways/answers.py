@@ -19,7 +19,7 @@ from fatura.gateways.port import (
 MAX_ID_LENGTH = 255
 MAX_CENTS = 10**15
 MAX_AHEAD = timedelta(days=1)
-"""Maximum time by which an entry may lie ahead of the account's clock."""
+"""Maximum time by which the instant of an entry may be ahead of the account's clock."""
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 
 

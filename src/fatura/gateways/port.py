@@ -47,8 +47,8 @@ class Capabilities:
     `refunds` says whether `refund_charge` works, and what the engine does after a lost answer (D-53):
     - "key": the provider makes one refund for each `refund_id`, however often the request is repeated. The engine looks
       the refund up, and repeats the request if the charge does not show the refund.
-    - "lookup": the provider does not deduplicate, but `Charge.refunds` shows the refund. The engine looks it up, and
-      gives it up if it does not appear. It never repeats the request.
+    - "lookup": the provider does not deduplicate, but `Charge.refunds` shows the refund. The engine looks the refund
+      up, and marks it as failed if it does not appear. The engine never repeats the request.
     - "none": `refund_charge` raises PermanentError.
 
     `lists_charges` is true if `charges_since` works. The nightly sweep needs that call (D-161), and so does a restore
@@ -144,7 +144,7 @@ class RefundState(StrEnum):
     DONE = "done"
     """The money was returned."""
     FAILED = "failed"
-    """The provider has given the refund up. No money moves any more."""
+    """The provider did not make the refund, and will not make it later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ are down, so that they do not delay the endpoints that are up.
 MAX_SWEEPS = 32
 """Maximum number of connections that one process sweeps concurrently."""
 MAX_CLOCKS = 32
-"""Maximum number of test clocks moved concurrently. A silent endpoint delays the clock of its account by 10 s."""
+"""Maximum number of test clocks moved concurrently. A price endpoint that hangs delays its account's clock by 10 s."""
 EXPIRED_KEYS_BATCH = 1000
 
 
@@ -45,9 +45,9 @@ EXPIRED_KEYS_BATCH = 1000
 class Lane:
     """One kind of work: `due` finds the accounts with due work, `run` does one batch for an account.
 
-    `run` returns how much it did, or 0 when nothing was due. Accounts take turns, one batch each, so that an account
-    with much work does not delay others. `batches_at_once` limits the concurrent batches of all accounts, and
-    `batches_an_account` limits those of one account.
+    `run` returns the number of items it processed, or 0 when nothing was due. Accounts take turns, one batch each, so
+    that an account with much work does not delay others. `batches_at_once` limits the concurrent batches of all
+    accounts, and `batches_an_account` limits those of one account.
     Some lanes run many concurrent batches, because these mostly wait for calls. `transactions_at_once` limits the
     concurrent transactions of such a lane, so that it leaves connections to the other lanes.
     """

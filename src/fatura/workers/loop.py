@@ -74,7 +74,7 @@ class LaneRunner:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             if self._transactions is not None:
                 async with self._transactions:
-                    pass  # running batches get transactions first, to record their answers
+                    pass  # queue behind running batches, which need transactions to record their answers
             if stop.is_set() or time.monotonic() - polled_at > POLL_SECONDS:
                 self.notified.set()
                 return
@@ -136,7 +136,7 @@ class LaneRunner:
 
 
 async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
-    """Run one batch and return how much it did. If the batch raises an exception, log the exception and return 0."""
+    """Run one batch and return what `lane.run` returns. If the batch raises an exception, log it and return 0."""
     try:
         return await lane.run(deps, account)
     except Exception:  # noqa: BLE001 - logged with its traceback; the next poll retries

@@ -8,7 +8,7 @@ Read `issuance` first, then `gateway_calls`, `outcomes` and `late_charge_checks`
 # account's clock.
 #   T              the invoice is leased for 60 s, the charge is stored as `sending`, and the request is sent
 #   T + 20 s       the call times out; the charge becomes `unknown`
-#   T + 25 s       first look-up; an empty result is ignored, because the request may still be on its way
+#   T + 25 s       first look-up; an empty result is ignored, because the request may still be in transit
 #   T + 80 s       first look-up whose empty result counts
 #   T + 140 s      second empty look-up; the charge is marked `absent` and sent again under the same number
 #   10 min to 24 h after `absent`: late charge checks look for a charge that appears later

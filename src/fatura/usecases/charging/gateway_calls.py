@@ -14,10 +14,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 
 SEND_WITHIN_SECONDS = 30
-"""Maximum time between reserving a charge and sending its request.
-
-The call then ends within the invoice's lease.
-"""
+"""Maximum time between reserving a charge and sending its request, so that the call ends before the lease expires."""
 
 
 class CallKind(Enum):
@@ -54,7 +51,7 @@ class LookupUnsupportedError(port.GatewayError):
 
 
 class SeveralChargesError(port.GatewayError):
-    """A restore found several charges with one reference. A person must cancel all but one (D-123)."""
+    """`fatura restored` found several charges for one request. A person must cancel all but one (D-123)."""
 
 
 GatewayAnswer = port.Charge | port.GatewayError | None
@@ -88,9 +85,9 @@ async def _look_up(call: GatewayCall) -> port.Charge | None:
 
 
 async def _known_charge(call: GatewayCall) -> port.Charge:
-    """Return the charge that a restore found with the reference (D-123).
+    """Return the charge that `fatura restored` found for this request (D-123).
 
-    If the restore found several charges, return the only one that is not canceled, or the first if all are canceled.
+    If it found several charges, return the only one that is not canceled, or the first if all are canceled.
     Raises SeveralChargesError if more than one is not canceled.
     """
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
@@ -105,7 +102,7 @@ async def _send(deps: Deps, call: GatewayCall) -> port.Charge:
     """Create the charge. Raises TransientError if this worker was suspended so long that its lease may have expired."""
     assert call.request is not None, "a call that sends has a request"
     frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
-    # both clocks are read, because either may stop while the machine is suspended
+    # check real time and the monotonic clock, because either may stop while the machine is suspended
     if frozen or time.monotonic() > call.send_before:
         raise port.TransientError("the worker was frozen and its lease may have expired; nothing was sent")
     try:

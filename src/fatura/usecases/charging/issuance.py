@@ -85,8 +85,8 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    If the newest charge failed or is parked, a new charge is sent. If a restore found charges with the
-    reference of a parked charge, they are looked up instead. If the outcome of the newest request is unknown,
+    If the newest charge failed or is parked, a new charge is sent. If `fatura restored` found charges with the
+    reference of a parked charge, these charges are looked up instead. If the outcome of the newest request is unknown,
     the request is repeated or its charge is looked up. While a worker leases the invoice, nothing is sent.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`,
     `engine.rate_limited`.
@@ -185,7 +185,7 @@ async def _reserve_one(
         return []
     is_parked = state.charge is not None and state.charge.stage is ChargeStage.PARKED
     if is_parked and is_repeated:
-        return []  # the first request may have reopened the charge, which was then parked again
+        return []  # an earlier request with this key may have reopened the charge, which was parked again
     await _pace(work, state, real_now=real_now)
     if is_parked:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
@@ -255,8 +255,8 @@ def _ask_again(
 ) -> GatewayCall:
     """Return the call that finds out whether an earlier request created the charge (D-33).
 
-    Return a REPEAT if `may_send`, the gateway still deduplicates the request, and no restore found a charge
-    with its reference. Otherwise, or if the stored request cannot be decrypted, return a LOOK_UP.
+    Return a REPEAT if `may_send`, the gateway still deduplicates the request, and `fatura restored` found no charge for
+    it. Otherwise, or if the stored request cannot be decrypted, return a LOOK_UP.
     """
     real_now = work.deps.clock()
     request = None
@@ -335,7 +335,7 @@ def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) 
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
     """Record answers in one transaction. If that fails, record each answer in a transaction of its own.
 
-    Then cancel second charges.
+    Then cancel second charges at the gateway.
     """
     if not answered:
         return

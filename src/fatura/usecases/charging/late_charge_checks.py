@@ -53,7 +53,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[charge.invoice_id],
-                # if a restore found charges, the call must not know them: then issuance looks all of them up
+                # without known ids, `outcomes` leaves the charges that `fatura restored` found to issuance
                 charge=replace(charge, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
@@ -70,7 +70,7 @@ async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:
 
 
 async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
-    """Return the gateway's charges with the call's reference, oldest first; None if it did not answer."""
+    """Return the gateway's charges with the call's reference, oldest first; None if the gateway did not answer."""
     invoice_id = call.invoice.invoice_id
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
@@ -83,7 +83,7 @@ async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
 
 
 async def _read(call: GatewayCall) -> Sequence[Charge]:
-    """Read the charges from the gateway. If it has no look-up, read only the charge whose id is known."""
+    """Read the charges from the gateway. If it offers no look-ups, read only the charge whose id is stored."""
     if call.gateway.capabilities().idempotency != "none":
         return await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
     known = call.charge.gateway_invoice_id
@@ -91,25 +91,25 @@ async def _read(call: GatewayCall) -> Sequence[Charge]:
 
 
 async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None) -> Sequence[Charge]:
-    """If the invoice has no charge yet, issue it with a found charge.
+    """Record the charges that a check found. If the invoice has no charge yet, issue it with one of them.
 
-    Return the second charges, to be canceled. Payments of canceled charges are recorded too (D-50).
+    Return the second charges, which the caller must cancel. Payments of canceled charges are recorded too (D-50).
     """
     if found is None:
         return []
     before = await charges.lock_one(work.tx, call.charge)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
-    if not any(each.is_payable for each in seconds):  # else the repeated check finds whether it was canceled
+    if not any(each.is_payable for each in seconds):  # else repeat this check after the cancellation
         await _count(work, call)
     after = await charges.lock_one(work.tx, call.charge)
-    # issuance will look these charges up; their payments are recorded after the invoice has its charge
+    # issuance looks these charges up; the next poll records their payments, after the invoice was issued
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
     invoice_id, connection_id = call.invoice.invoice_id, call.charge.connection_id
     answers = [ChargeAnswer(invoice_id, connection_id, charge) for charge in found]
     await gateway_payments.record(work, [each for each in answers if each.charge.charge_id not in looked_up])
     if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
-        # a worker may be repeating the request, which may create a second charge: start the checks again
+        # another worker may be repeating the request, which may create a second charge: start the checks again
         await second_charges.plan_checks(work, call.charge.charge_id)
     return seconds
 

@@ -48,7 +48,7 @@ LOOK_UP_AFTER = timedelta(seconds=5)
 PUT_OFF_JITTER = timedelta(minutes=6)
 """Maximum extra delay when an invoice that waits for its connection is put off by an hour.
 
-The delay is always the same for an invoice, and spreads many invoices over time.
+The delay is computed from the invoice's id, and spreads many invoices over time.
 """
 VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 """Time after a request by which its charge must be visible at the gateway (D-125)."""
@@ -96,7 +96,10 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
 
 
 def _confirms(call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> bool:
-    """Return whether the engine expects this charge, and no restore found another one since the call was reserved."""
+    """Return whether `charge` answers the request as expected.
+
+    Return False if `fatura restored` found another charge for the request after the call was reserved.
+    """
     return (
         current.stage in MAY_APPEAR
         and charge.amount_cents == _expected_cents(call, current)
@@ -107,14 +110,14 @@ def _confirms(call: GatewayCall, current: InvoiceCharge, charge: port.Charge) ->
 def _expected_cents(call: GatewayCall, current: InvoiceCharge) -> int:
     """Return the amount that the gateway's charge should have.
 
-    This is the amount of the request. After a restore found the charge, it is the invoice's total instead, because the
-    restore may have stored the amount of the gateway's charge.
+    This is the amount of the request. If `fatura restored` found the charge, it is the invoice's total instead, because
+    `fatura restored` may have stored the amount of the gateway's charge.
     """
     return call.invoice.total_cents if current.known_charge_ids else current.amount_cents
 
 
 async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge]]) -> set[UUID]:
-    """Issue those of the invoices that are `ready`, with their charges. Return the ids of these invoices."""
+    """Issue each invoice that is `ready`, with its charge. Return the ids of the issued invoices."""
     reports = [
         Report(
             call.invoice.invoice_id,
@@ -141,7 +144,7 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge
 
 
 def _needs_poll(charge: port.Charge) -> bool:
-    """Return whether the new charge is not open any more, or has payments. An immediate poll records this."""
+    """Return whether the new charge must be polled immediately, because it is paid or closed, or has payments."""
     return charge.state is not port.ChargeState.OPEN or bool(charge.entries)
 
 
@@ -151,9 +154,10 @@ async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
 
 
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Read all known charges of this request again, because a restore found more after the call was reserved (D-123).
+    """Schedule a look-up of all known charges of this request.
 
-    If the answer is a charge, add it to the known charges.
+    `fatura restored` found more of them after the call was reserved (D-123). If the answer is a charge, add it to the
+    known charges.
     """
     if isinstance(answer, port.Charge):
         await charge_matching.add_charge(work.tx, call.charge.charge_id, gateway_id=answer.charge_id)
@@ -165,8 +169,8 @@ async def _record_charge(
 ) -> port.Charge | None:
     """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
 
-    But a charge with payments that is not canceled always becomes the invoice's charge (D-170). If the
-    invoice already has another charge or is closed, emit an event and return `charge`, to be canceled.
+    But a charge with payments that is not canceled always becomes the invoice's charge (D-170). If the invoice already
+    has another charge or is closed, emit an event and return `charge`, which the caller must cancel.
     """
     invoice = call.invoice
     if current.gateway_invoice_id == charge.charge_id:
@@ -196,7 +200,7 @@ async def _record_wrong_amount(
 ) -> None:
     """Park a charge whose amount is not the expected one, until a person cancels it at the gateway."""
     if charge.state is port.ChargeState.CANCELED and current.error_code is not None:
-        # `invoice.issue_failed` reported this charge; a person then canceled it and retried issuance
+        # this charge was reported by `invoice.issue_failed`; since then, a person canceled it and retried issuance
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
         await _schedule_retry(work, call.invoice, at=work.now)
         return
@@ -331,7 +335,7 @@ async def retry_later(work: Work, invoice: ClaimedInvoice, *, error: port.Gatewa
 
 
 async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
-    """Put the invoice off for an hour, or until its connection works again.
+    """Put the invoice off for an hour, or until its connection works again if that is earlier.
 
     Emit `invoice.issue_delayed` once (D-34).
     """
@@ -339,7 +343,7 @@ async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *,
 
 
 async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: ConnectionHealth) -> None:
-    """Put the invoice off for an hour, or until its failing connection recovers (D-55).
+    """Put the invoice off for an hour, or until its failing connection recovers if that is earlier (D-55).
 
     `invoice.issue_delayed` is emitted after an hour of failures, or immediately if the credentials are
     refused (D-34).

@@ -1,4 +1,4 @@
-"""Probe failing connections: make the calls of one invoice, and resume other work if they succeed (D-55)."""
+"""Probe failing connections: make the calls of one waiting invoice, and resume all work if they succeed (D-55)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -64,10 +64,7 @@ async def _claim(work: Work) -> Sequence[_Probe]:
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
-    """Issue a waiting invoice, else poll a waiting charge, else check the credentials.
-
-    Record how the calls ended.
-    """
+    """Issue an invoice that waits, else poll one that waits, else check the credentials. Record how the calls ended."""
     if probe.gateway is None:
         error = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
         await connection_health.record_probe(deps, account, probe.connection_id, [error])

@@ -1,4 +1,4 @@
-"""Record how calls to gateways ended, and what follows: probes, events, and work that continues (D-55)."""
+"""Record how calls to gateways ended; then schedule probes, emit events and resume waiting work (D-55)."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from fatura.views.events import ConnectionDataView, ConnectionErrorDataView
 from fatura.views.integration import ConnectionErrorView, ConnectionView
 
 WAKE_LIMIT = 1000
-"""Maximum number of invoices that a recovery makes due. All others become due within about an hour."""
+"""Maximum number of waiting invoices that a recovery makes due. The others become due within about an hour."""
 
 
 WOKEN_EACH_SECOND = 64
@@ -28,8 +28,8 @@ WOKEN_EACH_SECOND = 64
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
     """Store how the calls of connections ended since the last `record`.
 
-    If storing fails, log that and do not raise. A connection without failures is written only if a call
-    failed. The calls of a probe are left to `record_probe`.
+    If storing fails, log that and do not raise. A connection without failures is written only if a call failed.
+    `record_probe` stores the calls of probes.
     """
     for gateway in {id(each): each for each in gateways}.values():
         if gateway.is_probe or not gateway.results:
@@ -89,7 +89,7 @@ async def probe_now(work: Work, connection_id: UUID) -> None:
 
 
 async def wake(work: Work, connection_id: UUID) -> None:
-    """Make the invoices that wait for a connection due, WOKEN_EACH_SECOND in each second."""
+    """Make the invoices that wait for a connection due again, WOKEN_EACH_SECOND of them in each second."""
     found = await waiting.lock(work.tx, connection_id, due_after=work.now, limit=WAKE_LIMIT)
     if found:
         due_at = [work.now + timedelta(seconds=place // WOKEN_EACH_SECOND) for place in range(len(found))]
@@ -111,7 +111,7 @@ async def _change(
 
 
 async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, after: ConnectionHealth) -> None:
-    """Log each change of state, and emit the events (D-36)."""
+    """Log when a connection starts failing or recovers, and emit the events (D-36)."""
     code = None if after.error is None else after.error.code
     if after.is_failing and not before.is_failing:
         log.warning("gateway.connection_failing", connection_id=str(connection_id), code=code)

@@ -222,8 +222,8 @@ async def patch(
 ) -> ConnectionView:
     """Change a connection's label, credentials, `active` flag or individual settings (D-34, D-43, D-46).
 
-    If the change may make the connection work again, the invoices that wait for it become due, some each
-    second.
+    If the change may make the connection work again, the invoices that wait for the connection become due, spread over
+    time.
     Raises EngineError: `engine.not_found`, `engine.invalid_request`, `engine.gateway_account_changed`,
     `engine.rate_limited`.
     """
@@ -267,7 +267,7 @@ async def _write_changes(
 
 
 def _refuse_other_account(stored: StoredConnection, provider_account: str | None) -> None:
-    """Refuse credentials of another account at the provider: its charges are not those of this connection (D-59).
+    """Refuse credentials of another account at the provider, where the connection's charges do not exist (D-59).
 
     Raises EngineError: `engine.gateway_account_changed`.
     """
@@ -288,8 +288,8 @@ async def _update_health(
 ) -> None:
     """Treat the connection as working after new credentials (D-55).
 
-    After new settings or an activation, probe the connection now if it is failing, else wake the invoices
-    that wait for it.
+    After new settings or an activation, probe the connection now if it is failing. Otherwise, make the invoices that
+    wait for the connection due.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

@@ -38,10 +38,10 @@ Listed = port.Charge | port.InvalidAnswerError
 class ObservedGateway:
     """A connection's adapter; implements `port.Gateway`.
 
-    `results` says how each call ended, in the order of their ends; `connection_health.record` stores them.
-    `is_probe` is true for a probe of a failing connection. An invalid answer, or an exception of the
-    adapter's own code, counts neither as a success nor as a failure: it may concern a single charge, and must
-    not stop the work on the others.
+    `results` has the result of each call, in the order in which the calls ended; `connection_health.record` stores the
+    results. `is_probe` is true for a probe of a failing connection. An invalid answer, or an exception of the adapter's
+    own code, counts neither as a success nor as a failure. It may concern a single charge, and must not stop the work
+    on other charges.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ObservedGateway:
     async def _observed(self, operation: str) -> AsyncGenerator[None]:
         """Run one call for at most CALL_TIMEOUT_SECONDS.
 
-        A call that the caller's own limit ends first counts as timed out too.
+        If the caller's own time limit ends the call earlier, the call counts as timed out too.
         """
         began = time.monotonic()
         try:

@@ -24,11 +24,14 @@ async def check(deps: Deps) -> ChecksView:
 
 
 async def _try_polls(deps: Deps) -> None:
-    """Look for due work of each lane as a worker does, because an API process runs no lane itself."""
+    """Poll each lane for due work as a worker does, and note whether the poll fails.
+
+    An API process runs no lanes, so it would not notice failing polls otherwise.
+    """
     for lane in LaneName:
         try:
             await due_accounts.of(lane)(deps)
-        except Exception as error:  # noqa: BLE001 - whatever stops a worker's poll
+        except Exception as error:  # noqa: BLE001 - any exception would also stop a worker's poll
             if deps.lane_polls.note_failure(lane):
                 log.warning("lane.cannot_poll", lane=lane, error=f"{type(error).__name__}: {error}")
         else:

@@ -26,9 +26,9 @@ from fatura.usecases.transaction import LaneName, Work, in_transaction, load_acc
 MARGIN = timedelta(hours=1)
 """The listing of charges starts this long before the backup, because clocks differ and a backup takes time."""
 PAGE = 100
-"""Charges that one call returns."""
+"""Maximum number of charges in a page of the gateway's list."""
 BATCH = 500
-"""Charges matched with cycles in one transaction."""
+"""Maximum number of charges that one transaction matches with cycles."""
 TRACED_AT_ONCE = 50_000
 """Number of charges without an invoice that are collected before one call of `_trace`."""
 SUBSCRIPTIONS_AT_ONCE = 5_000
@@ -130,7 +130,7 @@ async def _release(work: Work) -> None:
 
 
 async def _compare_connection(comparison: _Comparison) -> None:
-    """Match charges page by page. Collect those without an invoice, because each `_trace` reads all subscriptions."""
+    """Match charges page by page. Collect charges without an invoice, because each `_trace` reads all subscriptions."""
     without_invoice: list[Charge] = []
     async for page in comparison.gateway.charge_pages(comparison.since, size=PAGE):
         without_invoice += await _match_page(comparison, [_valid(each) for each in page])
@@ -164,9 +164,9 @@ async def _match_page(comparison: _Comparison, page: Sequence[Charge]) -> Sequen
 
 
 async def _released(comparison: _Comparison, batch: Sequence[Charge]) -> Mapping[str, ChargeState]:
-    """Return the stored charges that a reissue after the backup has replaced: nobody can pay them at the gateway.
+    """Return the stored charges that a reissue after the backup has replaced, with their states at the gateway.
 
-    Raises GatewayError, TimeoutError.
+    Only charges that nobody can pay any more are returned. Raises GatewayError, TimeoutError.
     """
     states: dict[str, ChargeState] = {}
     for charge_id in await in_transaction(
@@ -187,7 +187,7 @@ async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> 
     for charge in without_invoice:
         wanted.setdefault(mark_of(charge.invoice_id), []).append(charge)
     passed = comparison.account.now(comparison.deps.clock()) - comparison.since
-    cycles = passed // timedelta(days=1) + 2  # enough: at most one cycle a day is billed (D-5)
+    cycles = passed // timedelta(days=1) + 2  # a subscription is billed for at most one cycle a day (D-5)
     for steps in ((1,), (*range(2, cycles + 1), *range(0, -cycles, -1))):
         after = NO_SUBSCRIPTION
         while wanted and (page := await _subscriptions(comparison, after)):

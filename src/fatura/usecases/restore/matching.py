@@ -143,7 +143,7 @@ def _may_replace(charge: Charge, invoice: CandidateInvoice) -> bool:
 async def _reissue(
     work: Work, invoice: CandidateInvoice, state: ChargeState, *, dry_run: bool
 ) -> CandidateInvoice:
-    """Repeat a reissue that was lost in the restore, and return the invoice, which can adopt the next charge now."""
+    """Repeat a reissue that the restored database lacks. Return the invoice, which can now adopt its next charge."""
     if not dry_run:
         assert invoice.gateway_invoice_id is not None, "only an issued invoice is reissued"
         await replacement.repeat(work, invoice.invoice_id, invoice.gateway_invoice_id, state=state)

@@ -273,9 +273,9 @@ class SandboxGateway:
         return [current.get(charge.charge_id, charge) for charge in charges]
 
     def _as_of_now(self, charge: SandboxCharge) -> SandboxCharge:
-        """Return the charge after what its payer has done until now.
+        """Return the charge with the actions of its simulated payer until now.
 
-        If the payer did nothing, it is the same object.
+        If the payer did nothing, return the same object.
         """
         behaviour = self._settings().behaviour
         return settled(charge, behaviour, now=self._config.now, reference=_new_reference())

@@ -10,7 +10,7 @@ from fatura.domain.sandbox import SandboxCharge
 
 _BANK, _REAL = "999", "9"
 _DUE_DATES_FROM = date(2025, 2, 22)
-"""The due date that a boleto writes as factor 1000; the factor increases by one each day."""
+"""The due date that a boleto encodes as the number 1000. The number increases by one for each later day."""
 _FIRST_FACTOR, _FACTORS = 1000, 9000
 
 

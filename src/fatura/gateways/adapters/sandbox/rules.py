@@ -29,7 +29,7 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.REFUNDED: ChargeState.PAID,
 }
 MOST_ENTRIES = 100
-"""Maximum number of payments, refunds and disputes of a charge: the engine shows them all with each change."""
+"""Maximum number of entries of a charge, because each event about a payment contains all of them."""
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 
 
@@ -147,7 +147,7 @@ def _refused(charge: SandboxCharge, reason: str) -> PermanentError:
 
 
 def settled(charge: SandboxCharge, behaviour: Behaviour, *, now: datetime, reference: str) -> SandboxCharge:
-    """Return the charge at `now`, after what its simulated payer has done until then.
+    """Return the charge at `now`, with the actions of its simulated payer until then.
 
     With `pay_on_due`, the payer pays when the due date begins. A charge created later is paid immediately.
     """
