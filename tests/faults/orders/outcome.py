@@ -21,6 +21,7 @@ _SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
 _PIX_CHECKSUM = re.compile(r"(6304)[0-9A-F]{4}")  # a checksum over the random id of the charge
 _LATENCY = re.compile(r'("latencyMs": )\d+')
 _BYTES = re.compile(r"\\\\x([0-9a-f]*)")
+_STEP = timedelta(seconds=10)
 _REAL = timedelta(days=60)
 """Instants this close to the start of a trial are real time. The account's own clock is years ahead."""
 
@@ -134,7 +135,8 @@ def _opened(found: re.Match[str]) -> str:
 class _Times:
     """Normalizes instants. Instants of the fixture stay unchanged.
 
-    Instants of real time become seconds since the start of the trial. All other instants are truncated to the second.
+    Instants of real time become seconds since the start of the trial, in steps of ten, because a busy machine may need
+    seconds for a trial. All other instants are truncated to the second.
     """
 
     base: datetime
@@ -149,7 +151,7 @@ class _Times:
         if at in self.known:
             return at.isoformat()
         if abs(at - self.base) < _REAL:
-            return f"real time {(at - self.base) // timedelta(seconds=1):+d} s"
+            return f"real time {(at - self.base) // _STEP * 10:+d} s"
         return at.replace(microsecond=0).isoformat()
 
 
