@@ -87,9 +87,9 @@ class Tx:
         return await self._connection.fetch(sql, self.account_id, *values)
 
     async def fetch_by_values(self, sql: LiteralString, *values: object) -> Sequence[Row]:
-        """Run a read whose filters may be null, with a plan that PostgreSQL makes for the given values.
+        """Run a query whose filters may be null, with a plan that PostgreSQL makes for the given values.
 
-        This plan ignores null filters and uses an index for the others. A generic plan would read every row.
+        This plan skips the null filters and uses an index for the others. A generic plan would read every row.
         """
         await self._connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         return await self.fetch(sql, *values)

@@ -79,9 +79,9 @@ GROUP BY w.lane
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
     """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
-    The same work counts as in `due_times.due_by_lane`, and also work that is due in real time. Deliveries to
-    an endpoint that is down are left out, because only the merchant can repair the endpoint. Accounts whose
-    test clock is advancing are left out too.
+    The lanes are those of `due_times.due_by_lane`, and the lanes whose work is due in real time. Deliveries to an
+    endpoint that is down are left out, because only the merchant can repair the endpoint. Accounts whose test clock is
+    advancing are left out too.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(

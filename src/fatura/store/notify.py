@@ -1,4 +1,4 @@
-"""Tell workers by LISTEN/NOTIFY which lanes have work. Lanes also poll, so a lost notification only delays work."""
+"""Notify workers by LISTEN/NOTIFY which lanes have work. Lanes also poll, so a lost notification only delays work."""
 
 import asyncio
 from collections.abc import Callable

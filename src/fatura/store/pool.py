@@ -122,7 +122,7 @@ async def _preload_array_types(connection: Any) -> None:
 
 
 async def _keep_settings(_connection: Any) -> None:
-    """Replace asyncpg's reset of a released connection. No reset is needed: settings end with each transaction."""
+    """Replace asyncpg's reset of a released connection. No reset is needed, as settings last only for a transaction."""
 
 
 ARRAY_TYPES = """

@@ -21,8 +21,8 @@ class LockedInvoice:
 class Move:
     """The new state of an invoice, and the values to store.
 
-    If a value is None, the stored value is kept. Only `next_attempt_at` is cleared by None. With `keeps_schedule`,
-    `next_attempt_at`, the lease and the issue error stay.
+    If a value is None, the stored value is kept, except that None clears `next_attempt_at`. With `keeps_schedule`, the
+    stored `next_attempt_at`, lease and issue error are kept.
     """
 
     invoice_id: UUID

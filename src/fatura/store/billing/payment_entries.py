@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LedgerInvoice:
-    """A locked invoice, with the values that the rules of its ledger need."""
+    """A locked invoice, with the values that `fatura.domain.payments` needs."""
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -21,7 +21,7 @@ class LedgerInvoice:
 
 @dataclass(frozen=True, slots=True)
 class KnownEntry:
-    """The key of a recorded gateway entry, with the values that every later answer must repeat."""
+    """The key of a recorded gateway entry, with the values that must be the same in every later answer."""
 
     payment_entry_id: UUID
     connection_id: UUID

@@ -1,7 +1,8 @@
-"""SQL that moves a plan's subscribers to one of its versions, in batches towards a stored target (D-23, D-54).
+"""SQL of propagations, which move a plan's subscribers to one of its versions in batches (D-23, D-54).
 
-All statements that select subscribers use the same conditions: active, without private terms, and on an older
-version than the target. If `from_version` is set, only subscribers on that version are selected.
+The target version and the progress are stored. All statements that select subscribers use the same conditions: active,
+without private terms, and on an older version than the target. If `from_version` is set, only subscribers on that
+version are selected.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from fatura.domain.subscription import PaymentMethodSource
 from fatura.store.db import Row, Tx, record
 
 NO_SUBSCRIPTION = UUID(int=0)
-"""Less than any subscription's id."""
+"""An id that is less than any subscription's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class PaymentRoute:
-    """How a subscriber pays; these values decide whether the connection can charge under the new terms."""
+    """How a subscriber pays. These values decide whether the subscriber's connection can charge under the new terms."""
 
     connection_id: UUID
     method: PaymentMethod

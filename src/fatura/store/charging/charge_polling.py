@@ -1,9 +1,9 @@
 """SQL that makes charges due for polling before their scheduled time (D-35, D-46).
 
-A poll asks the gateway for every confirmed charge of an invoice. A `ready` invoice is not polled: its
-`next_attempt_at` schedules its issuance. A late check of its earlier charge is made due instead (D-125).
-When a gateway's webhook arrives, invoices that are already due and not leased are skipped. So a repeated
-webhook writes nothing. Invoices are locked in id order, to avoid deadlocks.
+A poll reads every confirmed charge of an invoice from the gateway. A `ready` invoice is not polled, because its
+`next_attempt_at` schedules its issuance. If a webhook names an earlier charge of a `ready` invoice, a late check of
+that charge is made due instead (D-125). Invoices that are already due and not leased are skipped, so a repeated webhook
+writes nothing. Invoices are locked in id order, to avoid deadlocks.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from fatura.store.db import Tx
 async def make_named_due(
     tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime, real_now: datetime
 ) -> int:
-    """Make the invoices of the charges with these gateway ids due for polling; return how many changed.
+    """Make the invoices of the charges with these gateway ids due for polling; return how many became due.
 
     A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook.
     """
@@ -42,9 +42,9 @@ async def make_named_due(
 
 
 async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
-    """Start late checks now of those charges with these gateway ids whose invoices were reissued and are `ready`.
+    """Make late checks due for the charges with these gateway ids whose invoices were reissued and are `ready`.
 
-    Return how many changed.
+    Return the number of these charges.
     """
     return await tx.execute(
         """
@@ -64,7 +64,7 @@ async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str
 
 
 async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now: datetime) -> int:
-    """Make the unpaid invoices of a connection due for polling; return how many changed.
+    """Make the unpaid invoices of a connection due for polling; return how many became due.
 
     Invoices whose polling has ended do not change.
     """

@@ -168,8 +168,8 @@ async def count_empty_lookup(tx: Tx, charge: InvoiceCharge, *, looked_up_at: dat
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """End a parked charge as `failed` (D-113).
 
-    If a restore found charges with its reference, make it `unknown` instead. Issuance then looks these up
-    (D-123).
+    If `fatura restored` found charges with the reference of the parked charge, make the parked charge `unknown`
+    instead. Issuance then looks up the found charges (D-123).
     """
     await tx.execute(
         """

@@ -17,9 +17,9 @@ from fatura.store.db import Tx
 class ClaimedInvoice:
     """An invoice with the data that a charge needs.
 
-    `next_attempt_at` has the value that was stored when the invoice was read. If another value is stored
-    later, another transaction rescheduled the invoice in between. It is never None for a claimed invoice. A
-    late charge check also reads invoices that are not claimed. For these, it may be None.
+    `next_attempt_at` has the value that was stored when the invoice was read. If another value is stored later, another
+    transaction rescheduled the invoice in between. `next_attempt_at` is never None for a claimed invoice. It may be
+    None for an invoice that a late charge check reads without a claim.
     """
 
     invoice_id: UUID

@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a poll found out about a charge. Pay data that the answer lacks is kept.
+    """What to store about a charge after a poll. If the answer lacks pay data, the stored pay data is kept.
 
     `unknown_since` is set if the gateway does not know the charge, and `closed_at` if the stage is a closed one.
     """

@@ -10,7 +10,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSweep:
-    """A leased sweep. `started_at` is None until it begins; `checked_to` is None until the list is read."""
+    """A leased sweep. `started_at` is None until the sweep begins; `checked_to` is None until the list was read."""
 
     connection_id: UUID
     lease_until: datetime
@@ -63,7 +63,7 @@ async def advance(
     listed_to: datetime,
     checked_to: UUID | None,
 ) -> ClaimedSweep | None:
-    """Store how far a sweep is, and renew its lease. Return None if another worker has leased it."""
+    """Store the progress of a sweep, and renew its lease. Return None if another worker has leased the sweep."""
     return await tx.fetchrow_as(
         ClaimedSweep,
         """
@@ -94,7 +94,7 @@ async def release(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
 
 
 async def complete(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
-    """End the lease of a sweep that has compared everything."""
+    """End a sweep that has compared all charges, and its lease. The next sweep begins at `next_sweep_at`."""
     await tx.execute(
         """
         UPDATE connection_sweep s SET lease_until = NULL, next_sweep_at = $4, swept_to = s.started_at,

@@ -52,9 +52,9 @@ async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Se
 
 
 async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at: Sequence[datetime]) -> None:
-    """Count a check that the gateway answered, and schedule the next one; after the last check, none.
+    """Count a check that the gateway answered, and schedule the next check if this was not the last one.
 
-    `next_checks_at` are the times of the next check after the first check, the second, and so on. If another
+    `next_checks_at` has the time of the next check after the first check, after the second check, and so on. If another
     transaction has rescheduled the check since `claim` set `repeat_at`, change nothing.
     """
     await tx.execute(

@@ -1,4 +1,4 @@
-"""SQL that compares our charges with the charges of a provider's list (D-161)."""
+"""SQL with which a sweep compares the stored charges with the provider's list (D-161)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class OwnCharge:
-    """A charge of ours that the provider listed, with the status of its invoice."""
+    """A stored charge that the provider listed, with the status of its invoice."""
 
     charge_id: UUID
     connection_id: UUID
@@ -24,7 +24,7 @@ class OwnCharge:
 
 @dataclass(frozen=True, slots=True)
 class CheckedCharge:
-    """A charge of ours that a sweep looked for. `is_missing` is true if the provider should have listed it."""
+    """A stored charge that a sweep checked. `is_missing` is true if the provider should have listed it, but did not."""
 
     charge_id: UUID
     invoice_id: UUID
@@ -59,7 +59,7 @@ async def existing_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> set[UUID]:
 
 
 async def mark(tx: Tx, charge_ids: Sequence[UUID], *, listed_at: datetime) -> None:
-    """Note that the provider listed these charges. They are locked in id order, to avoid deadlocks."""
+    """Store when the provider listed these charges. They are locked in id order, to avoid deadlocks."""
     await tx.execute(
         """
         WITH listed AS MATERIALIZED (
@@ -86,10 +86,11 @@ async def check(
     paid_listed_from: datetime,
     limit: int,
 ) -> Sequence[CheckedCharge]:
-    """Return the account's next charges in the order of their ids, and which the provider should have listed.
+    """Return the account's next charges after id `after`, in the order of their ids.
 
-    These are the connection's charges that were made at `since` or later, were confirmed up to `until`, and were not
-    listed since `unpaid_listed_from`, or `paid_listed_from` if paid.
+    A charge of the connection is missing if it was created at `since` or later, was confirmed at `until` or earlier,
+    and was not listed since `unpaid_listed_from`, or since `paid_listed_from` if it is paid. A canceled charge is never
+    missing.
     """
     return await tx.fetch_as(
         CheckedCharge,

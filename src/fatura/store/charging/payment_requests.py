@@ -13,7 +13,7 @@ from fatura.store.db import Tx
 class PaymentRequest:
     """The payment, with the id of its future ledger entry, and the charge that is being canceled.
 
-    If `amount_cents` is None, the payment is for what is open when it is recorded.
+    If `amount_cents` is None, the payment is for the amount that is open when the payment is recorded.
     `in_progress_until` is real time.
     """
 

@@ -12,9 +12,9 @@ from fatura.store.db import Tx
 class WaitingInvoice:
     """An invoice without a charge at the gateway.
 
-    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. Only
-    charges that were sent after this invoice was created count. `is_behind` is true if the invoice of an
-    earlier cycle waits too.
+    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. It ignores
+    charges that were sent before this invoice was created. `is_behind` is true if the invoice of an earlier cycle waits
+    to be issued too.
     """
 
     invoice_id: UUID
@@ -25,7 +25,8 @@ class WaitingInvoice:
 async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
     """Lock the subscriptions of these locked invoices, in id order, if they have other invoices to issue.
 
-    If two transactions send invoices of one subscription, the second then sees the charge of the first.
+    If two transactions issue invoices of one subscription, the second one then sees the charge that the first one
+    sends.
     """
     await tx.execute(
         """
@@ -42,7 +43,7 @@ async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def uncharged(tx: Tx, invoice_ids: Sequence[UUID], *, since: datetime) -> Sequence[WaitingInvoice]:
-    """Return those of the invoices that have no charge yet, or only one that the gateway did not make.
+    """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
     `others_sent_at` ignores charges that were sent and confirmed before `since`.
     """

@@ -1,4 +1,4 @@
-"""SQL of `unmatched_charge`: charges at gateways that no row of `charge` has, and when to look at them (D-162)."""
+"""SQL of `unmatched_charge`: charges at gateways that are not stored in `charge`, each with its next look (D-162)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedCharge:
-    """A charge to look at. `state` is what the gateway last said of it, None before the first look."""
+    """A charge to look at. `state` is None until the gateway has returned the charge."""
 
     connection_id: UUID
     gateway_charge_id: str
@@ -26,7 +26,7 @@ async def add(
     found_at: datetime,
     next_look_at: datetime,
 ) -> None:
-    """Store charges, or make stored ones due again; one that waits for its look already keeps its time."""
+    """Store unmatched charges, or schedule another look at stored ones. A look that is already scheduled is kept."""
     await tx.execute(
         """
         INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, next_look_at)
@@ -44,7 +44,7 @@ async def add(
 
 
 async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> Sequence[str]:
-    """Return those of the gateway's ids that no charge of the connection has, in their order."""
+    """Return the given gateway ids that no stored charge of the connection has, in the given order."""
     rows = await tx.fetch(
         """
         SELECT c.gateway_invoice_id FROM charge c
@@ -102,7 +102,7 @@ async def remove(tx: Tx, charges: Sequence[UnmatchedCharge]) -> None:
 
 
 async def keep(tx: Tx, charge: UnmatchedCharge, state: ChargeStage) -> None:
-    """Note what the gateway said of a second charge. It is looked at again when the provider's list differs."""
+    """Store the state of a second charge. A webhook or a sweep may schedule another look later."""
     await tx.execute(
         """
         UPDATE unmatched_charge u SET state = $4, next_look_at = NULL

@@ -1,6 +1,6 @@
-"""SQL of invoices that wait, for their issuance or poll, until their connection works again (D-34, D-55).
+"""SQL of invoices whose issuance or poll waits until their connection works again (D-34, D-55).
 
-A waiting invoice also becomes due by itself within about an hour, so a lost wake-up does no harm.
+A waiting invoice also becomes due by itself within about an hour. So no invoice waits forever if `wake` misses it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Invariants of the ledger: its entries agree with invoices, events, requested refunds and the sandbox."""
+"""Invariants of the ledger: its entries must agree with invoices, events, refund requests and sandbox charges."""
 
 from fatura.store.invariants.invariant import Invariant
 

@@ -1,10 +1,11 @@
--- Charges of invoices, their payments and refunds, and later checks for charges that appeared late.
+-- Charges of invoices, their payments and refunds, and checks for charges that a gateway creates late.
 
 -- A charge is committed before its request is sent. At most one charge of an invoice can be paid or may exist at the
 -- gateway. `request_sealed` is the newest request, encrypted: a repeat sends the same request.
 -- `known_charge_ids` are the gateway's charges with this reference that were found after a restore. The request of a
--- charge with known charges is never sent again. `asked_at` is when the gateway last said what it knows of the charge.
--- `listed_at` is when a sweep last found the charge in the provider's list; a sweep does not renew it every night.
+-- charge with known charges is never sent again. `asked_at` is when the gateway last confirmed the charge or answered
+-- a poll. `listed_at` is when a sweep last found the charge in the provider's list. For a paid charge, a sweep updates
+-- `listed_at` only after six days.
 CREATE TABLE charge (
     account_id uuid NOT NULL,
     charge_id uuid NOT NULL,
@@ -339,7 +340,7 @@ CREATE TABLE connection_sweep (
 CREATE INDEX connection_sweep_by_time ON connection_sweep (next_sweep_at) WHERE next_sweep_at > '-infinity';
 
 -- A charge at a gateway that no row of `charge` has: a webhook or the provider's list named it. `next_look_at` (account's
--- clock) is when the gateway is asked for it. `state` is what the gateway last said of a second charge.
+-- clock) is when the engine reads it from the gateway. `state` is the charge's state at the last look.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,

@@ -1,4 +1,4 @@
-"""SQL that moves the active subscriptions of a connection to another one, in batches towards a stored target (D-59)."""
+"""SQL that moves the active subscriptions of a connection to another connection, in batches (D-59)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fatura.domain.propagation import SkipReason
 from fatura.store.db import Tx, record
 
 NO_SUBSCRIPTION = UUID(int=0)
-"""Less than any subscription's id."""
+"""An id that is less than any subscription's id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from fatura.store.db import Tx
 async def append(
     tx: Tx, subscription_ids: Sequence[UUID], *, reason: TermsReason, changed_at: datetime
 ) -> None:
-    """Record that the current terms of the subscriptions bill them from their next cycle on.
+    """Record that the current terms of the subscriptions apply from their next cycle on.
 
-    Call it in the transaction that inserted or locked the subscriptions, after the terms were written.
+    Call this function in the transaction that inserted or locked the subscriptions, after the terms were written.
     """
     touched = await tx.execute(
         """

@@ -98,7 +98,7 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
 
 
 async def next_due_at(tx: Tx) -> datetime | None:
-    """Return when the first delivery that waits for no other is due, or None if there is none.
+    """Return when the first delivery is due that does not wait for another delivery, or None if there is none.
 
     If `unblock_next_events` still has to process a closed delivery, return an instant in the past.
     """
@@ -172,10 +172,9 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     """Store deliveries after an attempt.
 
-    If another transaction gave a delivery up during the attempt, `ordered_by` becomes null: later events of
-    the invoice no longer wait for the delivery. While `waits` of a closed delivery is not null,
-    `unblock_next_events` still has to unblock the invoice's next delivery. If no later delivery of the
-    invoice is open, `waits` becomes null.
+    If another transaction gave up a delivery during the attempt, `ordered_by` becomes null, so that later events of the
+    invoice no longer wait for this delivery. While `waits` of a closed delivery is not null, `unblock_next_events`
+    still has to unblock the invoice's next delivery. If no later delivery of the invoice is open, `waits` becomes null.
 
     The condition on `$2` is redundant, but makes PostgreSQL use the primary key even before the table is
     first analyzed.
@@ -316,7 +315,7 @@ async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
 async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
     """Reopen a closed delivery or insert a new one, due now. It need not wait for earlier events of its invoice.
 
-    `delivered_at` is kept: the event was delivered, whatever becomes of the further attempts.
+    `delivered_at` is kept, because the event was delivered even if all further attempts fail.
     """
     await tx.execute(
         """

@@ -53,9 +53,9 @@ async def lock(tx: Tx) -> StoredWebhook | None:
 async def lease(
     tx: Tx, leased_by: UUID, *, now: datetime, real_now: datetime, lease_until: datetime
 ) -> StoredWebhook | None:
-    """Take or renew the lease of an enabled webhook; return None if this is not allowed now.
+    """Take or renew the lease of an enabled webhook, and return the webhook.
 
-    It is allowed if `next_attempt_at` has passed or is null, and no other worker has a valid lease.
+    Return None if the webhook is disabled, `next_attempt_at` is in the future, or another worker has a valid lease.
     """
     row = await tx.fetchrow(
         """
