@@ -37,25 +37,27 @@ _CHARGE_STEPS = """\
 The steps below name stages:
 
 1. The engine stores the charge as `sending`, with the request in encrypted form, and sends the request.
-2. If the gateway confirms the charge, it becomes `open` and the invoice `issued`.
+2. If the gateway confirms the charge, the charge becomes `open` and the invoice becomes `issued`.
 3. If the gateway refuses the request, the charge becomes `failed`. The invoice stays `ready` until a person acts. The
    same happens, without a request, if the amount is below the gateway's minimum
    ([D-155](../decisions.md#d-155-amounts-below-a-gateways-minimum)).
 4. If the answer is lost, the charge becomes `unknown`. The engine repeats the same request, or looks the charge up.
    If two look-ups find nothing, the charge becomes `absent` and its request is sent again.
-5. The engine polls an `open` charge until it is paid, canceled or long past due. A declined payment makes it
-   `refused`; the payer may try again.
+5. The engine polls an `open` charge until it is paid, canceled or long past due. If a payment is declined, the charge
+   becomes `refused`; the payer may try again.
 6. A reissue ([D-51](../decisions.md#d-51-reissuing-an-invoice)) cancels the charge at the gateway. Then it stores the
    next charge as `planned`: its amount, payment method and due date are stored, but no request was sent yet. Issuance
    sends the request.
-7. If the gateway does not know an `open` charge any more, in two polls an hour apart, the charge becomes `missing` and
-   `invoice.charge_missing` is emitted ([D-56](../decisions.md#d-56-a-charge-that-the-gateway-does-not-know)).
+7. If two polls, an hour apart, find that the gateway does not know an `open` charge any more, the charge becomes
+   `missing` and `invoice.charge_missing` is emitted
+   ([D-56](../decisions.md#d-56-a-charge-that-the-gateway-does-not-know)).
 8. A paid charge stays `paid` when its payments are refunded or disputed. The ledger of the invoice has the refunds, and
    the engine stores each refund that a merchant asks for as a record of its own
    ([D-53](../decisions.md#d-53-refunds)).
 9. Every night, a sweep compares the engine's charges with the provider's list
-   ([D-161](../decisions.md#d-161-the-nightly-sweep)). A charge that differs is polled. A charge that no invoice has is
-   looked at, and handled as a second charge ([D-162](../decisions.md#d-162-charges-that-only-a-webhook-names)).
+   ([D-161](../decisions.md#d-161-the-nightly-sweep)). The engine polls each stored charge that differs from the list.
+   If a listed charge refers to an invoice but is not stored, the engine reads it from the gateway and handles it as a
+   second charge ([D-162](../decisions.md#d-162-charges-that-only-a-webhook-names)).
 
 """
 
