@@ -1,4 +1,4 @@
-"""Refunds that a merchant asks for: their stages, and which payments a refund takes (D-53, D-151).
+"""Refunds that merchants request: their stages, and which payments a refund uses (D-53, D-151).
 
 PostgreSQL refuses moves that STAGES does not contain.
 """
@@ -82,7 +82,8 @@ def moves() -> frozenset[tuple[RefundStage, RefundStage]]:
 class RefundRequest:
     """A refund that a merchant asked for, committed before it is sent (D-33, D-53).
 
-    `left_cents` is what could be refunded when the refund was stored. A refund of manual payments has no connection.
+    `left_cents` is the amount that could be refunded when the refund was stored. A refund of manual payments has no
+    connection.
     `sent_at` is when the newest request was reserved. `unknown_since` is when a request was reserved whose answer was
     lost. `lease_until` is real time; other instants are on the account's clock. `next_attempt_at` is None if the refund
     is done or failed.
@@ -151,7 +152,7 @@ def refund_id_of(invoice_id: UUID, key: str) -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The payments of an invoice that one refund can take: those of one charge at the gateway, or the manual ones."""
+    """The payments that one refund can use: the payments of one charge at the gateway, or the manual payments."""
 
     source: EntrySource
     left_cents: int

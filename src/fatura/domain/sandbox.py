@@ -27,7 +27,7 @@ class SandboxStatus(StrEnum):
 
 
 class SandboxMove(StrEnum):
-    """What a merchant can make happen to a charge (D-46, D-61)."""
+    """The changes that a merchant can make to a sandbox charge (D-46, D-61)."""
 
     PAY = "pay"
     REFUSE = "refuse"
@@ -41,8 +41,8 @@ class SandboxMove(StrEnum):
 class MoveDetails:
     """The details of a move.
 
-    Without `amount_cents`, a payment covers what is open, and a refund or dispute covers as much as possible. Without
-    `paid_at`, a payment is made now.
+    Without `amount_cents`, a payment covers the open amount, and a refund or dispute covers as much as possible.
+    Without `paid_at`, a payment is made now.
     """
 
     amount_cents: int | None = None
@@ -83,7 +83,7 @@ class SandboxFault(StrEnum):
     """How a call fails. With `timeout_after`, the call takes effect; with all other faults, it has no effect.
 
     With `hang`, the call gets no answer until the caller gives up. With `unknown`, the gateway answers that it does not
-    know what the call is about.
+    know the charge or the data of the call.
     """
 
     TIMEOUT_BEFORE = "timeout_before"

@@ -109,9 +109,9 @@ def _check_refund(refund: Any) -> None:
 
 
 def _ledger_faults(charge: Charge) -> Iterator[str]:
-    """Yield what is wrong with the entries together.
+    """Yield a description of each rule that the charge's entries and refunds break together.
 
-    With these rules, the ledger does not depend on the order in which answers arrive.
+    These rules ensure that the ledger does not depend on the order in which answers arrive.
     """
     keys = {(entry.kind, entry.reference) for entry in charge.entries}
     sums = dict.fromkeys(EntryKind, 0)

@@ -40,8 +40,9 @@ class Capabilities:
 
     `idempotency` decides what the engine does after a lost answer (D-33):
     - "key": the provider deduplicates by an idempotency key during `idempotency_ttl`; the engine repeats the request.
-    - "natural_id": the provider deduplicates by our reference without a time limit; the engine repeats the request.
-    - "lookup": the provider does not deduplicate, but finds charges by our reference; the engine looks the charge up.
+    - "natural_id": the provider deduplicates by the reference (see `ChargeRequest`) without a time limit; the engine
+      repeats the request.
+    - "lookup": the provider does not deduplicate, but finds charges by the reference; the engine looks the charge up.
     - "none": the provider neither deduplicates nor finds charges by reference; a person must decide.
 
     `refunds` says whether `refund_charge` works, and what the engine does after a lost answer (D-53):
@@ -274,7 +275,8 @@ class Gateway(Protocol):
     def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
         """Yield the charges created at or after `since` (account's clock), in any state, ordered by `created_at`.
 
-        Fetch a page only when the caller needs it, in at most CALL_TIMEOUT_SECONDS. Skip charges without our reference.
+        Fetch a page only when the caller needs it, in at most CALL_TIMEOUT_SECONDS. Skip charges without a reference of
+        the engine.
         Raises PermanentError if `lists_charges` is false.
         """
         ...
@@ -358,7 +360,7 @@ class PermanentError(GatewayError):
 
 
 class AuthFailedError(GatewayError):
-    """The provider refuses the credentials; work on the connection waits until they are changed (D-34)."""
+    """The provider refuses the credentials. All work on the connection waits until somebody changes them (D-34)."""
 
 
 class NotFoundError(GatewayError):

@@ -193,7 +193,7 @@ class Database:
         return await tx.clock_time()
 
     async def ping(self) -> datetime:
-        """Return the time of the database. Use a new connection, because those of the pool may all be in use.
+        """Return the time of the database, read over a new connection, as all connections of the pool may be in use.
 
         If there is a pooler, check that it accepts a connection too. Raises DatabaseUnavailableError.
         """

@@ -18,7 +18,7 @@ from fatura.store.db import Discovery
 MAX_DUE_ROWS = 1000
 """The LIMIT of each statement in DISCOVER_DUE.
 
-If more rows are due, those of one account may fill the limit, so that the statement misses other accounts.
+If more rows are due, the rows of one account may fill the limit, so that the statement misses other accounts.
 """
 _ALL_CLOCKS, _MOVED_CLOCKS = timedelta(0), timedelta(microseconds=1)
 """Smallest clock offsets with which `discover_by_clock` finds all accounts, or those whose test clock was moved."""
@@ -227,7 +227,7 @@ WHERE CASE
     )
 END
 """
-"""Finds those of the accounts `$3` that have due work of the lane `$2`.
+"""Finds the accounts among `$3` that have due work of the lane `$2`.
 
 A subquery computes each account's time: under Row Level Security, an index serves only comparisons with plain values,
 not with sums. GROUP BY keeps PostgreSQL from merging this subquery into the outer query. A CTE would do so too, but
@@ -276,14 +276,14 @@ async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -
 async def discover_one_by_one(
     discovery: Discovery, lane: str, *, account_ids: Sequence[UUID], real_now: datetime
 ) -> Sequence[Account]:
-    """Return those of the listed accounts that have due work by their own clocks."""
+    """Return the listed accounts that have due work by their own clocks."""
     if not account_ids:
         return []
     return await discovery.fetch_as(Account, DISCOVER_ONE_BY_ONE, real_now, lane, account_ids)
 
 
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts with events to deliver now: with `is_down` those whose endpoint is down, else the others."""
+    """Return the accounts with events to deliver now. `is_down` selects accounts whose endpoint is down, or up."""
     due = await discovery.fetch(
         """
         SELECT w.account_id FROM webhook w
@@ -307,7 +307,7 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
 async def discover_push_one_by_one(
     discovery: Discovery, account_ids: Sequence[UUID], *, is_down: bool, real_now: datetime
 ) -> Sequence[Account]:
-    """Return those of the listed accounts that have events to deliver now by their own clocks."""
+    """Return the listed accounts that have events to deliver now by their own clocks."""
     if not account_ids:
         return []
     return await discovery.fetch_as(

@@ -67,7 +67,7 @@ class LaneRunner:
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Start one batch for each due account. While `batches_at_once` are running, wait. Stop after POLL_SECONDS."""
+        """Start a batch for each due account, at most `batches_at_once` concurrently. Stop after POLL_SECONDS."""
         polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:

@@ -16,7 +16,7 @@ from fatura.outbound.http.connection import Connection
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, OutOfResourcesError
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
-"""Returns a host's addresses; raises OSError when it has none."""
+"""Returns a host's addresses; raises OSError if the host has none."""
 
 LOOKUP_SECONDS = 5
 """Deadline of a lookup including its retries."""

@@ -63,9 +63,9 @@ async def claim(
     real_now: datetime,
     lease_until: datetime,
 ) -> Sequence[UUID]:
-    """Of the invoices that wait for a connection, lease the one that becomes due first.
+    """Lease the waiting invoice of a connection that becomes due first.
 
-    Return no id if none waits.
+    Return its id, or an empty list if no invoice waits.
     """
     rows = await tx.fetch(
         """

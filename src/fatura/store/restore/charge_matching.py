@@ -34,7 +34,7 @@ class CandidateInvoice:
 
 
 async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, CandidateInvoice]:
-    """Return those of the invoices that exist, by id."""
+    """Return the invoices with these ids, by id. Ids without an invoice are left out."""
     found = await tx.fetch_as(
         CandidateInvoice,
         """
@@ -131,7 +131,7 @@ async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int)
 
 
 async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
-    """Return the id of a cycle's invoice, or None. The id may differ from the one before the restore."""
+    """Return the id of a cycle's invoice, or None. Before the restore, the invoice may have had another id."""
     return await tx.fetchval(
         "SELECT v.invoice_id FROM invoice v WHERE v.account_id = $1 AND v.subscription_id = $2 AND v.cycle = $3",
         subscription_id,

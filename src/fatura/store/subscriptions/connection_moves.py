@@ -81,7 +81,7 @@ async def newest_from(tx: Tx, connection_id: UUID) -> ConnectionMove | None:
 
 
 async def running(tx: Tx) -> Sequence[ConnectionMove]:
-    """Return the account's running moves, the one that has waited longest for its next batch first."""
+    """Return the account's running moves. The move that has waited longest for its next batch comes first."""
     return await tx.fetch_as(
         ConnectionMove,
         """

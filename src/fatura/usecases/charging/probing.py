@@ -26,7 +26,7 @@ assert LEASE.total_seconds() > gateway_calls.SEND_WITHIN_SECONDS + 3 * CALL_TIME
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A leased probe. `calls` are those for one waiting invoice; there may be none.
+    """A leased probe. `calls` issue one waiting invoice; they are empty if no invoice waits to be issued.
 
     `gateway` is None if the connection's credentials cannot be decrypted.
     """
@@ -64,7 +64,7 @@ async def _claim(work: Work) -> Sequence[_Probe]:
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
-    """Issue an invoice that waits, else poll one that waits, else check the credentials. Record how the calls ended."""
+    """Issue a waiting invoice, else poll a waiting invoice, else check the credentials. Record how the calls ended."""
     if probe.gateway is None:
         error = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
         await connection_health.record_probe(deps, account, probe.connection_id, [error])

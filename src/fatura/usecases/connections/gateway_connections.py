@@ -201,7 +201,7 @@ async def check_new(
 
 
 async def _check_credentials(deps: Deps, account: Account, gateway: port.Gateway) -> str | None:
-    """Ask the provider to check the credentials, and return its own id of their account, if it has one.
+    """Ask the provider to check the credentials. Return the provider's id of the account, or None if it has no such id.
 
     Raises EngineError: `engine.invalid_request`, `engine.rate_limited`.
     """

@@ -32,7 +32,7 @@ _ANSWERED: tuple[tuple[type[BaseException], str], ...] = (
 
 
 Listed = port.Charge | port.InvalidAnswerError
-"""A charge of a provider's list, or why the provider's answer about it is invalid."""
+"""A charge in a provider's list, or the error that says why this charge is invalid."""
 
 
 class ObservedGateway:
@@ -147,7 +147,7 @@ def _outcome(error: BaseException) -> str:
 
 
 def _failure(error: BaseException) -> CallError | None:
-    """Return why a call failed; None for any answer, even an invalid one, and for an error of the adapter."""
+    """Return why a call failed. Return None for any answer, even an invalid one, and for an error of the adapter."""
     if isinstance(error, port.InvalidAnswerError):
         return None
     code = next((label for kind, label in _CODES if isinstance(error, kind)), None)

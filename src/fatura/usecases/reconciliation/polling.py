@@ -1,7 +1,7 @@
 """Poll charges at the gateways and record payments, refunds and disputes (D-26, D-35).
 
-`reconcile` polls the charges of all invoices whose poll is due. `probe` polls those of one invoice of a
-failing connection.
+`reconcile` polls the charges of all invoices whose poll is due. `probe` polls the charges of one invoice, to test
+whether a failing connection works again.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from fatura.usecases.reconciliation import missing_charges, poll_times
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 _POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
-"""States in which an invoice can be due for a poll. A webhook, for example, makes a CANCELED one due."""
+"""States in which an invoice can be due for a poll. For example, a webhook makes a CANCELED invoice due."""
 LEASE = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a poll is repeated, for example because the gateway did not answer."""
 CLOSED = frozenset({ChargeState.PAID, ChargeState.CANCELED})
-"""Final states of a charge; a paid one can still be refunded or disputed."""
+"""Final states of a charge. The payments of a paid charge can still be refunded or disputed."""
 FACT_OF_STATE = {
     ChargeState.REFUSED: Fact.PAYMENT_MISSED,
     ChargeState.EXPIRED: Fact.PAYMENT_MISSED,

@@ -95,7 +95,7 @@ async def match_by_invoice(
 async def match_by_cycle(work: Work, found: Sequence[ChargeOfCycle], *, dry_run: bool) -> dict[str, Match]:
     """Match charges with cycles, and return the matches by charge id.
 
-    The charge of a cycle that is not billed yet is stored, and the billing run adds it to the cycle's new invoice.
+    If a cycle is not billed yet, store the charge. The billing run then adds the charge to the cycle's new invoice.
     """
     return {each.charge.charge_id: await _match_cycle(work, each, dry_run=dry_run) for each in found}
 
@@ -158,7 +158,8 @@ def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
 def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
     """Return whether the invoice has a charge or is closed, or `charge` is one of its ended charges.
 
-    A charge has ended if the invoice has one with a higher number, or if it is the newest one and not open.
+    A charge has ended if the invoice has a charge with a higher number, or if the charge is the invoice's newest one
+    and `invoice.is_open` is false.
     """
     if _has_charge_or_is_closed(invoice):
         return True

@@ -93,7 +93,7 @@ def refunded(
 ) -> SandboxCharge:
     """Return the charge after a refund that the engine asked for. A repeat with the same id changes nothing.
 
-    Raises PermanentError `charge_status` if less is left of the payments.
+    Raises PermanentError `charge_status` if the refund is above the payments that were not refunded yet.
     """
     if any(entry.refund_id == request.refund_id for entry in charge.entries):
         return charge
