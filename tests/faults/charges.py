@@ -1,6 +1,6 @@
 """Functions that the test gateways of several runs share: their capabilities, and the charges in their journal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -8,7 +8,15 @@ from uuid import UUID
 from fatura.domain.calendar import start_of_day
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
-from fatura.gateways.port import Capabilities, Charge, ChargeEntry, ChargeState, ConnectionConfig
+from fatura.gateways.port import (
+    Capabilities,
+    Charge,
+    ChargeEntry,
+    ChargeState,
+    ConnectionConfig,
+    Refund,
+    RefundState,
+)
 from tests.faults.journal import Journal
 
 
@@ -16,7 +24,7 @@ def capabilities_of(config: ConnectionConfig) -> Capabilities:
     """Return the gateway's capabilities.
 
     The connection's setting `idempotency` says how the gateway protects against duplicate charges. The default is
-    look-ups by reference.
+    look-ups by reference. The setting `refunds` says how it makes refunds. By default, it makes none.
     """
     return Capabilities(
         issues_charges=True,
@@ -26,6 +34,7 @@ def capabilities_of(config: ConnectionConfig) -> Capabilities:
         idempotency=config.settings.get("idempotency", "lookup"),
         idempotency_ttl=timedelta(days=1),
         lists_charges=True,
+        refunds=config.settings.get("refunds", "none"),
         polls_per_second=None,
     )
 
@@ -43,6 +52,8 @@ def pay_if_due(journal: Journal, row: Mapping[str, Any], *, now: datetime) -> Ma
 
 
 def charge_of(row: Mapping[str, Any], *, due_date: date | None = None) -> Charge:
+    """Return the charge of a journal's row. The row may have `entries`, which are added to the payment at `paid_at`."""
+    entries: Sequence[Mapping[str, Any]] = row.get("entries", ())
     return Charge(
         charge_id=row["charge_id"],
         invoice_id=UUID(row["invoice_id"]),
@@ -50,12 +61,22 @@ def charge_of(row: Mapping[str, Any], *, due_date: date | None = None) -> Charge
         state=ChargeState(row["state"]),
         amount_cents=row["amount_cents"],
         due_date=due_date,
-        entries=(payment_of(row),) if row["paid_at"] else (),
+        entries=(*((payment_of(row),) if row["paid_at"] else ()), *map(_entry_of, entries)),
+        refunds=tuple(
+            Refund(UUID(each["refund_id"]), RefundState.DONE, each["reference"])
+            for each in entries
+            if each["refund_id"] is not None
+        ),
         created_at=datetime.fromisoformat(row["created_at"]),
     )
 
 
+def _entry_of(row: Mapping[str, Any]) -> ChargeEntry:
+    occurred_at = datetime.fromisoformat(row["occurred_at"])
+    return ChargeEntry(EntryKind(row["kind"]), row["reference"], row["amount_cents"], "BRL", occurred_at)
+
+
 def payment_of(row: Mapping[str, Any]) -> ChargeEntry:
-    """Return the only payment of a paid charge."""
+    """Return the payment of a charge that was paid in full at `paid_at`."""
     paid_at = datetime.fromisoformat(row["paid_at"])
     return ChargeEntry(EntryKind.PAYMENT, f"pay_{row['charge_id']}", row["amount_cents"], "BRL", paid_at)

@@ -37,6 +37,7 @@ ROUTES = (
     ("GET", "/charges", "find"),
     ("GET", "/charges/{charge_id}", "get"),
     ("POST", "/charges/{charge_id}/cancel", "cancel"),
+    ("POST", "/charges/{charge_id}/refunds", "refund"),
     ("PUT", "/products/{product_id}", "mirror"),
     ("POST", "/price/{account_id}/{cents}", "price"),
     ("POST", "/webhook/{account_id}", "webhook"),
@@ -188,6 +189,32 @@ class GatewayAndMerchant:
         found = self._known("charge_id = ?", charge_id)
         return web.json_response(found[0] if found else {}, status=200 if found else 404)
 
+    async def refund(self, request: web.Request) -> web.Response:
+        """Refund a part of a charge's payments. If the gateway deduplicates, a repeat gets the first refund."""
+        charge_id, body = request.match_info["charge_id"], await request.json()
+        fault = self.fault("refund", lost=self.faults.lost, error=self.faults.error)
+        if fault == "error":
+            return web.json_response({"error": fault}, status=500)
+        found = self._known("charge_id = ?", charge_id)
+        if not found:
+            return web.json_response({}, status=404)
+        is_made = any(each["refund_id"] == body["refundId"] for each in found[0]["entries"])
+        if not (is_made and body["deduplicates"]):
+            if body["amountCents"] > _left_cents(found[0]):
+                return web.json_response({"error": "less is left of the payments"}, status=409)
+            self.journal.write(
+                "entry",
+                charge_id=charge_id,
+                kind="refund",
+                reference=f"re_{uuid4().hex}",
+                amount_cents=body["amountCents"],
+                occurred_at=self.now().isoformat(),
+                refund_id=body["refundId"],
+            )
+        if fault is not None:
+            return self._cut(request)
+        return web.json_response(self._known("charge_id = ?", charge_id)[0])
+
     async def mirror(self, request: web.Request) -> web.Response:
         await request.read()
         if self.fault("mirror", error=self.faults.error):
@@ -195,13 +222,15 @@ class GatewayAndMerchant:
         return web.json_response({"id": f"outp_{request.match_info['product_id']}"})
 
     def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
-        """Find the charges that meet an SQL condition. Record their due payments, then return them."""
+        """Find the charges that meet an SQL condition. Record their due payments, and add their entries."""
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         now = self.now()
-        return [
+        found = [
             pay_if_due(self.journal, row, now=now) if self._pays(row["charge_id"]) else row
             for row in list(self.journal.read(query, *values, now.isoformat()))
         ]
+        entries = "SELECT * FROM entry WHERE charge_id = ? ORDER BY occurred_at, rowid"
+        return [{**row, "entries": list(self.journal.read(entries, row["charge_id"]))} for row in found]
 
     def _pays(self, charge_id: str) -> bool:
         return int(charge_id[-6:], 16) % 1000 >= self.faults.never_paid
@@ -269,6 +298,15 @@ class GatewayAndMerchant:
         assert request.transport is not None
         request.transport.abort()
         return web.Response()
+
+
+def _left_cents(charge: Mapping[str, Any]) -> int:
+    """Return what was paid of a charge and not refunded."""
+    sums = Counter[str]()
+    for entry in charge["entries"]:
+        sums[entry["kind"]] += entry["amount_cents"]
+    paid_in_full = charge["amount_cents"] if charge["paid_at"] else 0
+    return paid_in_full + sums["payment"] - sums["refund"]
 
 
 async def serve(application: web.Application) -> None:

@@ -91,8 +91,15 @@ class ExternalGateway:
         return charge_of(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
 
     async def refund_charge(self, request: RefundRequest) -> Charge:
-        """Raises PermanentError, because this gateway makes no refunds."""
-        raise PermanentError("no_refunds", request.charge_id)
+        """Raises NotFoundError, UnknownOutcomeError, and PermanentError if too little is left of the payments."""
+        body = {
+            "refundId": str(request.refund_id),
+            "amountCents": request.amount_cents,
+            "deduplicates": self.capabilities().refunds == "key",
+        }
+        return charge_of(
+            await self._ask("POST", f"/charges/{request.charge_id}/refunds", writes=True, json=body)
+        )
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
         """Raises AuthFailedError for every webhook, because this gateway sends none."""

@@ -15,6 +15,10 @@ CREATE TABLE IF NOT EXISTS charge (
     amount_cents INTEGER, due_date TEXT, state TEXT, created_at TEXT, visible_at TEXT, paid_at TEXT
 );
 CREATE INDEX IF NOT EXISTS charge_reference ON charge (invoice_id, attempt);
+CREATE TABLE IF NOT EXISTS entry (
+    charge_id TEXT, kind TEXT, reference TEXT, amount_cents INTEGER, occurred_at TEXT, refund_id TEXT
+);
+CREATE INDEX IF NOT EXISTS entry_charge ON entry (charge_id);
 CREATE TABLE IF NOT EXISTS gateway_call (at TEXT, operation TEXT, invoice_id TEXT, outcome TEXT);
 CREATE TABLE IF NOT EXISTS price_answer (
     at TEXT, request_id TEXT, subscription_ref TEXT, cycle INTEGER, status INTEGER, body TEXT, verified INTEGER

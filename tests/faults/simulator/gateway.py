@@ -4,7 +4,7 @@ The gateway may also refuse all calls of a connection for days.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -65,7 +65,7 @@ class SimGateway:
         self._config = config
 
     def capabilities(self) -> Capabilities:
-        return replace(capabilities_of(self._config), refunds=self._config.settings.get("refunds", "none"))
+        return capabilities_of(self._config)
 
     async def check_credentials(self) -> str:
         """Return the id of the credentials' account at the provider. Raises AuthFailedError, TransientError."""
