@@ -2,7 +2,7 @@
 
     FATURA_SECRET_KEYS=… python -m bench.all_lanes URL GATEWAY_URL
 
-Prints `ready`, waits for a line on stdin, works until stdin closes, and prints its CPU seconds.
+Prints `ready`, waits for a line on stdin, runs the lanes until stdin closes, and prints its CPU seconds.
 """
 
 import asyncio

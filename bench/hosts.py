@@ -129,7 +129,7 @@ async def _until(url: str, counted: str, wanted: int) -> int:
 
 
 async def _hosts(options: Options, measured: Measured, server_url: str) -> None:
-    """Compare four hosts with one. Skip the comparison if the process may not create network namespaces."""
+    """Compare four hosts with one. Skip the comparison if this process is not allowed to create network namespaces."""
     try:
         with hosts(HOSTS) as there:
             await _issue_on(options, measured, server_url, there)

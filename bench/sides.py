@@ -1,4 +1,4 @@
-"""Create databases that differ only in the number of subscriptions."""
+"""Create databases that differ only in the number of their subscriptions."""
 
 import statistics
 import time

@@ -137,7 +137,8 @@ def database(settings: Settings) -> Generator[str]:
 def revive_database(settings: Settings) -> None:
     """Restart the embedded PostgreSQL if it died. If FATURA_DATABASE_URL is set, do nothing.
 
-    Call this only inside `database`, which also uses the server. The server stops only when its last use ends.
+    Call this only inside the block of `database`. That block keeps the server in use; otherwise this function would
+    stop the server again.
 
     Raises EmbeddedPostgresError.
     """
@@ -164,7 +165,7 @@ def migrated_database(settings: Settings) -> Generator[str]:
 async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGenerator[Deps]:
     """Connect to the database and yield one process's dependencies.
 
-    A `niceness` lowers the priority of the connections' backends in an embedded PostgreSQL.
+    With an embedded PostgreSQL, `niceness` lowers the priority of the server processes that serve these connections.
 
     Raises DatabaseUnavailableError, and KeyRingError when the stored secrets were encrypted with another key ring.
     """
@@ -229,7 +230,7 @@ async def work(
 ) -> None:
     """Run all lanes until `stop` is set; with `metrics_port`, also serve health and metrics (D-128).
 
-    With `beside_api`, this process and its backends have a lower priority than the API of the same host.
+    With `beside_api`, this process and its database connections run at a lower priority than the API on the same host.
     Raises DatabaseUnavailableError, KeyRingError.
     """
     allow_many_open_files()

@@ -37,7 +37,7 @@ def least_id(at: datetime) -> UUID:
 
 
 def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
-    """Return the id of each invoice created at `at`. `billed` has the invoices' subscription ids and cycles.
+    """Return one invoice id for each subscription id and cycle in `billed`; all are created at `at`.
 
     Instead of random bits, an id contains a hash of subscription id and cycle. A restore from a backup may lose an
     invoice whose charge exists at the gateway. The hash in the charge's invoice id then shows which cycle the invoice

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 
 class _Mark:
-    """Says whether one transaction is open. Tasks that start during the transaction share this object."""
+    """Stores whether a transaction is still open. Tasks that start during the transaction share this object."""
 
     __slots__ = ("is_open",)
 

@@ -60,7 +60,10 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Resources:
-    """Fill an account while a worker runs. The server at `merchant_url` must return prices, but errors at `/later`."""
+    """Fill an account while a worker runs.
+
+    The server at `merchant_url` must return prices, except at `/later`, where it must return errors.
+    """
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})
@@ -121,7 +124,7 @@ def fill(account: Account, merchant_url: str) -> Resources:
 
 
 def _pay(account: Account, *, paid: str, disputed: str, by_hand: Json) -> None:
-    """Pay two sandbox charges, dispute one of them, and record the payment of an invoice that was paid elsewhere."""
+    """Pay two sandbox charges, dispute one of them, and record a payment that was received without the gateway."""
     for charge_id in (paid, disputed):
         account("POST", f"/v1/sandbox/charges/{charge_id}/pay")
     account("POST", f"/v1/sandbox/charges/{disputed}/dispute")
@@ -135,7 +138,10 @@ def _api_keys(account: Account) -> list[str]:
 
 
 def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
-    """Return an inactive connection whose subscriptions, none, were moved to the account's own connection."""
+    """Return an inactive connection from which a move to the account's first connection was requested.
+
+    It has no subscriptions.
+    """
     body = {"provider": "sandbox", "credentials": {}}
     old = account("POST", "/v1/integration/gateways", body)["connectionId"]
     account("POST", f"/v1/integration/gateways/{old}/move", {"toConnectionId": connection_id})

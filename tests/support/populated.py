@@ -87,7 +87,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
 
 
 async def _propagate(merchant: Merchant, connection_id: str) -> None:
-    """Propagate a plan with a subscriber that moves, one that is skipped, and one that is customized."""
+    """Propagate a plan with three subscribers: one is moved, one is skipped, and one has customized terms."""
     product = await merchant.product()
     plan = await merchant.plan(product)
     pix_only = (await merchant.connect(methods=["pix"]))["connectionId"]
@@ -168,7 +168,7 @@ async def _refund(merchant: Merchant, plan: Json, invoice: Json, *, next_attempt
 
 
 def _received(invoice_id: UUID) -> PaymentEntry:
-    """Return a payment of one cent that was received elsewhere."""
+    """Return a payment of one cent that was received without the gateway."""
     at = datetime(2033, 11, 20, tzinfo=UTC)
     return PaymentEntry(
         payment_entry_id=uuid4(),

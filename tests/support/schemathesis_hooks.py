@@ -173,13 +173,13 @@ def fix_payment(case: Any) -> None:
 
 
 def fix_fault(case: Any) -> None:
-    """Leave one of the two lengths of a fault."""
+    """Remove `seconds` if `times` is given, because a fault may have only one of them."""
     if given(case, "times"):
         case.body.pop("seconds", None)
 
 
 def fix_refund(case: Any) -> None:
-    """Set a given amount to one that may be left of the payments."""
+    """Set a given amount to one cent, which the payments probably still cover."""
     if case.body.get("amountCents") is not None:
         case.body["amountCents"] = 1
 

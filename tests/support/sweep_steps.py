@@ -1,4 +1,4 @@
-"""Steps of the sweep scenarios: change charges at the gateway unnoticed, and run the night's sweep."""
+"""Steps of the sweep scenarios: change charges at the gateway without a webhook, and run the nightly sweep."""
 
 from tests.support.world import Json, World
 
@@ -15,13 +15,16 @@ DOUBLE_ID = f"sbx_{0xF << 124:032x}"
 
 
 async def double_silently(world: World, invoice: Json, *, status: str = "open") -> str:
-    """Make a second charge of an issued invoice at the gateway, without waking the engine. Return its id."""
+    """Create a second charge of an issued invoice at the gateway without notifying the engine.
+
+    Return the charge's id.
+    """
     await world.sql(DOUBLE, invoice["gatewayInvoiceId"], DOUBLE_ID, status)
     return DOUBLE_ID
 
 
 async def sweep(world: World) -> None:
-    """Run the sweeps of all connections, as if a night had come, and the polls and looks that they schedule."""
+    """Make the sweeps of all connections due and run them. Then run the polls and look-ups that the sweeps schedule."""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")
     await world.run("sweep")
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")

@@ -49,7 +49,7 @@ async def run_engine(
     port: int,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run API and worker as child processes, and `meanwhile` beside them, until `stop` is set or `meanwhile` fails."""
+    """Run API and worker as child processes until `stop` is set. Also call `meanwhile`; if it raises, end them."""
     children = [
         Child(["api", "--host", host, "--port", str(port)], settings=settings),
         Child(["worker", "--beside-api"], settings=settings),

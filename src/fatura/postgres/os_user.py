@@ -20,7 +20,7 @@ _MAY_NOT_SWITCH = {errno.EPERM, errno.EINVAL}
 
 @dataclass(frozen=True, slots=True)
 class OsUser:
-    """A user of the operating system. `switched` is true if this process runs as another user, which is root.
+    """A user of the operating system. `switched` is true if this process runs as root and PostgreSQL runs as this user.
 
     PostgreSQL refuses to run as root, and the user that replaces root may be unable to enter folders above the cluster.
     So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
@@ -42,7 +42,7 @@ class OsUser:
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end, in its own session, so that Ctrl-C does not reach it.
 
-        Arguments that equal `folder` are replaced by a path by which this user can open the folder.
+        An argument that equals `folder` is replaced by a path through which this user can open that folder.
         Raises OSError if the program cannot be run, EmbeddedPostgresError if root may not become this user.
         """
         with ExitStack() as stack:

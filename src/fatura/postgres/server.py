@@ -39,7 +39,7 @@ class Server:
     _use: int | None = field(repr=False)
 
     def stop(self) -> None:
-        """End this process's use of the server; the last process to do so stops the server. May be called twice.
+        """End this process's use of the server. If no other process uses the server, stop it. May be called twice.
 
         Raises EmbeddedPostgresError if the server does not stop within STOP_SECONDS.
         """

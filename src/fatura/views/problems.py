@@ -34,7 +34,7 @@ class ConnectionOptionView(View):
 
 
 class RefundPartView(View):
-    """Payments of an invoice that one refund can return: those of one charge, or those received elsewhere."""
+    """Payments of an invoice that one refund can return: those of one charge, or those received without the gateway."""
 
     source: EntrySource
     charge_id: Id | None

@@ -1,6 +1,6 @@
-"""A subscription that cannot be billed is put off and reported.
+"""If a subscription cannot be billed, Fatura reports it and retries it later.
 
-When billing works again, it is billed for the same cycle (D-142).
+When billing works again, the subscription is billed for the same cycle (D-142).
 """
 
 from typing import Any
@@ -38,9 +38,7 @@ async def metric(world: World, name: str) -> float:
 
 
 async def test_a_failure_is_counted_and_reported_once(world: World):
-    """The instant at which the subscription is due stays the same. The event says which cycle failed.
-    [D-142, D-36]
-    """
+    """The due instant of the subscription does not change. The event says which cycle failed. [D-142, D-36]"""
     failing = await world.enroll(await world.plan())
     due_at = (await stored(world, failing))["generate_at"]
     await refuse(world, failing)

@@ -1,4 +1,4 @@
-"""Propagation moves subscribers in batches towards a stored target, and goes on after the request has ended (D-54)."""
+"""Propagation moves subscribers in batches to a stored version, and continues after the request has ended (D-54)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -211,7 +211,10 @@ async def test_the_same_request_joins_the_running_propagation(world: World):
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_request_that_selects_fewer_subscribers_waits_for_the_running_one(world: World):
-    """Replacing the running target would forget subscribers of other versions. [D-54 replaced, D-141]"""
+    """If this request replaced the running target, the subscribers of other versions would not be moved.
+
+    [D-54 replaced, D-141]
+    """
     plan, subscriptions = await enrolled(world, 5)
     assert (await send(world, plan)).status == 202
     refused = await send(world, plan, {"fromVersion": 1})
@@ -302,7 +305,7 @@ async def test_unknown_foreign_and_never_propagated_plans_have_no_progress(world
 
 
 async def test_no_batch_holds_more_than_its_subscribers(world: World):
-    """While the first batch waits for a lock, a subscriber of a later batch can be canceled. [D-54 target]"""
+    """A subscriber of a later batch can be canceled while the first batch waits for a lock. [D-54 target]"""
     plan = await world.plan(await world.product(100))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], propagation.BATCH + 10)
     await publish(world, plan, await world.product(200))

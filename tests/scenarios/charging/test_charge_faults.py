@@ -168,7 +168,7 @@ LATE = f"sbx_{0:032x}"
 
 
 async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
-    """Create a charge of the invoice at the gateway by SQL, so that the engine has no record of it."""
+    """Insert a charge of the invoice into the gateway's storage. The engine has no record of this charge."""
     await world.sql(
         """
         INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents,

@@ -18,7 +18,7 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Lose the first request for a charge. After two empty look-ups, a second request issues the invoice."""
+    """Issue an invoice by a second request for a charge, after the first was lost and two look-ups found nothing."""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")

@@ -81,8 +81,9 @@ async def test_the_connection_shows_its_minimums(world: World) -> None:
 async def test_a_customer_cannot_subscribe_if_a_cycle_would_be_too_cheap(
     world: World, discounts: list[tuple[int, int, int | None]], start_cycle: int, status: int
 ) -> None:
-    """All cycles from the first one on count. Cycles that cost nothing are not charged.
-    [D-49 minimums, D-155, D-9, D-58]
+    """The amount of every cycle is checked, from the first cycle on.
+
+    Cycles that cost nothing are not checked, because they are not charged. [D-49 minimums, D-155, D-9, D-58]
     """
     plan = await world.plan(item(await world.product(1000), *discounts))
     before = await everything(world)
@@ -151,7 +152,7 @@ async def test_a_preview_below_the_minimum_is_refused(world: World) -> None:
 
 
 async def test_subscribers_whose_amounts_would_be_too_low_are_skipped(world: World) -> None:
-    """A discount on a past cycle skips nobody. The dry run answers the same.
+    """A discount that covers only past cycles is no reason to skip a subscriber. The dry run gives the same answer.
     [D-49 minimums, D-155, D-23 skipped, D-111]
     """
     product = await world.product(1000)
@@ -194,7 +195,7 @@ async def unused_faults(world: World) -> int:
 
 
 async def test_an_invoice_below_the_minimum_is_not_sent(world: World) -> None:
-    """The invoice stays `ready` with the reason. Retries change nothing while the minimum stays.
+    """The invoice stays `ready` and shows the reason. A retry has no effect until the minimum changes.
     [D-49 minimums, D-155, D-34, D-49 detail]
     """
     await queue_fault(world, "create_charge", "rejected", times=100)

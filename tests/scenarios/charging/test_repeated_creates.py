@@ -70,8 +70,9 @@ async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
 async def test_a_refused_repeat_without_a_found_charge_is_parked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refuses only the repeats. The answer to the first call was lost.
-    That call may have created a charge that look-ups do not show, so a person must decide. [D-33, D-121]
+    """The answer to the first call was lost, and the gateway refuses only the repeats.
+
+    The first call may have created a charge that look-ups do not show, so a person must decide. [D-33, D-121]
     """
     refusals = [PermanentError("key_reused", "Another body.") for _ in range(9)]
     know_repeats(monkeypatch, UnknownOutcomeError("lost"), *refusals)

@@ -268,7 +268,8 @@ async def test_the_key_of_another_request_is_no_repeat(world: World):
 
 
 async def test_retries_of_one_invoice_have_a_pace(world: World):
-    """Ten retries in a row may call the gateway, then one every 6 s. Each invoice has its own limit.
+    """For each invoice, ten retries in a row may call the gateway, and after that one retry every 6 s.
+
     [D-113, D-34 retry]
     """
     invoice, other = await ready_invoice(world), await ready_invoice(world)

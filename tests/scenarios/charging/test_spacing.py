@@ -97,7 +97,10 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 
 
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
-    """The gateway refused the later cycle for a moment. Then both cycles waited for the connection. [D-57, D-34]"""
+    """The gateway first refuses the request of the later cycle.
+
+    Then both cycles wait for the connection. [D-57, D-34]
+    """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rate_limited")
     await release(world, later)

@@ -1,4 +1,4 @@
-"""A connection whose calls fail gets only single probes, and its work waits.
+"""While a connection's calls fail, Fatura sends only single probes and delays its other work.
 
 The connection's health, the events and the log show the failure (D-55).
 """
@@ -99,7 +99,7 @@ async def test_an_hour_of_failures_is_reported_once(world: World) -> None:
 
 
 async def test_every_waiting_invoice_is_reported_as_delayed(world: World) -> None:
-    """The invoices that no probe tries are reported too. [D-34, D-55 failing]"""
+    """Fatura also reports the invoices that no probe has tried to issue. [D-34, D-55 failing]"""
     await generated(world, 12)
     await queue_fault(world, "create_charge", "rate_limited", times=MANY)
     since = await now(world)
@@ -113,7 +113,10 @@ async def test_every_waiting_invoice_is_reported_as_delayed(world: World) -> Non
 
 
 async def test_polls_that_fail_make_the_connection_failing(world: World) -> None:
-    """No charge is forgotten, and the log has one line for each change of state. [D-55 failing, D-35 polling]"""
+    """Every charge is still polled later, and the log has one line for each change of the connection's health.
+
+    [D-55 failing, D-35 polling]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await queue_fault(world, "get_charge", "server_error", times=MANY)

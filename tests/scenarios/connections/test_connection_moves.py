@@ -1,4 +1,4 @@
-"""Subscriptions move from one gateway connection to another, in batches towards a stored target (D-59)."""
+"""Move subscriptions in batches from one gateway connection to another, whose id is stored first (D-59)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,10 @@ from tests.support.world import Answer, Json, World, rows, subscription_body
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request answers after its first batch, as it does after 5 s with many subscriptions."""
+    """Let requests to move subscriptions return after one batch.
+
+    With many subscriptions, they otherwise return after 5 s.
+    """
     monkeypatch.setattr(connection_moves, "BATCH", 2)
     monkeypatch.setattr(connection_moves, "WAIT_SECONDS", 0)
 
@@ -55,7 +58,7 @@ async def enrolled(world: World, count: int, **terms: Json) -> tuple[str, list[J
 
 
 async def test_the_next_invoices_are_charged_at_the_other_connection(world: World) -> None:
-    """Existing invoices keep theirs, and are paid there. [D-59 move]"""
+    """Existing invoices keep the old connection, and are paid through it. [D-59 move]"""
     await world.set_up_gateway(behaviour="never_pay")
     old, (subscription, canceled) = await enrolled(world, 2)
     await world.run()
@@ -140,7 +143,10 @@ REFUSED = rows("""
 async def test_a_move_to_a_connection_that_cannot_bill_is_refused(
     world: World, from_: str, to: str, status: str, type_: str, *, dry_run: bool
 ) -> None:
-    """Another mode has only connections of other accounts. Nothing changes. [D-59 refused, D-160, D-21, D-44]"""
+    """A refused move changes nothing.
+
+    A connection of another mode always belongs to another account. [D-59 refused, D-160, D-21, D-44]
+    """
     old, subscriptions = await enrolled(world, 1)
     other = await other_connection(world)
     ids = {"own": old, "unknown": UNKNOWN_ID, "other": other, "inactive": other, "failing": other}
@@ -243,7 +249,7 @@ async def test_a_subscription_that_is_created_meanwhile_moves_too(world: World) 
     new = await other_connection(world)
     await send(world, old, new)
     late = await world.enroll(await world.plan(), gatewayConnectionId=old)
-    # its id is lower than the last visited one, as if its request had begun earlier
+    # its id is lower than the last visited id, as if its request had begun earlier
     await world.sql("UPDATE connection_move SET visited_to = 'ffffffff-ffff-ffff-ffff-ffffffffffff'")
     await world.run("propagation")
     assert await connections_of(world, [*subscriptions, late]) == [new] * 4
@@ -300,7 +306,7 @@ async def test_the_old_connection_may_become_inactive_meanwhile(world: World) ->
 
 
 async def test_a_move_waits_for_the_billing_run(world: World) -> None:
-    """The invoice of the run keeps the old connection. [D-59 meanwhile]"""
+    """The invoice that the billing run generates keeps the old connection. [D-59 meanwhile]"""
     old, (subscription,) = await enrolled(world, 1)
     new = await other_connection(world)
     async with row_held(world, "subscription", subscription_id=subscription["id"]):

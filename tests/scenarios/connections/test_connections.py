@@ -21,8 +21,9 @@ async def _first_connection(world: World) -> str:
 
 
 async def test_a_new_label_polls_nothing(world: World) -> None:
-    """Unpaid charges are polled after their connection gets new settings or credentials, or is activated.
-    [D-43, D-46]
+    """New settings, new credentials or activation of a connection cause a poll of its unpaid charges.
+
+    A new label does not. [D-43, D-46]
     """
     await world.set_up_gateway(behaviour="never_pay")
     for _ in range(3):
@@ -79,8 +80,8 @@ async def test_unreadable_credentials_stop_only_their_own_connection(world: Worl
     (emitted,) = await world.events("invoice.issue_delayed")
     assert emitted["data"]["error"]["code"] == "unreadable"
 
-    # A connection with unreadable credentials accepts a new label, but refuses new settings.
-    # New credentials repair the connection. [D-43]
+    # If the stored credentials cannot be decrypted, the API accepts a new label but refuses new settings. New
+    # credentials repair the connection. [D-43]
     path = f"/v1/integration/gateways/{broken}"
     assert (await world.patch(path, {"label": "Broken"})).status == 200
     refused = await world.patch(path, {"settings": {"maxInstallments": 3}})

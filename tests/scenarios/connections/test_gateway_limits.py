@@ -46,7 +46,7 @@ def _is_full(world: World) -> bool:
 async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
     world: World, make: Make, action: str | None, body: Json
 ) -> None:
-    """A request above the limit is refused at once and changes nothing. Other requests are served.
+    """A request above the limit is refused at once and changes nothing. Requests that call no gateway are still served.
     [D-175]
     """
     invoice = await make(world)

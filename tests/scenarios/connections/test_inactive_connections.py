@@ -16,7 +16,7 @@ from tests.support.world import World
 
 
 async def test_an_unknown_charge_is_found_at_an_inactive_connection(world: World) -> None:
-    """The creation of the charge times out. The payer pays after the connection became inactive.
+    """The request to create the charge times out. The connection becomes inactive, and then the payer pays the charge.
     [D-55 inactive, D-33]
     """
     await world.set_up_gateway(behaviour="never_pay")

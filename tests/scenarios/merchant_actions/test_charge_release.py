@@ -1,4 +1,7 @@
-"""Answers to the cancellation of a charge that merchants' requests make before they change an invoice."""
+"""Before a merchant's request changes an invoice, Fatura cancels the invoice's charge.
+
+These tests check the gateway's answers.
+"""
 
 from dataclasses import replace
 from uuid import UUID

@@ -1,4 +1,7 @@
-"""Payments received elsewhere. A payment in full first cancels the charge that the payer could still pay."""
+"""Record payments received without the gateway.
+
+Before Fatura records a payment in full, it cancels the charge that the payer could still pay.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -191,7 +194,10 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
 async def test_a_late_cancellation_records_the_payment(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is suspended before the call and dies after it. Polls in between find the charge payable. [D-171]"""
+    """The process is suspended before it calls the gateway.
+
+    While it is suspended, polls find the charge payable. It resumes, makes the call and dies. [D-171]
+    """
     cancel_charge = charge_release.cancel
 
     async def cancel_late_and_die(*args: object, **named: object) -> None:

@@ -1,6 +1,6 @@
-"""A payer pays a part just before the merchant cancels or reissues the invoice, and no poll has found the payment.
+"""A payer pays a part just before the merchant cancels or reissues the invoice, and no poll has found the payment yet.
 
-The gateway returns the payment with the canceled charge.
+The gateway's answer to the cancellation contains the payment.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Other payments arrive while the gateway cancels the charge of an invoice that was paid elsewhere."""
+"""The merchant records a payment in full. While the gateway cancels the invoice's charge, other payments arrive."""
 
 import pytest
 
@@ -20,7 +20,7 @@ async def pay_part_silently(world: World) -> None:
 
 
 async def check_settled(world: World, invoice: Json, *, paid_cents: int) -> Json:
-    """Let all polls decide. Check that the invoice is paid, and return it."""
+    """Run all polls. Check that the invoice is paid, and return the invoice."""
     await pass_time(world, days=2)
     found = await read(world, invoice)
     assert (found["status"], found["paidCents"]) == ("paid", paid_cents)
@@ -47,7 +47,10 @@ async def issued(world: World) -> Json:
 async def test_the_gateway_has_a_part_that_no_poll_has_found(
     world: World, issued: Json, body: Json, cents: int, *, is_lost: bool
 ) -> None:
-    """Without an amount, what is open after the part is recorded. An amount is recorded as sent. [D-52, D-171]"""
+    """If the request has no amount, Fatura records the rest that is open after the part payment.
+
+    A given amount is recorded unchanged. [D-52, D-171]
+    """
     await pay_part_silently(world)
     if is_lost:
         await queue_fault(world, "cancel_charge", "timeout_after")
@@ -107,7 +110,10 @@ async def test_a_part_keeps_a_payment_that_waits_for_the_polls(
 async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other person's request replaced the first one, and its answer was lost. [D-171]"""
+    """The second person's request replaced the first request, and the gateway's answer to the second request was lost.
+
+    [D-171]
+    """
     cancel_charge = charge_release.cancel
 
     async def refused_late(*args: object, **named: object) -> object:

@@ -1,4 +1,4 @@
-"""Refunds whose answer is lost, late or never comes: each is made and recorded once, whatever dies when."""
+"""Refunds whose answer is lost or late: each refund is made and recorded once, even if a process dies."""
 
 from dataclasses import replace
 from functools import partial
@@ -90,7 +90,7 @@ async def test_a_process_that_dies_leaves_a_refund_that_is_finished_once(
         (call,) = await in_transaction(world.deps, account, refund_calls._claim_one, refund_id)
         if dies_after == "the call":
             await refund_calls._make(world.deps, call)
-        assert (await refund(world, paid, amountCents=4000, key="once")).status == 202  # it is still leased
+        assert (await refund(world, paid, amountCents=4000, key="once")).status == 202  # still leased
         await world.sql("UPDATE refund_request SET lease_until = now() - interval '1 second'")
 
     await pass_time(world, minutes=3)
@@ -105,7 +105,7 @@ async def test_a_process_that_dies_leaves_a_refund_that_is_finished_once(
 
 
 async def test_a_poll_that_sees_the_refund_first_finishes_it(world: World, paid: Json) -> None:
-    """The lost answer and later polls record nothing more. [D-53 once]"""
+    """The refund's lost answer and later polls add no second entry to the ledger. [D-53 once]"""
     await queue_fault(world, "refund_charge", "timeout_after")
     assert (await refund(world, paid)).status == 202
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
@@ -121,7 +121,7 @@ async def test_a_poll_that_sees_the_refund_first_finishes_it(world: World, paid:
 
 
 def slow(state: RefundState, method: Any) -> Any:
-    """Return a method of the gateway that shows refunds in a state other than done, without their entries."""
+    """Wrap a gateway method: its answer shows each refund in `state`, and omits the refund's ledger entry."""
 
     async def shown(gateway: SandboxGateway, asked: RefundRequest | str) -> Charge:
         charge = await method(gateway, asked)
@@ -167,7 +167,7 @@ async def test_the_gateway_works_on_a_refund_for_days(
         assert (refused.status, refused.type) == (422, "engine.refund_refused")
         monkeypatch.undo()
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
-        await world.run("reconciliation")  # the gateway makes the refund after all
+        await world.run("reconciliation")  # the gateway now makes the refund
         after = await read(world, paid)
         assert (after["refunds"][0]["status"], after["refundedCents"]) == ("done", 9990)
     assert await world.broken() == []
@@ -207,7 +207,10 @@ async def test_a_gateway_that_does_not_deduplicate_is_asked_once(
 async def test_a_refused_repeat_counts_only_after_look_ups(
     world: World, paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refusal may mean that the first request made the refund, which the gateway shows late. [D-53 lost answer]"""
+    """The gateway may refuse the repeat because the first request made the refund, which the gateway does not show yet.
+
+    [D-53 lost answer]
+    """
     get_charge = SandboxGateway.get_charge
 
     async def without_refunds(gateway: SandboxGateway, charge_id: str) -> Charge:
@@ -243,7 +246,7 @@ async def test_a_refund_during_days_of_failures_is_made_when_they_end(world: Wor
 
 
 async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Json) -> None:
-    """Its lease may have expired meanwhile. [D-53 crash]"""
+    """While the process was suspended, its lease may have expired. [D-53 crash]"""
     account = await load_account(world.deps, world.account_id)
     call = await reserved(world, paid)
 
@@ -257,7 +260,10 @@ async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Js
 async def test_a_late_answer_does_not_change_a_refund_that_another_process_took_over(
     world: World, paid: Json
 ) -> None:
-    """The late answer says that nothing was sent, but the other process may have sent the refund. [D-53 crash]"""
+    """The late answer means that the first process sent nothing, but the other process may have sent the refund.
+
+    [D-53 crash]
+    """
     account = await load_account(world.deps, world.account_id)
     call = await reserved(world, paid)
     await world.sql("UPDATE refund_request SET lease_until = now() - interval '1 second'")

@@ -71,7 +71,10 @@ async def test_parts_are_refunded_up_to_what_was_paid(world: World, paid: Json) 
 
 
 async def test_a_refund_in_the_gateway_lowers_what_is_left(world: World, paid: Json) -> None:
-    """The engine does not know that refund yet, so the gateway refuses. [D-53 refused]"""
+    """The engine has not polled that refund yet, so it sends a refund that is too large, and the gateway refuses.
+
+    [D-53 refused]
+    """
     await refund_silently(world)
 
     answer = await refund(world, paid, amountCents=1)
@@ -180,7 +183,10 @@ async def test_manual_payments_are_refunded_by_recording_it(world: World) -> Non
 
 
 async def test_one_refund_takes_the_payments_of_one_charge(world: World) -> None:
-    """The newest charge that has enough comes first, and manual payments come last. [D-151]"""
+    """Fatura refunds the most recently paid charge that has enough money left.
+
+    It takes manual payments last. [D-151]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await world.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash", "amountCents": 4000})
@@ -213,7 +219,7 @@ async def test_one_refund_takes_the_payments_of_one_charge(world: World) -> None
 
 
 async def test_payments_that_came_by_mistake_are_refunded(world: World, paid: Json) -> None:
-    """The second charge of a paid invoice, and a payment of a canceled invoice. [D-53]"""
+    """Examples: a payment of a second charge of a paid invoice, and a payment of a canceled invoice. [D-53]"""
     path = f"/v1/sandbox/charges/{paid['gatewayInvoiceId']}/double"
     double = await world.made(path)
     await move(world, double, "pay")
@@ -253,7 +259,10 @@ async def test_disputed_money_is_not_refunded(world: World, paid: Json) -> None:
 
 @pytest.mark.parametrize("deed", ["dispute", "refund"])
 async def test_a_refund_is_not_sent_after_its_money_is_taken(world: World, paid: Json, deed: str) -> None:
-    """The gateway limits the first request, so that the money is taken before the next one. [D-53, D-151]"""
+    """The gateway rate-limits the first request.
+
+    Before the engine repeats the request, another refund takes the money. [D-53, D-151]
+    """
     await queue_fault(world, "refund_charge", "rate_limited")
     assert (await refund(world, paid, amountCents=4000)).status == 202
     await world.made(f"/v1/sandbox/charges/{paid['gatewayInvoiceId']}/{deed}", {"amountCents": 6000})
@@ -309,7 +318,7 @@ async def test_a_connection_without_refunds_refuses(world: World, paid: Json) ->
 
 
 async def test_nothing_is_sent_to_an_inactive_connection(world: World, paid: Json) -> None:
-    """A refund that was not sent waits. One that may have been made is looked up. [D-151, D-55 inactive]"""
+    """A refund that was not sent waits. If a refund may have been made, Fatura looks it up. [D-151, D-55 inactive]"""
     await queue_fault(world, "refund_charge", "rate_limited")
     assert (await refund(world, paid, amountCents=4000)).status == 202
     await patch_connection(world, active=False)

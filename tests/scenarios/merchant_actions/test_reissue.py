@@ -59,7 +59,7 @@ async def test_an_overdue_invoice_gets_another_charge(world: World) -> None:
 
 
 async def test_a_due_date_ahead_is_the_charges(world: World) -> None:
-    """The invoice keeps its own due date, but is overdue only after the due date of the charge.
+    """The invoice keeps its own due date, but becomes overdue only after the due date of the new charge.
     [D-51, D-26]
     """
     invoice = await unpaid_invoice(world)
@@ -127,7 +127,7 @@ async def test_unsupported_terms_are_refused(world: World) -> None:
 
 
 async def test_a_paid_charge_is_not_reissued(world: World) -> None:
-    """The payer pays just before the cancellation. [D-51 409]"""
+    """The payer pays the charge just before Fatura tries to cancel it. [D-51 409]"""
     invoice = await unpaid_invoice(world)
     [charge] = await charges(world)
     await pay_silently(world)
@@ -202,8 +202,9 @@ async def test_concurrent_reissues_make_one_charge(world: World, key: str) -> No
 
 
 async def test_a_payment_of_the_replaced_charge_pays_the_invoice(world: World) -> None:
-    """The payer pays the old boleto at a bank. The invoice shows the charge that was paid; the new one is canceled.
-    [D-51 old charge, D-49]
+    """The payer pays the boleto of the replaced charge at a bank.
+
+    The invoice shows this charge as paid, and Fatura cancels the new charge. [D-51 old charge, D-49]
     """
     invoice = await unpaid_invoice(world, defaultPaymentMethod="boleto")
     await ask(world, invoice)
@@ -278,7 +279,7 @@ async def test_a_reissued_invoice_can_be_canceled_before_it_is_sent(world: World
 async def test_an_invoice_has_a_limited_number_of_charges(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The invoice can still be canceled. [D-176]"""
+    """At the limit, the invoice can still be canceled. [D-176]"""
     monkeypatch.setattr("fatura.usecases.merchant_actions.reissue.MAX_CHARGES", 2)
     invoice = await unpaid_invoice(world)
     assert (await ask(world, invoice)).status == 200

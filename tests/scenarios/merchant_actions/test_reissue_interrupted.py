@@ -1,4 +1,4 @@
-"""A reissue whose cancellation is not confirmed, comes late, or is the last act of a process (D-51, D-171)."""
+"""Interrupted reissues: the gateway confirms the cancellation late or never, or the process dies (D-51, D-171)."""
 
 import asyncio
 from uuid import UUID
@@ -49,8 +49,9 @@ async def test_an_unconfirmed_cancellation_changes_nothing(
 
 
 async def test_an_ended_reissue_leaves_a_later_cancellation_alone(world: World) -> None:
-    """The merchant cancels the charge at the gateway weeks after a reissue that was not confirmed.
-    That cancels the invoice, as without a reissue. [D-51 409, D-27]
+    """The gateway did not confirm the cancellation, so the reissue ended.
+
+    Weeks later, the merchant cancels the charge at the gateway. This cancels the invoice. [D-51 409, D-27]
     """
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -104,7 +105,10 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(
 async def test_a_late_cancellation_continues_the_reissue(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is suspended before the call and dies after it. Polls in between find the charge payable. [D-171]"""
+    """The process is suspended before it calls the gateway.
+
+    While it is suspended, polls find the charge payable. It resumes, makes the call and dies. [D-171]
+    """
     invoice = await unpaid_invoice(world)
     cancel_charge = charge_release.cancel
 
@@ -129,7 +133,7 @@ async def test_a_late_cancellation_continues_the_reissue(
 
 
 async def test_a_cancellation_replaces_a_reissue_without_an_answer(world: World) -> None:
-    """A poll between its two transactions does not continue the reissue. [D-171, D-27]"""
+    """A poll between the two transactions of the cancellation does not continue the reissue. [D-171, D-27]"""
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
     await refused(world, invoice)

@@ -1,4 +1,4 @@
-"""Earlier charges of a reissued invoice: what is paid or payable there is found, recorded and canceled."""
+"""Earlier charges of a reissued invoice: Fatura records their payments, and cancels charges that can still be paid."""
 
 from datetime import timedelta
 

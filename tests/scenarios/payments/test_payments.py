@@ -27,14 +27,14 @@ from tests.support.world import Json, World, columns, rows
 
 
 async def deed(world: World, invoice: Json, name: str, **body: Any) -> Json:
-    """Make something happen to the invoice's charge at the sandbox gateway, and let the engine poll the charge."""
+    """Run an action on the charge at the sandbox gateway, such as a payment, and let the engine poll the charge."""
     moved = await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/{name}", body)
     await world.run("reconciliation")
     return moved
 
 
 async def told(world: World) -> list[str]:
-    """Return the types of the invoice events after `invoice.issued`, or of all if no invoice was issued."""
+    """Return the types of the invoice events after `invoice.issued`, or of all invoice events if none was issued."""
     types = [
         event["type"].removeprefix("invoice.") for event in await world.events() if "invoice" in event["data"]
     ]
@@ -195,7 +195,7 @@ async def test_a_payment_on_a_canceled_invoice_is_recorded_and_reported(world: W
 
 
 async def test_the_payment_of_a_second_charge_pays_the_invoice(world: World, issued: Json) -> None:
-    """The invoice's own charge, which a payer could still pay, is canceled. [D-50, D-61, D-125]"""
+    """Fatura cancels the invoice's first charge, which a payer could still pay. [D-50, D-61, D-125]"""
     path = f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/double"
     second = (await world.made(path))["chargeId"]
     await world.made(f"/v1/sandbox/charges/{second}/pay")

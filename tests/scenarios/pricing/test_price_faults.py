@@ -1,4 +1,7 @@
-"""Workers die, are suspended or lose the database during price calls. A lost call counts as one failure."""
+"""Workers die, are suspended or lose the database connection during price calls.
+
+A call without a recorded answer counts as one failure.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -14,7 +14,7 @@ FORGET = "UPDATE sandbox_charge SET connection_id = $1"
 
 
 async def forgotten(world: World) -> Json:
-    """Issue an invoice and let the gateway forget its charge: another connection gets the charge."""
+    """Issue an invoice, and make the gateway forget its charge by moving the stored charge to another connection."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     other = (await world.connect(issuesCharges=False))["connectionId"]

@@ -134,7 +134,7 @@ async def test_a_charge_whose_answer_was_lost_is_not_a_second_charge(world: Worl
 
 
 async def test_a_charge_that_the_list_does_not_show_is_asked_for(world: World, issued: Json) -> None:
-    """The list alone ends nothing: two polls an hour apart do. [D-161, D-56]"""
+    """A charge that the list lacks is not ended yet. It becomes missing after two polls an hour apart. [D-161, D-56]"""
     await pass_time(world, hours=3)
     await world.sql("DELETE FROM sandbox_charge")
 
@@ -168,7 +168,7 @@ async def test_a_charge_that_the_list_shows_is_not_asked_for(
 
 
 async def test_a_paid_charge_that_vanishes_is_logged(world: World, issued: Json) -> None:
-    """A paid charge is looked for once in six days. [D-161]"""
+    """The sweep looks a paid charge up at most once in six days. [D-161]"""
     await pay_silently(world)
     await pass_time(world, hours=3)
     await sweep(world)
@@ -183,7 +183,10 @@ async def test_a_paid_charge_that_vanishes_is_logged(world: World, issued: Json)
 
 
 async def test_the_connections_of_one_account_at_the_provider_do_not_mix(world: World, issued: Json) -> None:
-    """The second connection lists the charges of the first. They are no second charges. [D-161]"""
+    """The list of the second connection contains the charges of the first connection.
+
+    Fatura must not treat them as second charges. [D-161]
+    """
     other = (await world.connect(behaviour="never_pay"))["connectionId"]
     await world.sql("UPDATE sandbox_charge SET connection_id = $1", other)
     await pay_silently(world)
@@ -197,7 +200,7 @@ async def test_the_connections_of_one_account_at_the_provider_do_not_mix(world: 
 
 
 async def test_charges_of_another_system_are_left_alone(world: World, issued: Json) -> None:
-    """A charge that names no invoice of ours may belong to another installation. [D-161]"""
+    """If a charge names no invoice of this account, it may belong to another installation. [D-161]"""
     await double_silently(world, issued)
     await world.sql("UPDATE sandbox_charge SET invoice_id = gen_random_uuid() WHERE is_double")
     with captured_logs() as logs:
@@ -222,7 +225,7 @@ async def test_an_invalid_charge_does_not_stop_the_others(world: World, issued: 
 async def test_an_interrupted_sweep_continues_where_it_was(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run is over at once, and stops in the middle of the list. No charge is left out. [D-161]"""
+    """The test gives each run no time, so each run stops in the middle of the list. No charge is left out. [D-161]"""
     for _ in range(4):
         await pass_time(world, minutes=10)
         await issued_invoice(world)
@@ -252,7 +255,7 @@ async def test_an_interrupted_sweep_continues_where_it_was(
 async def test_many_charges_of_one_instant_do_not_stop_a_sweep(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run goes on until it has passed the instant at which it began. [D-161]"""
+    """Each run continues until it has read all charges of the instant at which it began. [D-161]"""
     for _ in range(3):
         await issued_invoice(world)
     await world.sql("UPDATE sandbox_charge SET created_at = '2033-11-20T15:00:00Z'")
@@ -278,7 +281,7 @@ async def test_a_sweep_after_a_gap_covers_the_gap(world: World, issued: Json) ->
 
 
 async def test_a_provider_that_does_not_answer_is_asked_again(world: World, issued: Json) -> None:
-    """The failure counts for the health of the connection. [D-161, D-55 failing]"""
+    """The failure counts as a failed call of the connection. [D-161, D-55 failing]"""
     await pay_silently(world)
     await queue_fault(world, "list_charges", "server_error")
     await sweep(world)
@@ -308,7 +311,10 @@ async def test_a_failing_connection_is_not_swept(world: World, issued: Json) -> 
 
 
 async def test_an_inactive_connection_is_swept(world: World, issued: Json) -> None:
-    """Inactive forbids sending, never asking. [D-161, D-55 inactive]"""
+    """Fatura sends no requests for charges through an inactive connection, but still reads from it.
+
+    [D-161, D-55 inactive]
+    """
     await patch_connection(world, active=False)
     await pay_silently(world)
     await sweep(world)
@@ -370,7 +376,7 @@ async def test_a_provider_without_a_list_is_not_swept(
 
 
 async def test_a_test_clock_does_not_stop_every_night(world: World) -> None:
-    """The night's sweep runs where the clock stops next. [D-161, D-45]"""
+    """The clock does not stop for each night's sweep. The sweep runs when the clock stops next. [D-161, D-45]"""
     assert (await world.advance(days=365))["processed"].get("sweep") == 1
     row = await stored_sweep(world)
     assert timedelta(0) < row["next_sweep_at"] - await now(world) <= timedelta(days=1)

@@ -1,4 +1,4 @@
-"""A charge that only a webhook names is looked at, with a limit for charges that are not ours (D-162)."""
+"""If a webhook names an unknown charge, Fatura looks the charge up. Look-ups of unknown charges are limited (D-162)."""
 
 import json
 import time
@@ -32,7 +32,7 @@ SECRET = "a-secret-of-sandbox"
 
 @dataclass(slots=True)
 class Asked:
-    """The ids that the engine asked the gateway for."""
+    """Records the ids of the charges that the engine looked up at the gateway."""
 
     ids: list[str] = field(default_factory=list[str])
 
@@ -69,7 +69,7 @@ async def notify(world: World, charge_id: str, *, secret: str = SECRET) -> int:
 
 
 async def looked_at(world: World) -> None:
-    """Let the delay before the looks pass."""
+    """Let the delay before the look-ups pass, and run them."""
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
     await world.run("reconciliation")
 
@@ -120,7 +120,7 @@ async def test_a_later_webhook_about_a_second_charge_brings_its_payment(world: W
 async def test_a_webhook_before_the_answer_is_recorded_costs_no_call(
     world: World, issued: Json, asked: Asked
 ) -> None:
-    """The gateway announces the engine's own new charge before the engine has recorded its id. [D-162]"""
+    """The webhook for the engine's own new charge arrives before the engine has recorded the charge's id. [D-162]"""
     await world.sql(
         """
         INSERT INTO unmatched_charge (account_id, connection_id, gateway_charge_id, found_at, next_look_at)
@@ -168,7 +168,10 @@ async def test_a_strangers_charge_is_looked_at_and_forgotten(
 
 
 async def test_strangers_webhooks_are_limited(world: World, issued: Json, asked: Asked) -> None:
-    """However many arrive: MAX_WAITING looks a minute, and a repeated one adds none. [D-162]"""
+    """At most MAX_WAITING unknown charges wait for a look-up, which runs about a minute later.
+
+    A repeated webhook adds none. [D-162]
+    """
     ids = [f"sbx_{uuid4().hex}" for _ in range(unmatched_charges.MAX_WAITING + 5)]
     with captured_logs() as logs:
         for each in (*ids, *ids):
@@ -223,7 +226,7 @@ async def test_a_look_that_fails_does_not_stop_the_others(
 
 
 async def test_an_account_that_is_being_restored_cancels_nothing(world: World, issued: Json) -> None:
-    """The restore may adopt the charge. [D-162, D-123]"""
+    """The restore may still match the charge to an invoice. [D-162, D-123]"""
     second = await double_silently(world, issued)
     await notify(world, second)
     await world.sql("UPDATE account SET recovering_since = now()")

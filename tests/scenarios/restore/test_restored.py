@@ -138,7 +138,10 @@ async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
 async def test_a_paid_charge_with_another_amount_is_adopted(
     world: World, difference: int, status: str, emitted: str
 ):
-    """Nobody can undo the payment, so no person is asked. What is open can be reissued. [D-170, D-123, D-50]"""
+    """The payment cannot be undone, so the engine records it without asking a person.
+
+    A reissue can charge the rest. [D-170, D-123, D-50]
+    """
     invoice = await ready_invoice(world)
     cents = invoice["totalCents"] + difference
     charge = await create_unmatched_charge(world, UUID(invoice["id"]), cents)
@@ -163,7 +166,10 @@ async def test_a_paid_charge_with_another_amount_is_adopted(
 
 
 async def test_a_late_check_leaves_the_payment_of_a_restored_charge_to_a_poll(world: World):
-    """If the late check recorded the payment, the paid invoice could not adopt the charge. [D-170, D-125]"""
+    """If the late check recorded the payment, the invoice would already be paid and could not adopt the charge.
+
+    [D-170, D-125]
+    """
     invoice = await ready_invoice(world)
     charge = await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"])
     await pay_silently(world)
@@ -184,7 +190,10 @@ async def test_a_late_check_leaves_the_payment_of_a_restored_charge_to_a_poll(wo
 
 
 async def test_an_invoice_reissued_after_the_backup_gets_its_next_charge(world: World):
-    """Otherwise a poll of the replaced charge would cancel the invoice, while the payer can pay. [D-123, D-51]"""
+    """Otherwise, a poll of the replaced charge would cancel the invoice, although the next charge is payable.
+
+    [D-123, D-51]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await world.run("issuance")
@@ -288,7 +297,7 @@ async def test_unmatched_charges_are_reported(world: World):
 
 @pytest.mark.parametrize("fault", ["server_error", "rate_limited"])
 async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: World, fault: str):
-    """A person can end the freeze by a comparison that skips the gateway's connection. [D-123]"""
+    """A person can end the freeze by running a comparison that skips this connection. [D-123]"""
     invoice = await ready_invoice(world)
     connection_id = (await world.get("/v1/integration")).json["gateways"][0]["connectionId"]
     body = {"connectionId": connection_id, "operation": "list_charges", "fault": fault, "times": 1}

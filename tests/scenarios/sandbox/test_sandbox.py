@@ -279,7 +279,7 @@ async def test_faults_of_an_unknown_connection_are_not_ended(world: World) -> No
 
 
 async def ready_invoice_refused(merchant: Merchant, world: World) -> None:
-    """Check that the gateway of an account still refuses its next charge."""
+    """Check that the account's gateway refuses the charge of the next invoice."""
     await merchant.enroll(await merchant.plan())
     await world.run()
     assert [event["type"] for event in await merchant.events("invoice.issue_failed")] == [

@@ -73,7 +73,7 @@ async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world:
             world.account_id,
         )
         assert tuple(rows[0]) == (BACKLOG, BACKLOG)
-        await world.run("sweep")  # only deliveries were made for days
+        await world.run("sweep")  # run the nightly sweep, which was due during the outage
         assert await world.broken() == []
 
 

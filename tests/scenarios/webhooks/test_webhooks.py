@@ -245,7 +245,7 @@ async def test_a_redelivery_blocks_no_other_event(world: World, receiver: Receiv
 async def test_a_delivered_event_stays_delivered_if_its_redelivery_fails(
     world: World, receiver: Receiver
 ) -> None:
-    """The endpoint accepts other events, so the redelivery ends after twelve failures. [D-39 redeliver]"""
+    """The endpoint accepts other events, so Fatura gives the redelivery up after twelve failures. [D-39 redeliver]"""
     await register(world, receiver)
     await emit(world, 1)
     await world.run("push")
@@ -278,7 +278,8 @@ async def test_removing_the_webhook_keeps_what_was_delivered(world: World, recei
 async def test_redelivering_a_pending_event_restarts_its_whole_schedule(
     world: World, receiver: Receiver
 ) -> None:
-    """An old failure must neither end the new schedule nor prevent its speed-up after an outage.
+    """Earlier failures of the event must not shorten the new schedule, and must not prevent an early retry after an
+    outage.
     [D-39 redeliver, D-117]
     """
     await register(world, receiver)

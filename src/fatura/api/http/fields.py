@@ -264,7 +264,7 @@ Instant = Annotated[
 class EndpointUrl:
     """A URL that Fatura may call (D-47).
 
-    Validate with the Settings as context: they name additional hosts that the operator allows.
+    The validation context must be the Settings, which list further hosts that the operator allows.
     """
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:

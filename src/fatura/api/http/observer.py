@@ -35,9 +35,9 @@ class Observer:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, and answer an exception with a problem.
+        """Serve one request, and answer an exception with a problem document.
 
-        If a part of the answer has already been sent, the exception is raised instead.
+        If part of the answer was already sent, raise the exception.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)

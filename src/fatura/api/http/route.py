@@ -92,7 +92,7 @@ def read_text_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PathId:
-    """Declares an id in a path, as metadata for `Annotated`: what the id identifies, and how to read it.
+    """Declares an id in a path, as metadata for `Annotated`: what the id identifies, and how to parse it.
 
     A malformed id is answered with 404, as an unknown id is (D-11).
     """
@@ -115,7 +115,7 @@ def _path_id(annotation: Any) -> PathId:
 
 
 def _documented(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature that FastAPI documents. It has no `call`, and it marks the path ids and the query."""
+    """Return the signature that FastAPI documents. It omits the parameter `call`."""
     shown: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name == "query":

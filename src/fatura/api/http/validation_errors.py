@@ -74,7 +74,8 @@ def _path(location: tuple[str | int, ...], value: Any) -> str:
     """Convert the location that pydantic gives for an error into a path in the request.
 
     If a field has a union type, pydantic inserts the name of the type that it tried into the location. The path omits
-    this name. A step before the last is such a name if `value` has no object or array there.
+    these names. A step of the location, except the last step, is such a name if it leads to no object or array in
+    `value`.
     """
     path = WHOLE_BODY
     for place, step in enumerate(location, 1):

@@ -1,4 +1,7 @@
-"""The links of the OpenAPI document. Each says which value of an answer is a parameter of another operation."""
+"""The links of the OpenAPI document.
+
+Each link says which value of an answer a client can pass as a parameter of another operation.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

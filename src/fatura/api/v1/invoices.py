@@ -274,11 +274,12 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
 
     The answer is 200 if the gateway has made the refund. It is 202 while the gateway works on the refund, and while the
     outcome is unknown: `refunds` shows the refund as `pending`, and Fatura finishes it. Then `invoice.refunded` or
-    `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes a second refund, and shows
-    how far the first one is.
+    `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes a second refund. It returns
+    the current state of the first one.
 
-    One refund returns the payments of one charge: of the charge with the newest payment that has enough left, else the
-    payments that you received elsewhere. For the latter, Fatura only records the refund, and you return the money.
+    One refund returns payments of a single charge. Fatura takes the most recently paid charge that has enough money
+    left. If no charge has enough, Fatura takes the payments that you received without the gateway. Fatura then only
+    records the refund, and you return the money yourself.
     """
     assert call.request is not None, "the route requires an Idempotency-Key"
     with call.deps.gateway_requests.one(call.account.account_id):

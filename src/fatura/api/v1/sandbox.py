@@ -227,8 +227,8 @@ def _charge_route(move: str, summary: str) -> Declare[Any]:
 async def pay_sandbox_charge(call: Call, charge_id: ChargeId, body: PaymentForm) -> Response:
     """Pay a charge, as the customer would.
 
-    You can pay a part of the amount, more than the amount, or a canceled charge. Without `amountCents`, what is still
-    open is paid.
+    You can pay a part of the amount, more than the amount, or a canceled charge. Without `amountCents`, the customer
+    pays the amount that is still open.
     """
     details = MoveDetails(amount_cents=body.amountCents, paid_at=body.paidAt)
     return await _move(call, charge_id, SandboxMove.PAY, details)
@@ -248,13 +248,16 @@ async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @_charge_route(SandboxMove.REFUND, "Refund a sandbox charge")
 async def refund_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountForm) -> Response:
-    """Refund payments of a charge. Without `amountCents`, all that was not refunded yet is refunded."""
+    """Refund payments of a charge. Without `amountCents`, the refund covers everything that was not refunded yet."""
     return await _move(call, charge_id, SandboxMove.REFUND, MoveDetails(amount_cents=body.amountCents))
 
 
 @_charge_route(SandboxMove.DISPUTE, "Dispute a sandbox charge")
 async def dispute_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountForm) -> Response:
-    """Open a dispute, as the customer's bank would. Without `amountCents`, it covers all that can be disputed."""
+    """Open a dispute, as the customer's bank would.
+
+    Without `amountCents`, the dispute covers everything that can be disputed.
+    """
     return await _move(call, charge_id, SandboxMove.DISPUTE, MoveDetails(amount_cents=body.amountCents))
 
 
@@ -285,7 +288,10 @@ async def forget_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     problems=[errors.NOT_FOUND],
 )
 async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
-    """Make the next calls to the sandbox gateway fail. If several faults wait for a call, the oldest one is used."""
+    """Make the next calls to the sandbox gateway fail.
+
+    If several queued faults match a call, the oldest one is used.
+    """
     queued = await sandbox_gateway.add_fault(
         call.deps,
         call.account,
@@ -300,6 +306,6 @@ async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
 
 @routes.delete("/v1/sandbox/faults", "End sandbox faults", problems=[errors.NOT_FOUND])
 async def end_sandbox_faults(call: Call, query: FaultsQuery) -> Response:
-    """End all queued faults of a connection. A call that already waits for its answer gets none."""
+    """End all queued faults of a connection. A call that already hangs because of such a fault still gets no answer."""
     await sandbox_gateway.end_faults(call.deps, call.account, query.connection_id)
     return answer(None, status=call.success_status)
