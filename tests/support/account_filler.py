@@ -60,10 +60,7 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Resources:
-    """Fill an account while a worker runs.
-
-    The server at `merchant_url` must return prices, except at `/later`, where it must return errors.
-    """
+    """Fill an account while a worker runs. The server at `merchant_url` must return prices, but errors at `/later`."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})

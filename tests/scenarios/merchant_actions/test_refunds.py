@@ -71,10 +71,7 @@ async def test_parts_are_refunded_up_to_what_was_paid(world: World, paid: Json) 
 
 
 async def test_a_refund_in_the_gateway_lowers_what_is_left(world: World, paid: Json) -> None:
-    """The engine has not polled that refund yet, so it sends a refund that is too large, and the gateway refuses.
-
-    [D-53 refused]
-    """
+    """The engine has not polled that refund yet, so it asks for too much, and the gateway refuses. [D-53 refused]"""
     await refund_silently(world)
 
     answer = await refund(world, paid, amountCents=1)
@@ -259,10 +256,7 @@ async def test_disputed_money_is_not_refunded(world: World, paid: Json) -> None:
 
 @pytest.mark.parametrize("deed", ["dispute", "refund"])
 async def test_a_refund_is_not_sent_after_its_money_is_taken(world: World, paid: Json, deed: str) -> None:
-    """The gateway rate-limits the first request.
-
-    Before the engine repeats the request, another refund takes the money. [D-53, D-151]
-    """
+    """Between the rate-limited first request and its repeat, a refund or dispute takes the money. [D-53, D-151]"""
     await queue_fault(world, "refund_charge", "rate_limited")
     assert (await refund(world, paid, amountCents=4000)).status == 202
     await world.made(f"/v1/sandbox/charges/{paid['gatewayInvoiceId']}/{deed}", {"amountCents": 6000})
