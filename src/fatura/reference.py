@@ -117,8 +117,8 @@ def _cell(state: InvoiceStatus, fact: Fact) -> str:
 
 
 _REFUNDS_INTRODUCTION = (
-    "A refund that a merchant asks for has stages too. An invoice has at most one refund in a stage whose status is "
-    "`pending`. PostgreSQL refuses every move that the table does not list."
+    "A refund that a merchant requests has stages too. An invoice has at most one refund with the status `pending`. "
+    "PostgreSQL refuses every move that the table does not list."
 )
 
 

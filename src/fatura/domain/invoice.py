@@ -86,7 +86,10 @@ class InvoiceDraft:
 
 
 def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceDraft:
-    """Build a cycle's invoice: `draft` if items are pending, `paid` if its total is 0, else `ready` (D-9, D-24)."""
+    """Build a cycle's invoice.
+
+    Its status is `draft` if items are pending, `paid` if the total is 0, and else `ready` (D-9, D-24).
+    """
     items = tuple(_item(product, months=terms.period_months, cycle=cycle) for product in terms.products)
     fixed_total_cents = sum(item.amount_cents for item in items if item.amount_cents is not None)
     pending = any(item.pricing_status is PricingStatus.PENDING for item in items)

@@ -1,4 +1,4 @@
-"""SQL of `connection_sweep`: when each connection is swept next, and how far its sweep is (D-161)."""
+"""SQL of `connection_sweep`: when each connection is swept next, and the progress of its sweep (D-161)."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -26,7 +26,7 @@ WOKEN_EACH_SECOND = 64
 
 
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
-    """Store how the calls of connections ended since the last `record`.
+    """Store the results of the connections' calls since the last `record`.
 
     If storing fails, log that and do not raise. A connection without failures is written only if a call failed.
     `record_probe` stores the calls of probes.

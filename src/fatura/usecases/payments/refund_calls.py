@@ -146,10 +146,10 @@ async def _reserve(
 
 
 async def _fail_those_not_left(work: Work, requests: Sequence[RefundRequest]) -> Sequence[RefundRequest]:
-    """Fail unsent refunds whose amount is no longer left of the payments, for example after a dispute.
+    """Fail unsent refunds that exceed the amount left of their payments, for example after a dispute.
 
-    Return the other refunds. They include the refunds that the gateway may have made already, because such a refund may
-    itself have lowered what is left.
+    Return the other refunds. A refund that the gateway may have made already is not failed, because this refund itself
+    may have reduced the amount.
     """
     unsent = {
         each.refund_id

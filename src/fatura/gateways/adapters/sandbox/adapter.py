@@ -73,7 +73,7 @@ class SandboxGateway:
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
         """Create a charge; a repeated request creates another one.
 
-        With some settings, it is paid or refused immediately.
+        With some settings, the charge is paid or refused immediately.
         Raises UnknownOutcomeError, TransientError, PermanentError.
         """
         settings, now = self._settings(), self._config.now
