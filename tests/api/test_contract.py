@@ -1,4 +1,4 @@
-"""The tests call every route and check responses and accepted requests against `/docs-json` (spec 4.6)."""
+"""Call every route, and check each response and each accepted request against `/docs-json` (spec 4.6)."""
 
 import time
 

@@ -41,7 +41,7 @@ async def test_the_order_of_the_first_checks(database_url: str):
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_order_of_checks_of_a_plan(world: World):
     """The order is: size, headers, JSON, fields, 422 for the Idempotency-Key, 404, 409, other 422.
-    Each request corrects the error for which the previous request was refused.
+    Each request corrects the error that caused the previous refusal.
     [D-10, spec 7 400, spec 7 404, spec 7 409 archived product]
     """
     archived = await world.product()

@@ -47,7 +47,7 @@ class RefundContract:
     async def test_a_lost_refund_is_shown_and_may_be_repeated(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """Only a provider that deduplicates refunds is asked twice. [D-53 lost answer]"""
+        """The suite repeats the request only if the provider deduplicates refunds. [D-53 lost answer]"""
         refunds = gateway.capabilities().refunds
         if refunds == "none":
             return

@@ -1,6 +1,6 @@
 """The sandbox gateway is its own test double in the contract suite.
 
-Its `move_charge` simulates what payers do, and what merchants do in the dashboard of a real provider.
+Its `move_charge` simulates actions of payers, and actions of merchants in a real provider's dashboard.
 """
 
 import json

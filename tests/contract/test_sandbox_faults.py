@@ -194,7 +194,10 @@ async def test_a_fault_with_seconds_affects_every_call_until_they_have_passed(
 
 
 async def test_faults_are_ended(gateway: SandboxGateway, db: Database) -> None:
-    """Only the faults of the connection end, and faults that are queued later work. [D-61 faults]"""
+    """Only the faults of this connection end, and faults that are queued afterwards still have an effect.
+
+    [D-61 faults]
+    """
     provider = SandboxProvider(db)
     other = provider.gateway(await provider.add(account_id=gateway._config.account_id))
     for each in (gateway, other):

@@ -112,7 +112,7 @@ def _shares_of_cores() -> Sequence[Sequence[int]]:
 async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
     """Reserve cores for a run during the block, and yield their numbers.
 
-    For a run that is `alone` or `waits`, reserve and yield nothing: it may use all cores.
+    For a run that is `alone` or `waits` (see `runs.Run`), reserve and yield nothing: the run may use all cores.
     """
     if run.alone or run.waits:
         yield ()

@@ -1,7 +1,7 @@
 """Each break disables one mechanism of the engine on purpose, to show that a fault run detects the missing mechanism.
 
-`make faults BREAK=<break> ARGS=<run>` executes a run with a break. Every process of the run calls `apply`, and
-`break_database` changes every database of the run.
+`make faults BREAK=<break> ARGS=<run>` executes a run with a break. Every process of the run calls `apply`. The run
+calls `break_database` for each of its databases.
 """
 
 import os

@@ -59,7 +59,10 @@ class ReceivedByHand:
 
 @dataclass(slots=True)
 class AskedRefund:
-    """A refund that a merchant asked for, with the statuses of the final answers. Each has a reason of its own."""
+    """A refund that a merchant asked for, with the statuses of the final answers.
+
+    Each refund has a different reason.
+    """
 
     invoice_id: str
     reason: str
@@ -87,8 +90,8 @@ def refund_errors(
     """Yield what is wrong with a refund (D-53, D-151).
 
     `stage` is the refund's stage in the engine; None if the engine stored no refund. If `complete` is true, the engine
-    must have finished it. A repeat of a refused request may be accepted, so only the newest answer says that the refund
-    was not made.
+    must have finished the refund. A repeat of a refused request may succeed, so only the newest answer counts as a
+    refusal.
     """
     live = [each for each in made if each.state != "failed"]
     is_done = any(each.state == "done" for each in live)
@@ -126,7 +129,7 @@ def differences(
 ) -> Sequence[str]:
     """Return one sentence for each entry that the engine lost, counted twice, changed or invented.
 
-    The engine may have recorded the `optional` entries, each once.
+    The engine may have recorded each `optional` entry once, but need not have recorded it.
     """
     recorded, wanted = Counter(ours), Counter(required)
     extra, lost = recorded - wanted - Counter(optional), wanted - recorded
@@ -139,7 +142,7 @@ def differences(
 def unpaid_or_uncovered(
     true: Collection[Entry], *, status: str, total_cents: int | None, complete: bool
 ) -> str | None:
-    """Return what is wrong with the state of an invoice whose true ledger is `true` (D-50, D-150).
+    """Return what is wrong with an invoice's state. `true` has the entries that the ledger should have (D-50, D-150).
 
     If `complete` is true, the engine must know the whole ledger.
     """

@@ -1,6 +1,6 @@
 """Run API processes and a worker on one database, and keep their logs.
 
-The class `Client` sends requests. If a process does not respond, the client repeats the request at another API process.
+The class `Client` sends requests, and repeats a request at another API process if the first does not respond.
 """
 
 import asyncio
@@ -91,7 +91,10 @@ def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables:
 
 
 class Client:
-    """Sends each request to the next API process. Without a response, repeats the request at another API process."""
+    """Sends each request to the next API process.
+
+    If it gets no response, it repeats the request at another API process.
+    """
 
     def __init__(self, stack: Stack, api_key: str) -> None:
         self._stack = stack

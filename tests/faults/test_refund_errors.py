@@ -1,4 +1,4 @@
-"""Test `payments.refund_errors`: it accepts every correct end of a refund, and reports every other one."""
+"""Test `payments.refund_errors`: it accepts every correct outcome of a refund, and reports every other outcome."""
 
 import pytest
 

@@ -65,7 +65,10 @@ async def test_enrollments_on_a_locked_plan_delay_no_read(
 
 
 async def test_shares_are_given_back() -> None:
-    """A transaction that is canceled while it waits uses no share. [D-149]"""
+    """If a transaction is canceled while it waits for a connection, its share of the connections is free again.
+
+    [D-149]
+    """
     shares, account, other = ConnectionShares(4), uuid4(), uuid4()
     for _ in range(2):
         await shares.take(account, reads=False)

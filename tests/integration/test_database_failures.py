@@ -128,7 +128,7 @@ class Replicated:
             await self._set("synchronous_standby_names", "")
 
     async def cancel_waiting(self, asked: "asyncio.Task[Answer]") -> Answer:
-        """Cancel each wait for the standby, as an operator could, until the API answers the request."""
+        """Cancel waiting commits, as an operator could, until the API answers the request."""
         while not asked.done():
             await self.sql(CANCEL_WAITS)
         return await asked
@@ -168,8 +168,8 @@ async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: R
     [D-14, D-100]
     """
     world = replicated.world
-    # At most once a minute, the API stores the instant of a key's last use. This request causes that commit,
-    # so that only creations commit below.
+    # At most once a minute, the API commits the instant of a key's last use. This request makes that commit now, so
+    # that below only creations commit.
     await world.get("/v1/products")
     async with replicated.without_standby():
         key, asked = await replicated.waiting_create()

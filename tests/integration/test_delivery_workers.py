@@ -1,4 +1,4 @@
-"""Only one worker at a time sends to an endpoint. The late result of a frozen worker undoes nothing."""
+"""Only one worker at a time sends to an endpoint. A frozen worker's late result does not undo later changes."""
 
 import asyncio
 import time

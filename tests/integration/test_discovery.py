@@ -1,4 +1,4 @@
-"""Discovery finds every account's due work, with any clock and beside any backlog of other accounts."""
+"""Discovery finds every account's due work, with any clock and however much work of other accounts is due."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,8 @@ async def test_the_work_of_an_advancing_clock_is_left_to_its_driver(world: World
 
 
 async def test_a_backlog_of_one_account_hides_no_other(world: World) -> None:
-    """One account has more due rows than a poll reads. All are older than the other account's due row.
+    """One account has more due rows than a poll reads, and all of them are older than the other account's due row.
+
     [D-5]
     """
     big, small = [await at_real_time(world, await world.another()) for _ in range(2)]
@@ -153,8 +154,9 @@ async def test_events_are_found_after_the_webhook_was_changed(world: World, rece
 async def test_an_event_emitted_while_the_last_one_is_taken_is_found(
     world: World, receiver: Receiver
 ) -> None:
-    """A worker finds no more events of an account. Another event commits before the worker stores that.
-    [D-39]
+    """A worker finds no further event of an account.
+
+    Before the worker stores this result, another event is committed. [D-39]
     """
     merchant = await at_real_time(world, await world.another())
     await register(merchant, receiver)

@@ -29,7 +29,7 @@ def merchant() -> Iterator[ExampleMerchant]:
 def signed(
     merchant: ExampleMerchant, path: str, message: Json, *, off: int = 0, secrets: str = SECRET
 ) -> Json:
-    """Post a message with the engine's signature, dated `off` seconds ahead. Return status and body."""
+    """Post a signed message whose timestamp is `off` seconds in the future. Return status and body."""
     body = json.dumps(message).encode()
     header = sign(body, secrets.split(","), timestamp=int(time.time()) + off)
     answer = merchant.post(path, body, X_Service_Signature=header)

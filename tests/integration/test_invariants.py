@@ -107,7 +107,7 @@ FRAGMENTS = {
     "DELIVERED_EARLY": DELIVERED_EARLY,
 }
 
-# Each statement makes a valid account violate the invariant. Triggers and foreign keys are off meanwhile.
+# Each statement makes a valid account violate the invariant. Triggers and foreign keys are off while it runs.
 VIOLATIONS = rows(r"""
     invariant                      | violation
     cycles_contiguous              | UPDATE subscription SET cycle_count = cycle_count + 1
@@ -320,7 +320,7 @@ async def test_every_invariant_finds_its_violations(world: World) -> None:
 
 
 async def test_a_lost_account_is_found(world: World) -> None:
-    """If a role that Row Level Security binds moves shards, Citus can lose all rows of an account."""
+    """Citus can lose all rows of an account when it moves shards with a role to which Row Level Security applies."""
     lost = await world.another()
     assert await checks.missing_accounts(world.deps, await checks.all_accounts(world.deps)) == []
     async with connected(as_superuser(world.database_url)) as connection:

@@ -1,4 +1,4 @@
-"""If a lane cannot look for due work, readiness, the metrics and one line of the log show it (D-5, D-128)."""
+"""If a lane's polls for due work fail, readiness, the metrics and one line of the log show it (D-5, D-128)."""
 
 import asyncio
 from dataclasses import replace

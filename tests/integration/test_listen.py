@@ -151,7 +151,7 @@ async def test_an_outage_of_the_api_loses_and_repeats_no_event(
         await api.stop()
         await emit(world, 2)
         await eventually(lambda: any("waiting for it" in text for text in seen.said))
-        await asyncio.sleep(1.2)  # leaves time for a second failed request, which must print no second note
+        await asyncio.sleep(1.2)  # time for a second failed request, which must not print a second note
         await api.start()
         await eventually(lambda: len(receiver.received) == 4)
 

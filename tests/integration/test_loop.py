@@ -116,7 +116,7 @@ async def test_a_lane_that_cannot_poll_does_not_end_the_others(world: World) -> 
 
 
 async def test_a_lane_polls_while_its_batches_hold_all_transactions(world: World) -> None:
-    """A poll that waited for the batches would be followed by a pause of four times that wait."""
+    """A poll must not wait for the batches, because a lane pauses after a poll for four times the poll's duration."""
     stop, looked = asyncio.Event(), list[float]()
 
     async def due(deps: Deps) -> list[Account]:

@@ -64,7 +64,7 @@ class Merchant:
             writer.close()
 
     async def _is_disconnected(self, reader: asyncio.StreamReader) -> bool:
-        """Wait for `delay_seconds`. Return whether the caller disconnected meanwhile."""
+        """Wait for `delay_seconds`. Return whether the caller disconnected during this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.delay_seconds):
                 return not await reader.read(1)

@@ -76,7 +76,7 @@ async def test_the_delay_of_due_work_is_shown(world: World) -> None:
         assert (await metrics(world))["fatura_events_waiting_to_be_pushed"] == 0
 
 
-# Each statement makes work of a lane due, in an account that `populate` filled. Triggers are off meanwhile.
+# Each statement makes work of a lane due, in an account that `populate` filled. Triggers are off while it runs.
 DUE = rows("""
     lane           | made due
     propagation    | UPDATE propagation SET status = 'running', ended_at = NULL, worked_at = '2000-01-01'

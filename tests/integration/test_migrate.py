@@ -1,4 +1,4 @@
-"""Migrations are applied once, in order, completely or not at all, by any number of processes. [D-47]"""
+"""Any number of processes may migrate: each migration is applied once, in order, completely or not at all. [D-47]"""
 
 import asyncio
 import itertools

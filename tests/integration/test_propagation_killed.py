@@ -1,4 +1,4 @@
-"""Workers that propagate a plan are killed. Another worker continues: nothing is lost or done twice."""
+"""Workers that propagate a plan are killed. Another worker continues, and each subscriber is moved exactly once."""
 
 import asyncio
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ MOVED = "SELECT coalesce(sum(moved), 0) FROM propagation WHERE account_id = $1"
 async def test_a_killed_worker_loses_no_subscriber(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile, the generation lane bills the same subscriptions.
+    """The generation lane bills the same subscriptions at the same time.
     [D-54 target, D-54 terms_changed, D-23 races]
     """
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 0)

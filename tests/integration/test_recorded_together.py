@@ -1,6 +1,6 @@
-"""Answers that arrive together are recorded in one transaction.
+"""The engine records answers that arrive together in one transaction.
 
-If that transaction fails, each answer is recorded in a transaction of its own.
+If it fails, the engine records each answer in a separate transaction.
 """
 
 import asyncio

@@ -108,7 +108,7 @@ def test_up_starts_twice_on_one_folder(engine: Up) -> None:
 
 
 def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
-    """The worker and its backends have a lower priority, so that billing does not delay requests. [D-47]"""
+    """The worker and its PostgreSQL processes have a lower priority, so that billing does not delay requests. [D-47]"""
     with engine.start() as up:
         children, database = up.children(), postmaster(engine.folder)
         usual = os.getpriority(os.PRIO_PROCESS, database)

@@ -23,7 +23,10 @@ IDLE = 20
 
 
 async def test_a_batch_reads_only_its_own_customers(world: World) -> None:
-    """PostgreSQL expects no rows of an account that its statistics lack, so any index looks cheap. [D-28]"""
+    """Without statistics about an account, PostgreSQL expects no rows of it, and may choose an unsuitable index.
+
+    [D-28]
+    """
     plan = await world.plan(await world.product(100))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], 100)
     owner = await asyncpg.connect(world.database_url.replace("://fatura@", "://postgres@"))

@@ -1,4 +1,4 @@
-"""A worker freezes and loses its lease. Its late result undoes nothing that other workers did meanwhile."""
+"""A worker freezes and loses its lease. Its late result does not undo what other workers did in the meantime."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -47,7 +47,7 @@ async def test_a_late_refusal_does_not_undo_a_later_charge(world: World) -> None
 async def test_a_worker_frozen_for_half_its_lease_sends_nothing(
     world: World, moved: str, more: timedelta, sent: int
 ) -> None:
-    """Either clock may stop while the machine is suspended, so one of them is enough to notice it. [D-33]"""
+    """While the machine is suspended, one of the two clocks may stop. The worker therefore checks both. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)

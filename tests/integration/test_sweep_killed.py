@@ -1,4 +1,4 @@
-"""A worker is killed with SIGKILL in the middle of a sweep; another worker continues, and nothing is left out."""
+"""A worker is killed in the middle of a sweep. Another worker continues, and the sweep covers every charge."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -28,7 +28,7 @@ PAID = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status = 'paid'"
 
 
 async def test_a_killed_worker_leaves_out_no_charge(database_url: str, tmp_path: Path) -> None:
-    """The payments before and after the kill are found, and so are the second charges. [D-161]"""
+    """The sweep finds every payment and every second charge, whether it reads them before or after the kill. [D-161]"""
     async with open_crowd(database_url) as crowd:
         await crowd.merchant.set_up_gateway(behaviour="never_pay")
         plan = await crowd.merchant.plan(await crowd.merchant.product(100))

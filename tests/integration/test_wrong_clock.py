@@ -1,4 +1,4 @@
-"""A host whose clock is wrong changes nothing, and a lease that such a host left behind blocks nobody (D-5)."""
+"""A host whose clock is wrong changes no data. A lease that such a host has set blocks no other worker (D-5)."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""The table of a charge's stages equals the table written by hand, and PostgreSQL allows the same moves."""
+"""The domain's table of charge stages equals a hand-written table, and PostgreSQL allows the same moves."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The clock skew is measured at most once a second, and again whenever someone sets the host's clock."""
+"""The engine measures the clock skew at most once a second, and again after someone has set the host's clock."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The limit on concurrent price calls by `retry-pricing` and `pricing-test` holds for each account (D-105)."""
+"""Each account has its own limit on concurrent price calls by `retry-pricing` and `pricing-test` (D-105)."""
 
 from uuid import uuid4
 

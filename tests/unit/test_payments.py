@@ -1,4 +1,4 @@
-"""The ledger's rules: what follows from entries does not depend on the order in which they are recorded."""
+"""The ledger's rules. The result does not depend on the order in which the engine records the entries."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -126,7 +126,10 @@ def history(rng: random.Random, total_cents: int) -> list[PaymentEntry]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_answers_may_come_twice_late_and_in_any_order(seed: int) -> None:
-    """The engine's ledger equals the provider's; the invoice is paid exactly if its total is covered. [D-50]"""
+    """The engine's ledger equals the provider's.
+
+    The invoice is paid if and only if the payments cover its total. [D-50]
+    """
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     for _ in range(40):
         total_cents = rng.randrange(1, 300)

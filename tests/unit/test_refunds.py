@@ -47,7 +47,7 @@ def test_postgresql_enforces_the_same_moves_and_sets() -> None:
 
 
 def ledger(*entries: tuple[str, EntryKind, int]) -> list[PaymentEntry]:
-    """Return entries in the order in which they happened; each is of a charge or, with `-`, manual."""
+    """Return ledger entries in the order in which they happened. `-` instead of a charge means a manual entry."""
     return [
         PaymentEntry(
             payment_entry_id=uuid4(),

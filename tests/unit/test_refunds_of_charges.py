@@ -1,4 +1,4 @@
-"""Answers of adapters whose refunds are malformed are refused before the engine sees them."""
+"""If an adapter's answer contains a malformed refund, the answer is refused before the engine uses it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

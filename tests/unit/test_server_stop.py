@@ -15,8 +15,9 @@ from tests.unit.tiny_api import KEY, tiny_api
 
 
 def test_calls_in_progress_have_more_time_than_their_deadline() -> None:
-    """The API waits for open requests longer than any call may take. `fatura up` waits longer than the API.
-    [D-33, D-47]
+    """When the server stops, the API waits for open requests longer than any gateway or merchant call may take.
+
+    `fatura up` waits longer than the API. [D-33, D-47]
     """
     assert max(CALL_TIMEOUT_SECONDS, DEADLINE_SECONDS) < server.DRAIN_SECONDS < STOP_WITHIN_SECONDS
 

@@ -2,7 +2,8 @@
 
 from tests.support.world import rows
 
-# `once`: the columns of a unique index, except `account_id`. `where`: values that a row of a partial index has.
+# `once`: the columns of a unique index, except `account_id`. `where`: the values with which a row is in a partial
+# index.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |

@@ -14,7 +14,7 @@ Statement = tuple[str, Sequence[object]]
 class Violation:
     """A statement that `constraint` must refuse.
 
-    The statements `before` prepare rows. Triggers and foreign keys are off while they run.
+    The statements `before` prepare rows. Triggers and foreign keys are off while `before` runs.
     """
 
     constraint: Constraint

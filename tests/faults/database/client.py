@@ -58,7 +58,10 @@ class Client:
         return sum(1 for write in recent if (write.acknowledged_at or 0) > instant)
 
     async def run(self) -> None:
-        """Send writes until `stop` is called. Each client still repeats its last write until it knows the outcome."""
+        """Send writes until `stop` is called.
+
+        After that, each client repeats its last write until it knows the outcome.
+        """
         limits = httpx.Limits(max_connections=CLIENTS)
         opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)
         async with opened as http, asyncio.TaskGroup() as group:

@@ -41,7 +41,8 @@ class Scene:
     async def wait_for_load(self, writes_a_second: int) -> None:
         """Wait until `writes_a_second` writes were acknowledged within the last second, and record this rate.
 
-        After BUSY_WITHIN_SECONDS, stop waiting and record the lower rate. `report_times` judges the recorded rates.
+        After BUSY_WITHIN_SECONDS, stop waiting and record the lower rate. `report_times` compares the recorded rates
+        with their bounds.
         """
         give_up_at = monotonic() + BUSY_WITHIN_SECONDS
         rate = 0
@@ -64,7 +65,7 @@ class Scene:
     async def unready(self, since: float) -> None:
         """Wait until the readiness probe fails, at most AWAY_SECONDS, and record how long this took.
 
-        The caller must keep the database unavailable meanwhile.
+        During this wait, the caller must keep the database unavailable.
         """
         seconds = await self.engine.readiness.until(503, since=since, within_seconds=AWAY_SECONDS)
         self.unready_after.append(AWAY_SECONDS if seconds is None else seconds)

@@ -113,8 +113,8 @@ async def _trial(story: Story, truth: Truth) -> None:
 async def _compare(story: Story, truth: Truth) -> None:
     """Run a comparison to its end, concurrently with the lanes.
 
-    Before it, run up to two comparisons that may be interrupted: one whose process is killed, and one whose task is
-    canceled.
+    Before this comparison, run up to two others that may be interrupted: one by killing its process, one by canceling
+    its task.
     """
     rng, since = story.rng, truth.since
     if rng.random() < 0.2:

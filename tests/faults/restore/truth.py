@@ -116,7 +116,7 @@ def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: s
 def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
     """Check that no cycle has two live charges, and that no cycle is charged again after its charge was canceled.
 
-    A charge that a reissue replaced before the restore was canceled, too, but another charge follows it.
+    A charge that a reissue replaced is an exception: it was canceled, and another charge follows.
     """
     newest = Counter[str]()
     for charge in truth.charges:
@@ -143,7 +143,7 @@ async def _resolve(
 ) -> None:
     """As a person would, cancel the charges of parked invoices at the gateway, then retry issuance.
 
-    If less than the total was paid with the charge that a restore found, record a payment of the rest.
+    If the charge that `fatura restored` found was paid with less than the total, record a manual payment of the rest.
     """
     paid = {
         each["charge_id"]: each["amount_cents"]

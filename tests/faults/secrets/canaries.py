@@ -47,7 +47,7 @@ class Canaries:
     kinds: dict[str, str] = field(default_factory=dict[str, str])
 
     def make(self, kind: str) -> str:
-        """Return a new secret. Its 18 characters are a valid length for every kind."""
+        """Return a new secret. A length of 18 characters is valid for every kind."""
         return self.add(kind, "cnry" + "".join(self.chance.choices("abcdefghijkmnpqrstuvwxyz23456789", k=14)))
 
     def add(self, kind: str, text: str) -> str:

@@ -86,7 +86,10 @@ async def _send_webhook(world: World, charge: SimCharge) -> None:
 
 
 async def _move_money(world: World, _merchants: Sequence[Merchant]) -> None:
-    """Refund, dispute, or pay again some charges. The gateway sends a webhook for half of these changes."""
+    """Refund some charges, dispute others, and pay others a second time.
+
+    The gateway sends a webhook for half of these changes.
+    """
     for charge in list(world.side.gateway.charges.values()):
         if world.rng.randrange(100) < MOVED_PERCENT and _move_one(world, charge) and world.rng.randrange(2):
             await _send_webhook(world, charge)
@@ -125,8 +128,8 @@ async def _refuse_calls(world: World, merchants: Sequence[Merchant]) -> None:
 async def send_missing_webhooks(world: World, *, only_unpolled: bool) -> None:
     """Send a webhook for each charge with entries that the gateway has not returned to the engine yet.
 
-    Leave out the charges that the nightly sweep finds (D-161). With `only_unpolled`, also leave out those that the
-    engine polls without a webhook (D-55).
+    Omit charges that the nightly sweep finds (D-161). With `only_unpolled`, also omit charges that the engine polls
+    without a webhook (D-55).
     """
     swept_from = world.schedule.now - SWEPT_FOR
     for charge in list(world.side.gateway.charges.values()):

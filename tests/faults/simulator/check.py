@@ -125,7 +125,7 @@ class Checker:
                 self._world.report_problem(f"{len(late)} events are still to be delivered")
 
     async def _check_sent_again(self, out_of_order: Sequence[tuple[str, int]]) -> None:
-        """Report events that arrived out of order, unless a person had them sent again. Those have no order (D-39)."""
+        """Report events that arrived out of order, except redelivered events, which have no order (D-39)."""
         unordered = "SELECT account_id::text AS account_id, sequence FROM delivery WHERE ordered_by IS NULL"
         sent_again = {(row["account_id"], row["sequence"]) for row in await self._fetch(unordered)}
         for account_id, sequence in set(out_of_order) - sent_again:

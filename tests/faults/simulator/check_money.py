@@ -190,7 +190,8 @@ class MoneyChecker:
         """Return the entries that the engine must have recorded, and those that it may have recorded.
 
         The engine cannot know a charge's entries if it does not know the charge's id, or if the gateway has forgotten
-        the charge. It must know those of a charge that the gateway doubled, because the nightly sweep finds it (D-161).
+        the charge. If the gateway created a charge twice, the engine must know the entries of both, because the nightly
+        sweep finds the second charge (D-161).
         """
         required, optional = list[Entry](), list[Entry]()
         until = self._world.schedule.now - KNOWN_WITHIN
@@ -247,7 +248,7 @@ class MoneyChecker:
         return local_date(now) <= overdue_on
 
     def _check_spacing(self, books: Iterable[Books]) -> None:
-        """Check that invoices of one subscription that waited at the same time were charged SPACING apart (D-57)."""
+        """Check that invoices of one subscription that waited together were issued at least SPACING apart (D-57)."""
         first: defaultdict[str, list[tuple[datetime, datetime, str]]] = defaultdict(list)
         for each in books:
             made = [charge.created_at for charge in each.made if charge.attempt == 1]
@@ -264,7 +265,7 @@ class MoneyChecker:
                     )
 
     async def _check_connections(self) -> None:
-        """Check that connections that refused calls for long were reported as failing, then as recovered (D-55)."""
+        """Check that events report long series of refused calls as failing, then as recovered connections (D-55)."""
         told: defaultdict[str, list[tuple[str, datetime]]] = defaultdict(list)
         for row in await self._world.observer.fetch(_CONNECTION_EVENTS):
             told[row["connection_id"]].append((row["type"], row["created_at"]))

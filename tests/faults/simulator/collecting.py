@@ -1,4 +1,4 @@
-"""How simulated merchants collect unpaid invoices: they reissue them, and record money that they received elsewhere."""
+"""How simulated merchants collect unpaid invoices: they reissue them, or record money received without the gateway."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -64,7 +64,7 @@ def _instant(at: datetime) -> str:
 
 
 async def collect_all(merchant: Merchant) -> None:
-    """For each overdue invoice, reissue it, record its payment, cancel it, or leave it as it is."""
+    """For each overdue invoice, choose at random: reissue it, record a payment, cancel it, or leave it unchanged."""
     for found in await invoices.all_of(merchant, "&status=overdue"):
         if invoices.is_left(found["id"]):
             continue

@@ -115,8 +115,8 @@ class _ErrorListener:
         """Return whether a fault explains the error.
 
         An invoice gets a second charge if the gateway makes one twice or forgets one for a while, or if an earlier
-        charge is paid although it was closed. The same happens if a person returned the payments of an earlier charge
-        that the engine did not know: when the engine learns of them, a new charge is already being made.
+        charge is paid although it was closed. This also happens if a person refunds payments of an earlier charge that
+        the engine does not know yet: when the engine records these payments, it is already creating a new charge.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])

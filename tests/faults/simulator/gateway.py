@@ -197,7 +197,10 @@ class SimGateway:
                 raise UnknownOutcomeError(fault)
 
     def _refund(self, request: RefundRequest, fault: str | None) -> SimCharge | GatewayError | None:
-        """Accept a refund, unless the gateway knows its id and deduplicates. Return the charge, or a refusal."""
+        """Accept a refund, unless the gateway deduplicates and already knows the refund's id.
+
+        Return the charge, or a refusal.
+        """
         side, now, kind = self._side, self._side.schedule.now, self.capabilities().refunds
         charge = side.gateway.find(request.charge_id, now=now)
         if charge is None or self._provider_account != OWN_ACCOUNT:

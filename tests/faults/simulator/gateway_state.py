@@ -55,8 +55,8 @@ class SimCharge:
     """One charge, with what its payer and the gateway will do in `acts`.
 
     `is_forgotten` is true while the gateway does not know the charge, and `was_forgotten` from then on. `was_paid_late`
-    is true if a payment arrived although the gateway had closed the charge. `is_double` is true for the second charge
-    that the gateway made for one request, without saying so. `was_returned` is true if a person
+    is true if a payment arrived although the gateway had closed the charge. `is_double` is true for a second charge
+    that the gateway made for one request, although its answer named only the first. `was_returned` is true if a person
     canceled the charge and returned its payments. `told` counts the entries that the gateway returned in its last
     answer.
     """
@@ -251,12 +251,13 @@ class GatewayState:
             case payers.REMEMBER:
                 charge.is_forgotten = False
             case _:
-                pass  # the charge has changed meanwhile, so that this cannot happen
+                pass  # impossible, because the charge has changed meanwhile
 
     def pay(self, charge: SimCharge, cents: int, *, at: datetime) -> None:
-        """Pay a charge. Only a stubborn payer pays a canceled one, and nobody pays one that the gateway forgot.
+        """Pay a charge.
 
-        Whether a late payment of a closed charge makes the charge `paid` differs from charge to charge.
+        A canceled charge is paid only if its payer is stubborn, and a charge that the gateway forgot is never paid. A
+        late payment makes some closed charges `paid` and leaves others closed.
         """
         if charge.is_forgotten or (charge.state == "canceled" and not charge.is_stubborn):
             return
@@ -273,7 +274,10 @@ class GatewayState:
         charge.state, charge.state_at = state, at
 
     def cancel_by_person(self, charge: SimCharge, *, now: datetime) -> None:
-        """Cancel a charge in the gateway's dashboard, and refund what was paid. Its payer does nothing more."""
+        """Cancel a charge in the gateway's dashboard, and refund what was paid.
+
+        The charge's payer then does nothing more.
+        """
         self.as_of(charge, now)
         charge.acts.clear()
         charge.was_returned = bool(charge.entries)

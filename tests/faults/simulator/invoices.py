@@ -93,7 +93,7 @@ def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]
 
 
 async def resolve_all(merchant: Merchant) -> None:
-    """Do what the engine left to a person, except for the invoices that this person leaves as they are."""
+    """Do what the engine leaves to a person, except for invoices for which `is_left` is true."""
     await merchant.send_credentials()
     for each in merchant.connections:
         await merchant.call("PATCH", f"/v1/integration/gateways/{each}", {"active": True})

@@ -16,7 +16,7 @@ QUIET_SECONDS = 0.002
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """A simulated machine. When it dies, its tasks never continue."""
+    """A simulated machine. When a machine dies, its tasks never continue."""
 
     name: str
     alive: bool = True
@@ -89,7 +89,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
 
 
 class _Turn:
-    """When awaited, lets all ready tasks run once, as `asyncio.sleep(0)` does.
+    """An awaitable that lets all ready tasks run once, as `asyncio.sleep(0)` does.
 
     `determinism` replaces `asyncio.sleep` during a simulation.
     """

@@ -1,4 +1,4 @@
-"""What happens to simulated charges over time: what their payers do, and what the gateway does by itself."""
+"""Events in the life of simulated charges: actions of their payers, and changes that the gateway makes by itself."""
 
 import random
 from collections.abc import Sequence

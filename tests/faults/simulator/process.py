@@ -149,7 +149,7 @@ class Process:
     async def inject(self, step: Step) -> bool:
         """Kill or freeze the process at random before a step. Return whether a fault occurred.
 
-        If the process is killed at a COMMIT or while it asks for a refund, this may or may not have taken effect.
+        If the process is killed at a COMMIT or during a refund call, the commit or the refund may have taken effect.
         """
         world = self.world
         fault = world.faults.draw(_RISKS.get(step.label, STEP))

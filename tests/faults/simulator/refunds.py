@@ -1,4 +1,4 @@
-"""How simulated merchants refund payments: in part, whole or too much, also twice with the same Idempotency-Key."""
+"""How simulated merchants refund payments: in part, in full or too much. Some repeat a request with the same key."""
 
 from datetime import timedelta
 from typing import Any

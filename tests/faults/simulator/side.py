@@ -27,9 +27,9 @@ REST_NAP = timedelta(hours=5)
 class World:
     """One world: its clock, faults, external services, engine processes, and problems found.
 
-    The connection `observer` reads the rows of all accounts for checks. No faults affect its statements. `calm_nap` is
-    the minimum pause between two polls of a worker while faults are off. `received` are the payments that merchants
-    recorded by hand, and `refunds` the refunds that they asked for.
+    The connection `observer` reads the rows of all accounts for checks. No faults affect its statements. While faults
+    are off, a worker pauses at least `calm_nap` between two polls. `received` are the payments that merchants recorded
+    by hand, and `refunds` the refunds that they asked for.
     """
 
     seed: int

@@ -80,8 +80,8 @@ class Outcome:
 class Plan:
     """The parameters of a world, determined by its seed.
 
-    If `rests_long` is true, the world ends with a rest so long that the engine polls every paid charge again. The
-    gateway then sends webhooks only for charges that the engine no longer polls.
+    If `rests_long` is true, the world ends with a pause that is long enough for the engine to poll every paid charge
+    again. The gateway then sends webhooks only for charges that the engine no longer polls.
     """
 
     accounts: int
@@ -162,7 +162,7 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
 
 
 async def _count_money(world: World) -> Counter[str]:
-    """Count what the engine recorded, so that a run shows how much the comparison of the ledgers compared."""
+    """Count what the engine recorded, so that the report shows how many entries the run compared."""
     rows = await world.observer.fetch(
         """
         SELECT CASE WHEN source = 'manual' THEN 'payments recorded by hand' WHEN kind = 'payment' THEN 'payments'
@@ -334,7 +334,7 @@ class Story:
         await self._check_acknowledged()
 
     async def _rest_long(self) -> None:
-        """Let so much time pass that the engine polls every paid charge again. No new invoice is generated."""
+        """Advance the time until the engine has polled every paid charge again. No new invoice is generated."""
         world = self._world
         for merchant in self._merchants:
             await merchant.cancel_all_subscriptions()
