@@ -330,7 +330,7 @@ async def _stop(
 
 
 async def retry_later(work: Work, invoice: ClaimedInvoice, *, error: port.GatewayError) -> None:
-    """Postpone an invoice whose charge cannot be sent now."""
+    """Put an invoice off because its charge cannot be sent now."""
     await _schedule_retry(work, invoice, at=work.now + retry_delay(invoice.issue_failures + 1), error=error)
 
 

@@ -73,7 +73,7 @@ async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def settle_one(deps: Deps, account: Account, refund_id: UUID) -> None:
-    """Send a refund. If it was sent before, look it up if this is due, and then repeat the request if that is safe."""
+    """Send a refund. If it was sent before, look it up first if a look-up is due; repeat it only if that is safe."""
     for _ in range(2):
         calls = await in_transaction(deps, account, _claim_one, refund_id)
         await _call_and_record(deps, account, calls)

@@ -26,7 +26,7 @@ def next_poll(work: Work, charge: InvoiceCharge) -> datetime | None:
 async def allowed(
     work: Work, stored: StoredConnection, invoices: Sequence[ClaimedInvoice], *, calls: Sequence[int]
 ) -> Sequence[ClaimedInvoice]:
-    """Return the invoices whose charges may be polled now, and postpone the polls of the others (D-55).
+    """Return the invoices whose charges may be polled now, and put the other invoices off (D-55).
 
     A failing connection is not polled. Other connections are polled as fast as their budget allows, in the order of
     `invoices`. `calls` has the number of charges to read for each invoice. If the budget allows the first call of an

@@ -173,9 +173,10 @@ def _number(invoice: CandidateInvoice, charge: Charge) -> int:
 
 
 async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice) -> None:
-    """Store the gateway's id of a charge with the invoice's open charge.
+    """Store the gateway's id of a charge, so that issuance looks the charge up.
 
-    If the invoice has no open charge, insert one with the `charge_id` and the `number` of `invoice`.
+    If `invoice.is_open`, add the id to the invoice's newest stored charge. Otherwise, insert a charge with the
+    `charge_id` and the `number` of `invoice`.
     """
     assert invoice.charge_id is not None, "an invoice that adopts a charge has an id for it"
     assert invoice.number is not None, "an invoice that adopts a charge has a number for it"
