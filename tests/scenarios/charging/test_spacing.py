@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.support.sandbox_steps import (
+    connection_id,
+    fail_for,
     pass_time,
     patch_connection,
     queue_fault,
@@ -139,3 +141,58 @@ async def test_other_subscriptions_do_not_wait(world: World) -> None:
         await world.enroll(plan)
     await world.run("generation", "issuance")
     assert {each["status"] for each in await world.invoices()} == {"issued"}
+
+
+async def moved_between_cycles(world: World, fault: str | None = None) -> tuple[Json, Json]:
+    """Return invoices of a subscription that was moved from a broken connection to a working one between them.
+
+    The broken connection is inactive, or its calls end with the fault.
+    """
+    await world.set_up_gateway(behaviour="never_pay")
+    old = await connection_id(world)
+    subscription = await world.enroll(await world.plan(), gatewayConnectionId=old)
+    if fault is None:
+        await patch_connection(world, active=False)
+    else:
+        await fail_for(world, "all", fault, seconds=3600)
+    new = (await world.connect(behaviour="never_pay"))["connectionId"]
+    await world.run("generation", "issuance", "gateway_probe")
+    await world.made(f"/v1/integration/gateways/{old}/move", {"toConnectionId": new})
+    await world.advance(days=32)
+    earlier, later = await world.invoices(subscription)
+    return earlier, later
+
+
+@pytest.mark.parametrize("fault", [None, "rate_limited", "timeout_after"])
+async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
+    world: World, fault: str | None
+) -> None:
+    """The earlier cycle keeps its broken connection (D-59). [D-57, D-59 move]"""
+    earlier, later = await moved_between_cycles(world, fault)
+    assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "overdue"]
+    assert await world.broken() == []
+
+
+async def test_a_probe_keeps_the_distance_too(world: World) -> None:
+    """The broken connection recovers a few hours after the later cycle was issued. [D-57, D-55 failing]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    old = await connection_id(world)
+    subscription = await world.enroll(await world.plan(), gatewayConnectionId=old)
+    await fail_for(world, "all", "rate_limited", seconds=3600)
+    new = (await world.connect(behaviour="never_pay"))["connectionId"]
+    await world.run("generation", "issuance", "gateway_probe")
+    await world.made(f"/v1/integration/gateways/{old}/move", {"toConnectionId": new})
+    await world.advance(days=27)
+    await world.run()
+    earlier, later = await world.invoices(subscription)
+    while (await read(world, later))["status"] == "ready":
+        await pass_time(world, hours=1)
+    await world.delete(f"/v1/sandbox/faults?connectionId={old}")
+
+    await pass_time(world, hours=30)
+
+    first, second = await issued_at(world, later), await issued_at(world, earlier)
+    assert first is not None
+    assert second is not None
+    assert timedelta(hours=24) <= second - first < timedelta(hours=25)
+    assert await world.broken() == []

@@ -42,26 +42,34 @@ async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
     )
 
 
-async def uncharged(tx: Tx, invoice_ids: Sequence[UUID], *, since: datetime) -> Sequence[WaitingInvoice]:
+async def uncharged(
+    tx: Tx, invoice_ids: Sequence[UUID], *, now: datetime, since: datetime
+) -> Sequence[WaitingInvoice]:
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
-    `others_sent_at` ignores charges that were sent and confirmed before `since`.
+    `others_sent_at` ignores charges that were sent and confirmed before `since`. An invoice that waits at another
+    connection, and could not be issued since then, delays no other invoice: the merchant may have moved the
+    subscription away from a broken connection (D-59).
     """
     return await tx.fetch_as(
         WaitingInvoice,
         """
+        WITH other AS (
+            SELECT v.invoice_id AS uncharged_id, v.created_at AS uncharged_since, o.invoice_id,
+                o.cycle < v.cycle AND o.status = 'ready' AND o.next_attempt_at IS NOT NULL AS is_first
+            FROM invoice v JOIN invoice o ON o.subscription_id = v.subscription_id
+            WHERE v.account_id = $1 AND o.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+                AND o.invoice_id <> v.invoice_id
+                AND (o.connection_id = v.connection_id OR o.status <> 'ready' OR o.lease_until IS NOT NULL
+                    OR o.next_attempt_at <= $3 OR coalesce(o.issue_failing_since, $4) >= $4)
+        )
         SELECT v.invoice_id, (
                 SELECT max(greatest(c.sent_at, c.confirmed_at))
-                FROM invoice o JOIN charge c ON c.invoice_id = o.invoice_id
-                WHERE o.account_id = $1 AND c.account_id = $1 AND o.subscription_id = v.subscription_id
-                    AND o.invoice_id <> v.invoice_id AND c.stage NOT IN ('planned', 'failed')
-                    AND greatest(c.sent_at, c.confirmed_at) > $3 AND c.sent_at >= v.created_at
+                FROM other o JOIN charge c ON c.invoice_id = o.invoice_id
+                WHERE c.account_id = $1 AND o.uncharged_id = v.invoice_id AND c.stage NOT IN ('planned', 'failed')
+                    AND greatest(c.sent_at, c.confirmed_at) > $4 AND c.sent_at >= o.uncharged_since
             ) AS others_sent_at,
-            EXISTS (
-                SELECT FROM invoice w
-                WHERE w.account_id = $1 AND w.subscription_id = v.subscription_id AND w.cycle < v.cycle
-                    AND w.status = 'ready' AND w.next_attempt_at IS NOT NULL
-            ) AS is_behind
+            EXISTS (SELECT FROM other o WHERE o.uncharged_id = v.invoice_id AND o.is_first) AS is_behind
         FROM invoice v
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
             AND NOT EXISTS (
@@ -69,6 +77,7 @@ async def uncharged(tx: Tx, invoice_ids: Sequence[UUID], *, since: datetime) -> 
             )
         """,
         invoice_ids,
+        now,
         since,
     )
 

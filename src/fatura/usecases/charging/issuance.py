@@ -150,7 +150,7 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """
     await spacing.lock_subscriptions(work.tx, invoice_ids)
     until: dict[UUID, datetime] = {}
-    for each in await spacing.uncharged(work.tx, invoice_ids, since=work.now - ISSUES_APART):
+    for each in await spacing.uncharged(work.tx, invoice_ids, now=work.now, since=work.now - ISSUES_APART):
         if each.is_behind or each.others_sent_at is not None:
             until[each.invoice_id] = (each.others_sent_at or work.now) + ISSUES_APART
     await spacing.put_off(work.tx, list(until), until=list(until.values()))
@@ -158,14 +158,17 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
 
 
 async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall]:
-    """Lease one invoice that waits for a failing connection, and store its charge (D-55)."""
+    """Lease one invoice that waits for a failing connection, and store its charge, unless D-57 puts it off (D-55)."""
     if not await frozen_accounts.may_charge(work.tx):
         return []
     real_now = work.deps.clock()
     invoice_ids = await waiting.claim(
         work.tx, connection_id, [InvoiceStatus.READY], real_now=real_now, lease_until=real_now + LEASE
     )
-    return await _reserve(work, invoice_ids, is_probe=True) if invoice_ids else []
+    if not invoice_ids:
+        return []
+    sendable = await _spaced(work, invoice_ids)
+    return await _reserve(work, sendable, is_probe=True) if sendable else []
 
 
 async def _reserve_one(
