@@ -258,7 +258,10 @@ async def test_the_charges_named_by_an_authentic_webhook(
 
 
 async def test_an_old_webhook_is_refused(provider: SandboxProvider) -> None:
-    """A webhook must be signed close to the real time, whatever the account's clock shows. [D-35 webhook refused]"""
+    """The timestamp of a webhook's signature must be close to real time, not to the account's clock.
+
+    [D-35 webhook refused]
+    """
     gateway = provider.gateway(await provider.add(webhookSecret="s" * 16))
     for age_seconds in (-400, 400):
         signed = sign(b"{}", ["s" * 16], timestamp=int(time.time()) - age_seconds)

@@ -81,7 +81,7 @@ def retry_without_lookup() -> None:
 
 @_break
 def trust_first_lookup() -> None:
-    """Treat a charge as absent after one empty look-up, however soon after the request.
+    """Treat a charge as absent after one empty look-up, even if the look-up follows the request immediately.
 
     The run `gateway` detects this.
     """

@@ -61,6 +61,6 @@ class Journal:
 
 
 def copy_journal(source: Path, target: Path) -> None:
-    """Copy a journal that another process may change or close meanwhile. Raises `sqlite3.Error`."""
+    """Copy a journal that another process may change or close during the copy. Raises `sqlite3.Error`."""
     with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
         read.backup(written)

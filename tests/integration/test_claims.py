@@ -1,4 +1,4 @@
-"""A claim locks no more rows than its limit, whatever query plan PostgreSQL chooses."""
+"""A claim locks no more rows than its limit, with every query plan that PostgreSQL may choose."""
 
 from datetime import timedelta
 

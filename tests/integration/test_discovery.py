@@ -1,4 +1,4 @@
-"""Discovery finds every account's due work, with any clock and however much work of other accounts is due."""
+"""Discovery finds every account's due work, with any clock, even while much work of other accounts is due."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The engine connects only to allowed addresses, whatever URL a merchant gives. The tests record each connection."""
+"""The engine connects only to allowed addresses, even if a merchant gives a hostile URL.
+
+The tests record each connection.
+"""
 
 import asyncio
 import sys

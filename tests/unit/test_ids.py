@@ -23,8 +23,9 @@ def test_an_id_carries_its_instant(at):
 
 @given(INSTANTS, st.integers(1, 10**10))
 def test_later_ids_are_greater(at, milliseconds):
-    """The timestamp of an id is the given instant, whatever ids were made before. An account whose clock is ahead does
-    not influence the ids of other accounts.
+    """The timestamp of an id is the given instant and does not depend on earlier ids.
+
+    An account whose clock is ahead does not influence the ids of other accounts.
     """
     assert new_id(at) < new_id(at + timedelta(milliseconds=milliseconds))
 

@@ -1,4 +1,4 @@
-"""Fill a disk while clients send writes: first the disk of the tables, then that of the WAL. Both are small."""
+"""Fill two small disks while clients send writes: first the disk of the tables, then the disk of the WAL."""
 
 import asyncio
 import errno

@@ -55,10 +55,10 @@ QUESTIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A measured period. `doing` says what other merchants do meanwhile.
+    """A measured period.
 
-    In a `quiet` round, they do nothing. In a `noisy` round, their endpoints hang or fail. In the `bulk` round, one of
-    them has a large billing run.
+    `doing` says what other merchants do during the period. In a `quiet` round, they do nothing. In a `noisy` round,
+    their endpoints hang or fail. In the `bulk` round, one of them has a large billing run.
     """
 
     doing: str

@@ -232,7 +232,10 @@ async def _keys_of_others(merchant: Merchant, *, report: Report) -> None:
 
 
 async def _cursors_of_others(world: World, other: Owned, *, report: Report) -> None:
-    """Send cursors of account `other` as account `world`. They must count as positions in the stream of `world`."""
+    """Send cursors of account `other` as account `world`.
+
+    The API must treat these cursors as positions in the stream of `world`.
+    """
     mine = [each["id"] for each in await world.events()]
     for limit in range(1, 11):
         cursor = (await other.merchant.get(f"/v1/events?limit={limit}")).json["nextCursor"]

@@ -114,9 +114,9 @@ class _ErrorListener:
     def _is_explained(self, event: EventDict) -> bool:
         """Return whether a fault explains the error.
 
-        An invoice gets a second charge if the gateway makes one twice or forgets one for a while, or if an earlier
-        charge is paid although it was closed. This also happens if a person refunds payments of an earlier charge that
-        the engine does not know yet: when the engine records these payments, it is already creating a new charge.
+        An invoice gets a second charge if the gateway creates a charge twice or temporarily forgets it, or if a payer
+        pays a closed earlier charge. This also happens if a person refunds payments of an earlier charge that the
+        engine does not know yet: when the engine records these payments, it is already creating a new charge.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])

@@ -107,5 +107,8 @@ async def resolve_all(merchant: Merchant) -> None:
 
 
 def is_left(invoice_id: str) -> bool:
-    """Return whether no person ever acts for an invoice. It must then end with an event that says what to do."""
+    """Return whether no person ever acts for an invoice.
+
+    The invoice must then end with an event that says what to do.
+    """
     return UUID(invoice_id).int % 6 == 0

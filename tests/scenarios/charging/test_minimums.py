@@ -268,7 +268,10 @@ async def test_fewer_installments_are_the_way_out(world: World) -> None:
 
 
 async def test_what_is_open_after_a_part_payment_must_reach_the_minimum(world: World) -> None:
-    """The charge that is payable stays as it is. [D-49 minimums, D-155, D-67 reissue]"""
+    """The refused request does not change the charge that the payer can still pay.
+
+    [D-49 minimums, D-155, D-67 reissue]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan(await world.product(1000)))
     await world.run()

@@ -168,7 +168,7 @@ async def test_a_charge_that_the_list_shows_is_not_asked_for(
 
 
 async def test_a_paid_charge_that_vanishes_is_logged(world: World, issued: Json) -> None:
-    """The sweep looks a paid charge up at most once in six days. [D-161]"""
+    """The sweep looks for a paid charge only if the list has not shown the charge for six days. [D-161]"""
     await pay_silently(world)
     await pass_time(world, hours=3)
     await sweep(world)

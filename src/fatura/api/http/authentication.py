@@ -1,4 +1,4 @@
-"""Authenticates requests by API key (spec 5), and reads the headers that routes check."""
+"""Authenticates requests by API key (spec 5), and reads the request headers that routes need."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable

@@ -83,7 +83,10 @@ class Observer:
 
 @cache
 def _children(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
-    """Return the metrics with these labels. They are cached because `labels` is slow and the combinations are few."""
+    """Return the metrics with these labels.
+
+    The result is cached because `labels` is slow and there are few combinations.
+    """
     return _requests.labels(method, route, str(status)), _seconds.labels(method, route)
 
 

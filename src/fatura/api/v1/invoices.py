@@ -155,7 +155,7 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
 
     If the invoice is issued or overdue, Fatura first cancels the charge at the gateway. If the gateway does not confirm
     that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If a later poll
-    finds the charge canceled after all, the invoice is canceled too.
+    finds that the charge is canceled, Fatura cancels the invoice too.
     """
     if repeated := await replay(call):
         return repeated
@@ -214,7 +214,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
         with call.deps.gateway_requests.one(call.account.account_id):
             released = await reissue.release_charge(call.deps, call.account, invoice_id, wanted)
     except errors.EngineError:
-        if repeated := await replay(call):  # a request with the same key has reissued the invoice meanwhile
+        if repeated := await replay(call):  # another request with this key has reissued the invoice
             return repeated
         raise
     return await run_once(call, reissue.reissue, invoice_id, wanted, released=released)
@@ -249,7 +249,7 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
         with call.deps.gateway_requests.one(call.account.account_id):
             released = await manual_payments.release_charge(call.deps, call.account, invoice_id, received)
     except errors.EngineError:
-        if repeated := await replay(call):  # a request with the same key has recorded the payment meanwhile
+        if repeated := await replay(call):  # another request with this key has recorded the payment
             return repeated
         raise
     return await run_once(call, manual_payments.record, invoice_id, received, released=released)
