@@ -135,7 +135,7 @@ def _api_keys(account: Account) -> list[str]:
 
 
 def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
-    """Return an inactive connection without subscriptions, from which a move to the account's connection was requested."""
+    """Return an inactive connection without subscriptions, from which a move was requested."""
     body = {"provider": "sandbox", "credentials": {}}
     old = account("POST", "/v1/integration/gateways", body)["connectionId"]
     account("POST", f"/v1/integration/gateways/{old}/move", {"toConnectionId": connection_id})

@@ -56,8 +56,9 @@ async def test_released_cycles_are_issued_a_day_apart(world: World) -> None:
 
 
 async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
-    """The earlier cycle gets its value after the later cycle was issued, so it is issued 24 hours after the later
-    cycle. [D-57]
+    """The earlier cycle gets its value after the later cycle was issued.
+
+    The engine issues the earlier cycle 24 hours after the later one. [D-57]
     """
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
