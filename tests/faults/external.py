@@ -70,8 +70,8 @@ class GatewayAndMerchant:
     async def create(self, request: web.Request) -> web.Response:
         """Create a charge. A fault may prevent or delay this.
 
-        With `knows_keys`, a repeated request gets the first charge, or a 409 with `refuses_repeats`. Without
-        `knows_keys`, it creates a second charge.
+        With `knows_keys`, a repeated request gets the first charge or, if `refuses_repeats` is set, a 409. Without
+        `knows_keys`, a repeated request creates a second charge.
         """
         body = await request.json()
         wrong = self.faults

@@ -1,6 +1,7 @@
 """Functions that create fixtures. A fixture is the account in which a flow starts.
 
-Most functions leave no work of the engine due. The others have names that say what is due, such as `due_subscribers`.
+Most functions leave no work of the engine due. Each other function has a name that says what is due, such as
+`due_subscribers`.
 """
 
 from datetime import timedelta

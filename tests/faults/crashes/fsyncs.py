@@ -49,7 +49,8 @@ def missing_requirement() -> str | None:
 def run(count: int, *, seed: int, progress: Callable[[int], None]) -> Fsyncs:
     """Kill the server `count` times while clients create products.
 
-    After each kill, repeat the last 50 acknowledged requests, and check that each gets its first response again.
+    After each kill, repeat the last 50 acknowledged requests, and check that each request gets its first response
+    again.
     """
     tried = Fsyncs()
     with tempfile.TemporaryDirectory(prefix="fatura-fsyncs-") as folder, server(Path(folder)) as postgres:

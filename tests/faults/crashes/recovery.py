@@ -77,7 +77,7 @@ async def recover(
 async def _still_due(shop: Shop) -> list[str]:
     """Return a problem if work is still due although all lanes ran.
 
-    Only a lease of the killed process can keep the lanes from such work.
+    The only possible reason is that the killed process still holds a lease on the work.
     """
     due_at = await _due_at(shop)
     return (

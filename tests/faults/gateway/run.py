@@ -1,7 +1,7 @@
 """Bill through gateways that lose responses, create charges late and show charges late.
 
-Workers and gateways are separate processes. Meanwhile, workers are killed and frozen. In the end, the journals of
-gateways and merchants must agree with the database (D-33, D-35).
+Workers and gateways are separate processes. The run kills and freezes workers while they bill. In the end, the journals
+of gateways and merchants must agree with the database (D-33, D-35).
 """
 
 import asyncio
@@ -97,7 +97,7 @@ async def _show_progress(options: Options, world: World, charges: int) -> None:
 
 
 async def _interfere(world: World, rng: random.Random, *, count: int, report: Report) -> None:
-    """Cancel random invoices, and retry the issuance of other random invoices, whatever their states are."""
+    """Cancel random invoices, and retry the issuance of other random invoices, in any state."""
     by_id = {merchant.account_id: merchant for merchant in world.merchants}
     answered: Counter[str] = Counter()
     while answered.total() < count:

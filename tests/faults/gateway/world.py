@@ -139,7 +139,10 @@ async def _subscribed(
 
 
 def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ...]:
-    """Return the kinds of gateways. The run limits the second charges at each kind except "ten minutes late"."""
+    """Return the kinds of gateways.
+
+    For each kind except "ten minutes late", the run limits the number of second charges.
+    """
     lossy = GatewayFaults(
         lost=300, late=100, refused_before=50, unavailable=50, error=50, lookup_fails=100, push_fails=20,
         never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,

@@ -1,4 +1,4 @@
-"""The operations that run concurrently. Each is an API call or one batch of a lane."""
+"""The operations that run concurrently. Each operation is an API call or one batch of a lane."""
 
 import json
 import time

@@ -1,7 +1,7 @@
 """Run two operations on the same rows in many interleavings, one statement at a time.
 
-A schedule determines the interleaving of one trial (see `schedules`). Afterwards the responses and rows must equal
-those of one of the two serial orders, or those of a named outcome (see `named_outcomes`).
+A schedule determines the interleaving of one trial (see `schedules`). Afterwards, the responses and rows must equal the
+outcome of one of the two serial orders, or a named outcome (see `named_outcomes`).
 
 `python -m tests.faults.orders.run "generation | cancel" "a3 b a"` repeats one schedule of a pair and prints the result.
 """
