@@ -1,11 +1,11 @@
 """Compare three ledgers after a run: the gateway's records, the merchants' records, and the engine's database.
 
 The journal contains the records of the gateway and of the merchants. The comparison reports missing and duplicate
-charges, wrong amounts, and events that are missing, altered or out of order.
+charges, payments and refunds, wrong amounts, and events that are missing, altered or out of order.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,12 @@ from tests.faults.journal import Journal
 LIVE = ("open", "paid")
 """States of a charge that is paid or can be paid."""
 SHOWN = 20
+_ENTRIES = """
+SELECT c.invoice_id, 'payment' AS kind, 'pay_' || c.charge_id AS reference, c.amount_cents
+FROM charge c WHERE c.paid_at IS NOT NULL
+UNION ALL
+SELECT c.invoice_id, e.kind, e.reference, e.amount_cents FROM entry e JOIN charge c ON c.charge_id = e.charge_id
+"""
 
 
 @dataclass(slots=True)
@@ -56,6 +62,7 @@ async def check_by(connection: Any, deps: Deps, journal: Journal, *, at_rest: bo
     await _check_invariants(ledgers)
     rows = _AllAccounts(connection, await checks.all_accounts(deps))
     await _check_charges(ledgers, rows)
+    await _check_entries(ledgers, rows)
     await _check_prices(ledgers, rows)
     await _check_events(ledgers, rows)
     return ledgers.problems
@@ -159,6 +166,25 @@ def _unfinished(invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]]) -
             return ["canceled, with a payable charge"]
         case _:
             return []
+
+
+async def _check_entries(ledgers: Ledgers, connection: Any) -> None:
+    """Compare the gateway's payments, refunds and disputes with those that the engine has recorded."""
+    theirs = Counter(
+        (row["invoice_id"], row["kind"], row["reference"], row["amount_cents"])
+        for row in ledgers.journal.read(_ENTRIES)
+    )
+    ours = Counter(
+        (str(row["invoice_id"]), row["kind"], row["reference"], row["amount_cents"])
+        for row in await connection.fetch(
+            "SELECT invoice_id, kind, reference, amount_cents FROM payment_entry WHERE source = 'gateway'"
+        )
+    )
+    ledgers._found("recorded, but not at the gateway", sorted((ours - theirs).elements()))
+    if ledgers.at_rest:
+        ledgers._found("not recorded, but at the gateway", sorted((theirs - ours).elements()))
+    twice = "SELECT refund_id FROM entry WHERE refund_id IS NOT NULL GROUP BY refund_id HAVING count(*) > 1"
+    ledgers._found("refunded twice", [row["refund_id"] for row in ledgers.journal.read(twice)])
 
 
 async def _check_prices(ledgers: Ledgers, connection: Any) -> None:

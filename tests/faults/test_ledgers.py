@@ -30,7 +30,7 @@ JOURNAL_ERRORS = (
             "INSERT INTO charge SELECT 'out_other', account_id, connection_id, invoice_id, attempt, amount_cents, "
             "due_date, state, created_at, visible_at, paid_at FROM charge WHERE state = 'paid'"
         ),
-        ["charged twice"],
+        ["charged twice", "not recorded, but at the gateway"],
     ),
     (
         "INSERT INTO charge (charge_id, invoice_id, state) VALUES ('out_other', 'nobody', 'open')",
@@ -38,14 +38,25 @@ JOURNAL_ERRORS = (
     ),
     (
         "UPDATE charge SET amount_cents = amount_cents + 1 WHERE state = 'paid'",
-        ["charged another amount than the total"],
+        [
+            "charged another amount than the total",
+            "recorded, but not at the gateway",
+            "not recorded, but at the gateway",
+        ],
     ),
     ("UPDATE charge SET account_id = 'other' WHERE state = 'paid'", ["charged by another account's gateway"]),
-    ("DELETE FROM charge WHERE state = 'paid'", ["paid without a charge"]),
+    (
+        "DELETE FROM charge WHERE state = 'paid'",
+        ["paid without a charge", "recorded, but not at the gateway"],
+    ),
     ("DELETE FROM charge WHERE state = 'open'", ["issued without a charge"]),
     (
         "UPDATE charge SET charge_id = 'out_other' WHERE state = 'paid'",
-        ["paid by another charge than the gateway's"],
+        [
+            "paid by another charge than the gateway's",
+            "recorded, but not at the gateway",
+            "not recorded, but at the gateway",
+        ],
     ),
     (
         "UPDATE charge SET charge_id = 'out_other' WHERE state = 'open'",
@@ -63,6 +74,20 @@ JOURNAL_ERRORS = (
     (
         "UPDATE charge SET state = 'paid' WHERE state = 'canceled'",
         ["paid after cancellation without an event"],
+    ),
+    (
+        (
+            "INSERT INTO entry SELECT charge_id, 'refund', 'a refund', 1, created_at, 'one' FROM charge "
+            "WHERE state = 'paid'"
+        ),
+        ["not recorded, but at the gateway"],
+    ),
+    (
+        (
+            "INSERT INTO entry SELECT charge_id, 'refund', column1, 1, created_at, 'one' FROM charge, "
+            "(VALUES ('a refund'), ('another')) WHERE state = 'paid'"
+        ),
+        ["not recorded, but at the gateway", "refunded twice"],
     ),
     (
         "UPDATE price_answer SET body = '{\"amount\": 1}' WHERE cycle = 1",
@@ -196,6 +221,7 @@ async def test_each_injected_error_is_reported(database_url: str, tmp_path: Path
 
 JOURNAL_TABLES = {
     "charge": "SELECT rowid, * FROM charge",
+    "entry": "SELECT rowid, * FROM entry",
     "price_answer": "SELECT rowid, * FROM price_answer",
     "arrival": "SELECT rowid, * FROM arrival",
 }
