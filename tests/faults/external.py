@@ -206,7 +206,7 @@ class GatewayAndMerchant:
                 "entry",
                 charge_id=charge_id,
                 kind="refund",
-                reference=f"re_{uuid4().hex}",
+                reference=f"re_{uuid4()}",
                 amount_cents=body["amountCents"],
                 occurred_at=self.now().isoformat(),
                 refund_id=body["refundId"],

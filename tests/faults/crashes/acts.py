@@ -19,8 +19,9 @@ class Request:
     """A client's request. After a kill, the client repeats the request with the same Idempotency-Key.
 
     `path` may contain the names of ids that the fixture created, such as `{plan}`. `body` computes the JSON body.
-    `replays` is false if the engine ignores the Idempotency-Key of this route (D-14). If such a request took effect
-    before the kill, its repeat may get the status `done_by` instead of a success.
+    `replays` is false if a repeat may get another answer: if the engine ignores the Idempotency-Key of this route
+    (D-14), or if the answer shows the progress. If a request of the first kind took effect before the kill, its repeat
+    may get the status `done_by` instead of a success. Other requests are repeated until the answer is not 202.
     """
 
     method: str
@@ -43,7 +44,8 @@ class Request:
         return "answered"
 
     def is_final(self, answer: Answer) -> bool:
-        return answer.status < 300 or answer.status == self.done_by
+        is_success = answer.status < 300 and not (answer.status == 202 and self.replays)
+        return is_success or answer.status == self.done_by
 
 
 @dataclass(frozen=True, slots=True)

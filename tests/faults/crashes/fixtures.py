@@ -15,12 +15,30 @@ DUE_IN_DAYS = 5
 """Days from the subscription to its first due date. The invoice is generated three days before the due date."""
 
 
+_PART = """
+INSERT INTO entry (charge_id, kind, reference, amount_cents, occurred_at)
+SELECT charge_id, 'payment', 'part_' || charge_id, 990, ? FROM charge
+"""
+_REFUND_AND_DISPUTE = """
+INSERT INTO entry (charge_id, kind, reference, amount_cents, occurred_at)
+SELECT charge_id, column1, column1 || '_' || charge_id, column2, ?
+FROM charge, (VALUES ('refund', 990), ('dispute_opened', 500))
+"""
+_DOUBLE = """
+INSERT INTO charge (charge_id, account_id, connection_id, invoice_id, attempt, amount_cents, due_date, state,
+    created_at, visible_at)
+SELECT 'out_ffffffffffffffffffffffffffffffff', account_id, connection_id, invoice_id, attempt, amount_cents, due_date,
+    'open', created_at, visible_at
+FROM charge WHERE invoice_id = ?
+"""
+
+
 async def account(shop: Shop) -> None:
     sandbox = (await shop.get("/v1/integration")).json["gateways"][0]["connectionId"]
     await _patched(shop, f"/v1/integration/gateways/{sandbox}", {"active": False})
     made = await shop.made(
         "/v1/integration/gateways",
-        {"provider": "outside", "credentials": {}, "settings": {"productCatalog": True}},
+        {"provider": "outside", "credentials": {}, "settings": {"productCatalog": True, "refunds": "key"}},
     )
     shop.ids["connection"] = made["connectionId"]
     url = shop.external(f"webhook/{shop.account_id}")
@@ -95,10 +113,36 @@ async def issued(shop: Shop) -> None:
 async def forgotten(shop: Shop) -> None:
     """An issued invoice whose charge the gateway does not know any more. Its poll is due."""
     await issued(shop)
-    journal = Journal(shop.place.folder / JOURNAL_FILE)
-    journal.change("DELETE FROM charge")
-    journal.close()
+    _change_at_gateway(shop, "DELETE FROM charge")
     _to_the_morning(shop, days=2)
+
+
+async def partly_paid(shop: Shop) -> None:
+    """An issued invoice, a part of which was paid at the gateway since the last poll."""
+    await issued(shop)
+    _change_at_gateway(shop, _PART, shop.now().isoformat())
+
+
+async def unswept(shop: Shop) -> None:
+    """Two charges that no poll asks about: a payment of a canceled one, and a second one of an issued invoice.
+
+    The sweep of the connection is due.
+    """
+    await two_ready(shop)
+    await shop.run()
+    canceled, doubled = (each["id"] for each in await shop.all("/v1/invoices"))
+    await shop.made(f"/v1/invoices/{canceled}/cancel")
+    await shop.run()
+    (row,) = await shop.sql("SELECT max(s.next_sweep_at) AS at FROM connection_sweep s")
+    shop.now.move_to(row["at"])
+    await shop.run("reconciliation", "push")
+    _change_at_gateway(
+        shop,
+        "UPDATE charge SET state = 'paid', paid_at = ? WHERE invoice_id = ?",
+        shop.now().isoformat(),
+        canceled,
+    )
+    _change_at_gateway(shop, _DOUBLE, doubled)
 
 
 async def two_due(shop: Shop) -> None:
@@ -111,6 +155,36 @@ async def past_due(shop: Shop) -> None:
     await two_due(shop)
     await shop.run()
     _to_the_morning(shop, days=1)
+
+
+async def overdue(shop: Shop) -> None:
+    await past_due(shop)
+    _to_the_morning(shop, days=2)
+    await shop.run()
+    shop.ids["invoice"] = (await shop.all("/v1/invoices?status=overdue"))[0]["id"]
+
+
+async def disputed(shop: Shop) -> None:
+    """Two charges that were paid since the last poll. A part of each was refunded, another part is disputed."""
+    await two_due(shop)
+    _change_at_gateway(shop, _REFUND_AND_DISPUTE, shop.now().isoformat())
+
+
+async def paid(shop: Shop) -> None:
+    await two_due(shop)
+    await shop.run()
+    shop.ids["invoice"] = (await shop.all("/v1/invoices?status=paid"))[0]["id"]
+
+
+async def two_connections(shop: Shop) -> None:
+    """Three subscribers of one connection, and another connection."""
+    await two_subscribers(shop)
+    await _enrolled(shop, shop.ids["plan"], "second")
+    made = await shop.made(
+        "/v1/integration/gateways", {"provider": "outside", "credentials": {}, "settings": {}}
+    )
+    shop.ids["other_connection"] = made["connectionId"]
+    await shop.run()
 
 
 async def undelivered(shop: Shop) -> None:
@@ -194,6 +268,13 @@ def _to_the_morning(shop: Shop, *, days: int) -> None:
     """Set the clock to 9:00 local time, `days` days later."""
     day = shop.now().date() + timedelta(days=days)
     shop.now.move_to(start_of_day(day) + timedelta(hours=9))
+
+
+def _change_at_gateway(shop: Shop, statement: str, *values: str) -> None:
+    """Change charges at the gateway, without a call of the engine."""
+    journal = Journal(shop.place.folder / JOURNAL_FILE)
+    assert journal.change(statement, *values), statement
+    journal.close()
 
 
 async def _patched(shop: Shop, path: str, body: Json) -> None:

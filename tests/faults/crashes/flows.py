@@ -90,6 +90,30 @@ FLOWS: tuple[Flow, ...] = (
         (run("issuance"), Wait(6), run("issuance"), Wait(80), run("issuance"), Wait(61), run("issuance")),
         GatewayFaults(refused_before=500, seed=19),
     ),
+    Flow("poll-disputes", fixtures.disputed, (run("reconciliation"), run("push"))),
+    Flow(
+        "sweep",
+        fixtures.unswept,
+        (run("sweep"), run("reconciliation"), Wait(61), run("reconciliation", "push")),
+        faults=UNPAID,
+        before=UNPAID,
+        days=2,  # the next sweep cancels a second charge that the killed process has recorded only
+    ),
+    Flow(
+        "refund",
+        fixtures.paid,
+        (Request("POST", "/v1/invoices/{invoice}/refunds", lambda _: {"amountCents": 600}), run("push")),
+    ),
+    Flow(
+        "refund-lost",
+        fixtures.paid,
+        (
+            Request("POST", "/v1/invoices/{invoice}/refunds", lambda _: {"amountCents": 600}, replays=False),
+            Wait(6),
+            run("reconciliation"),
+        ),
+        GatewayFaults(lost=1000),
+    ),
     Flow("pay", fixtures.two_due, (run("reconciliation"),)),
     Flow("overdue", fixtures.past_due, (run("reconciliation"),), faults=UNPAID, before=UNPAID),
     Flow("deliver", fixtures.undelivered, (run("push"),)),
@@ -110,6 +134,19 @@ FLOWS: tuple[Flow, ...] = (
     ),
     Flow("propagate", fixtures.new_version, (Request("POST", "/v1/plans/{plan}/propagate", lambda _: {}),)),
     Flow(
+        "move-connection",
+        fixtures.two_connections,
+        (
+            Request(
+                "POST",
+                "/v1/integration/gateways/{connection}/move",
+                lambda shop: {"toConnectionId": shop.ids["other_connection"]},
+                replays=False,
+            ),
+            run("propagation", "push"),
+        ),
+    ),
+    Flow(
         "cancel", fixtures.issued, (Request("POST", "/v1/subscriptions/{subscription}/cancel"), run("push"))
     ),
     Flow("cancel-ready", fixtures.ready, (Request("POST", "/v1/invoices/{invoice}/cancel"),)),
@@ -118,6 +155,20 @@ FLOWS: tuple[Flow, ...] = (
         "reissue",
         fixtures.issued,
         (Request("POST", "/v1/invoices/{invoice}/reissue", lambda _: {}), run("issuance")),
+        faults=UNPAID,
+        before=UNPAID,
+    ),
+    Flow(
+        "reissue-overdue",
+        fixtures.overdue,
+        (Request("POST", "/v1/invoices/{invoice}/reissue", lambda _: {}), run("issuance")),
+        faults=UNPAID,
+        before=UNPAID,
+    ),
+    Flow(
+        "manual-rest",
+        fixtures.partly_paid,
+        (Request("POST", "/v1/invoices/{invoice}/payments", lambda _: {"method": "cash"}),),
         faults=UNPAID,
         before=UNPAID,
     ),

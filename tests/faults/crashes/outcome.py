@@ -23,7 +23,7 @@ _NOT_COMPARED = frozenset({"invoice.held", "invoice.pricing_warning"})
 _QUERIES = {
     "subscriptions": """
         SELECT c.external_ref, s.status, s.customized, s.plan_version, s.cycle_count, s.next_due_date::text,
-            s.charge_day, s.payment_method, v.period_months, v.version
+            s.charge_day, s.payment_method, v.period_months, v.version, s.connection_id::text
         FROM subscription s
         JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
         JOIN plan_version v ON v.account_id = s.account_id AND v.plan_version_id = s.plan_version_id
@@ -52,6 +52,33 @@ _QUERIES = {
     "propagations": """
         SELECT p.version, p.status, p.moved, p.cents_before::text, p.cents_after::text FROM propagation p
         ORDER BY p.propagation_id
+    """,
+    "entries": """
+        SELECT c.external_ref, v.cycle, e.kind, e.source, e.amount_cents, h.number AS charge
+        FROM payment_entry e
+        JOIN invoice v ON v.account_id = e.account_id AND v.invoice_id = e.invoice_id
+        JOIN subscription s ON s.account_id = v.account_id AND s.subscription_id = v.subscription_id
+        JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
+        LEFT JOIN charge h ON h.account_id = e.account_id AND h.charge_id = e.charge_id
+        ORDER BY 1, 2, e.occurred_at, 3, 5
+    """,
+    "stages": """
+        SELECT c.external_ref, v.cycle, h.number, h.stage, h.amount_cents, h.due_date::text
+        FROM charge h
+        JOIN invoice v ON v.account_id = h.account_id AND v.invoice_id = h.invoice_id
+        JOIN subscription s ON s.account_id = v.account_id AND s.subscription_id = v.subscription_id
+        JOIN customer c ON c.account_id = s.account_id AND c.customer_id = s.customer_id
+        ORDER BY 1, 2, 3
+    """,
+    "refunds": """
+        SELECT f.stage, f.amount_cents, f.error_code FROM refund_request f ORDER BY f.created_at
+    """,
+    "moves": """
+        SELECT o.to_connection_id::text, o.status, o.moved, (
+            SELECT count(*) FROM connection_move_skip k
+            WHERE k.account_id = o.account_id AND k.connection_move_id = o.connection_move_id
+        ) AS skipped
+        FROM connection_move o ORDER BY o.created_at
     """,
     "plans": """
         SELECT p.current_version, p.archived_at IS NOT NULL AS archived, (
@@ -137,6 +164,10 @@ async def _charges(shop: Shop, journal: Journal) -> dict[str, list[str]]:
     for charge in journal.read("SELECT * FROM charge"):
         name = names.get(charge["invoice_id"], "without invoice")
         held[name].append(f"{charge['amount_cents']} {charge['due_date']} {charge['state']}")
+        entries = "SELECT * FROM entry WHERE charge_id = ? ORDER BY occurred_at, rowid"
+        held[name] += [
+            f"{each['kind']} {each['amount_cents']}" for each in journal.read(entries, charge["charge_id"])
+        ]
     return dict(sorted(held.items()))
 
 

@@ -30,13 +30,18 @@ _LEASES = """
         UNION ALL SELECT m.lease_until FROM product_mirror m
         UNION ALL SELECT w.lease_until FROM webhook w
         UNION ALL SELECT c.lease_until FROM test_clock c WHERE c.status = 'advancing'
+        UNION ALL SELECT f.lease_until FROM refund_request f
+        UNION ALL SELECT x.lease_until FROM connection_sweep x
     ) held
 """
 _UNSETTLED = """
     SELECT (SELECT count(*) FROM charge c WHERE c.stage IN ('planned', 'sending', 'unknown', 'absent'))
         + (SELECT count(*) FROM pricing_attempt t WHERE t.outcome IS NULL)
         + (SELECT count(*) FROM price_pull p WHERE p.next_attempt_at IS NOT NULL)
-        + (SELECT count(*) FROM delivery d WHERE d.next_attempt_at IS NOT NULL) AS left
+        + (SELECT count(*) FROM delivery d WHERE d.next_attempt_at IS NOT NULL)
+        + (SELECT count(*) FROM refund_request f WHERE f.next_attempt_at IS NOT NULL)
+        + (SELECT count(*) FROM unmatched_charge u WHERE u.next_look_at IS NOT NULL)
+        + (SELECT count(*) FROM connection_move o WHERE o.status = 'running') AS left
 """
 
 

@@ -27,6 +27,7 @@ from fatura.observability import configure_logs
 from fatura.usecases.accounts import accounts
 from fatura.usecases.catalog import propagation
 from fatura.usecases.sandbox import test_clock
+from fatura.usecases.subscriptions import connection_moves
 from tests.faults import breaks
 from tests.faults.clock import started
 from tests.faults.crashes import recovery
@@ -49,7 +50,9 @@ def main() -> None:
     configure_logs(level="critical")
     breaks.apply()
     propagation.BATCH = 1  # so that a process can be killed between two batches
-    test_clock.WAIT_SECONDS = 0  # the API must not wait, because the flow itself runs the lane `test_clock`
+    connection_moves.BATCH = 1
+    connection_moves.WAIT_SECONDS = 0  # the API must not wait, because the flow itself runs the lane
+    test_clock.WAIT_SECONDS = 0
     gc.freeze()  # so that garbage collection in children does not copy shared memory
     for each in lines:
         if os.fork() == 0:

@@ -44,7 +44,7 @@ CHECKED_AT_ONCE = 2000
 """Number of stored charges that one transaction checks."""
 RUN_SECONDS = 20
 """How long a run works on a sweep before it lets the account's other sweeps run."""
-LEASE = timedelta(seconds=110)
+LEASE = timedelta(seconds=60)
 """How long a run leases a sweep. Each page renews the lease."""
 LONGEST_PAUSE = timedelta(seconds=5)
 """Longest wait of a run for its next page. If the budget of polls requires more, a later run continues the sweep."""
