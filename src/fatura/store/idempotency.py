@@ -11,7 +11,11 @@ BODY_PLACE = "idempotency_key.body_hash"
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key with its request and answer; `status` is null only inside the transaction that claimed the key."""
+    """A key with its request and answer.
+
+    `status` is null until the request has an answer. `in_progress_until` (real time) is when a repeat of a request may
+    continue it that waits for a third party.
+    """
 
     route: str
     body_hash: bytes
@@ -19,6 +23,7 @@ class StoredKey:
     answer: bytes | None
     is_sealed: bool
     expires_at: datetime
+    in_progress_until: datetime | None
 
 
 async def claim(
@@ -34,7 +39,7 @@ async def claim(
         VALUES ($1, $2, $3, $4, $6)
         ON CONFLICT (account_id, key) DO UPDATE
         SET route = EXCLUDED.route, body_hash = EXCLUDED.body_hash, status = NULL, answer = NULL, is_sealed = false,
-            expires_at = EXCLUDED.expires_at
+            expires_at = EXCLUDED.expires_at, in_progress_until = NULL
         WHERE i.account_id = $1 AND i.expires_at <= $5
         """,
         key,
@@ -55,7 +60,7 @@ async def find(tx: Tx, key: str) -> StoredKey | None:
     return await tx.fetchrow_as(
         StoredKey,
         """
-        SELECT i.route, i.body_hash, i.status, i.answer, i.is_sealed, i.expires_at
+        SELECT i.route, i.body_hash, i.status, i.answer, i.is_sealed, i.expires_at, i.in_progress_until
         FROM idempotency_key i WHERE i.account_id = $1 AND i.key = $2 FOR NO KEY UPDATE
         """,
         key,
@@ -68,7 +73,8 @@ async def store_answer(
     """Store the answer that repeats of the request get."""
     touched = await tx.execute(
         """
-        UPDATE idempotency_key i SET status = $3, answer = $4, is_sealed = $5, expires_at = $6
+        UPDATE idempotency_key i SET status = $3, answer = $4, is_sealed = $5, expires_at = $6,
+            in_progress_until = NULL
         WHERE i.account_id = $1 AND i.key = $2
         """,
         key,
@@ -78,6 +84,24 @@ async def store_answer(
         expires_at,
     )
     assert touched == 1, "the key was claimed in this transaction"
+
+
+async def set_in_progress(tx: Tx, key: str, *, until: datetime) -> None:
+    """Set until when repeats of an unanswered request wait for it."""
+    await tx.execute(
+        """
+        UPDATE idempotency_key i SET in_progress_until = $3
+        WHERE i.account_id = $1 AND i.key = $2 AND i.status IS NULL
+        """,
+        key,
+        until,
+    )
+
+
+async def delete_unanswered(tx: Tx, key: str) -> None:
+    await tx.execute(
+        "DELETE FROM idempotency_key i WHERE i.account_id = $1 AND i.key = $2 AND i.status IS NULL", key
+    )
 
 
 async def delete_expired(tx: Tx, *, real_now: datetime, limit: int) -> int:

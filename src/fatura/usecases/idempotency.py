@@ -1,22 +1,26 @@
 """Run a request once per Idempotency-Key; the key, the effect and the answer are committed together (D-14)."""
 
+import asyncio
 import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
 from fatura.domain.account import Account
 from fatura.domain.errors import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED, EngineError
-from fatura.store import idempotency
+from fatura.store import idempotency, leases
 from fatura.store.db import LOCK_TIMEOUT_MS, LockTimeoutError
 from fatura.store.idempotency import StoredKey
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.view import View
+
+T = TypeVar("T")
 
 KEEP_FOR = timedelta(days=30)
 KEEP_SECRET_FOR = timedelta(hours=24)
@@ -26,6 +30,7 @@ KEY_WAIT_SECONDS = 5
 
 During the wait, each lock timeout returns the database connection to the pool.
 """
+_KEY_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +102,7 @@ async def execute_once(
             if progress.is_claimed:
                 raise
             if time.monotonic() + LOCK_TIMEOUT_MS / 2000 > give_up_at:
-                raise EngineError(
-                    IDEMPOTENCY_IN_PROGRESS,
-                    "A request with this Idempotency-Key is still in progress; retry in a moment.",
-                    retry_after_seconds=1,
-                ) from None
+                raise _in_progress() from None
 
 
 async def _execute(work: Work, function: Callable[[Work], Awaitable[View]], *, status: int) -> StoredAnswer:
@@ -121,7 +122,9 @@ async def _execute_or_replay(
     if not await _claim(work, request):
         stored = await idempotency.find(work.tx, request.key)
         assert stored is not None, "a conflicting key is committed and visible"
-        return _answer(work, stored, request)
+        answer = _answer(work, stored, request)
+        if answer is not None:
+            return answer  # otherwise `begin` has claimed the key for this request
     progress.is_claimed = True
     answer = await _execute(work, function, status=status)
     body = answer.body
@@ -134,6 +137,100 @@ async def _execute_or_replay(
         expires_at=work.deps.clock() + (KEEP_SECRET_FOR if holds_secret else KEEP_FOR),
     )
     return answer
+
+
+async def begin(
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest,
+    function: Callable[[Work], Awaitable[T | View]],
+    *,
+    in_progress_for: timedelta,
+) -> StoredAnswer | T:
+    """Claim the key and run `function`, which reserves a call to a third party, in one transaction.
+
+    If `function` returns a view, no call is needed, and the view is the answer. Otherwise, make the call, then call
+    `finish`, `pause` or `abandon`. Meanwhile, repeats wait, or get `engine.idempotency_in_progress`. If the process
+    dies, a repeat runs `function` again after `in_progress_for`. `function` must recognize what was done already.
+    Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
+    """
+    give_up_at = time.monotonic() + KEY_WAIT_SECONDS
+    while True:
+        try:
+            return await in_transaction(
+                deps, account, _begin, request, function, in_progress_until=deps.clock() + in_progress_for
+            )
+        except EngineError as error:
+            if error.problem is not IDEMPOTENCY_IN_PROGRESS or time.monotonic() > give_up_at:
+                raise
+        await asyncio.sleep(_KEY_POLL_SECONDS)
+
+
+async def _begin(
+    work: Work,
+    request: IdempotentRequest,
+    function: Callable[[Work], Awaitable[T | View]],
+    *,
+    in_progress_until: datetime,
+) -> StoredAnswer | T:
+    if not await _claim(work, request):
+        stored = await idempotency.find(work.tx, request.key)
+        assert stored is not None, "a conflicting key is committed and visible"
+        answer = _answer(work, stored, request)
+        if answer is not None:
+            return answer
+        real_now, until = work.deps.clock(), stored.in_progress_until
+        if until is not None and real_now < until <= leases.horizon(real_now):
+            raise _in_progress()
+    result = await function(work)
+    if not isinstance(result, View):
+        await idempotency.set_in_progress(work.tx, request.key, until=in_progress_until)
+        return result
+    answer = StoredAnswer(200, msgspec.json.encode(result))
+    await idempotency.store_answer(
+        work.tx,
+        request.key,
+        status=answer.status,
+        answer=answer.body,
+        sealed=False,
+        expires_at=work.deps.clock() + KEEP_FOR,
+    )
+    return answer
+
+
+async def finish(
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest,
+    function: Callable[[Work], Awaitable[View]],
+) -> StoredAnswer:
+    """Run `function` after the call that `begin` reserved, and store its view as the answer.
+
+    Raises what `function` raises. Then the key is free again.
+    """
+    try:
+        return await execute_once(deps, account, request, function, status=200)
+    except EngineError:
+        await in_transaction(deps, account, abandon, request)
+        raise
+
+
+async def abandon(work: Work, request: IdempotentRequest) -> None:
+    """Free the key of a request that `begin` has begun and that changes nothing."""
+    await idempotency.delete_unanswered(work.tx, request.key)
+
+
+async def pause(work: Work, request: IdempotentRequest) -> None:
+    """Let a repeat continue a request at once; the key stays reserved for this request."""
+    await idempotency.set_in_progress(work.tx, request.key, until=work.deps.clock())
+
+
+def _in_progress() -> EngineError:
+    return EngineError(
+        IDEMPOTENCY_IN_PROGRESS,
+        "A request with this Idempotency-Key is still in progress; retry in a moment.",
+        retry_after_seconds=1,
+    )
 
 
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
@@ -184,15 +281,19 @@ async def _claim(work: Work, request: IdempotentRequest) -> bool:
     )
 
 
-def _answer(work: Work, stored: StoredKey, request: IdempotentRequest) -> StoredAnswer:
+def _answer(work: Work, stored: StoredKey, request: IdempotentRequest) -> StoredAnswer | None:
+    """Return the stored answer; None if the request has no answer yet.
+
+    Raises EngineError: `engine.idempotency_key_reused`.
+    """
     if not _is_same(work, stored, request):
         raise EngineError(
             IDEMPOTENCY_KEY_REUSED,
             "This Idempotency-Key was used for another request; send a fresh key for a new one.",
         )
     body = stored.answer
-    assert stored.status is not None, "a committed key has its answer"
-    assert body is not None, "a committed key has its answer"
+    if stored.status is None or body is None:
+        return None
     if stored.is_sealed:
         body = work.open(body, place=idempotency.PLACE, row_id=request.key)
     return StoredAnswer(stored.status, body, replayed=True)

@@ -5,14 +5,10 @@ Before Fatura records a payment in full, it cancels the charge that the payer co
 
 import asyncio
 from datetime import timedelta
-from uuid import UUID
 
 import pytest
 
-from fatura.domain.payments import ManualMethod
-from fatura.usecases.merchant_actions import charge_release, manual_payments
-from fatura.usecases.merchant_actions.manual_payments import Received
-from fatura.usecases.transaction import load_account
+from tests.support.cancellation_steps import end_requests, killed
 from tests.support.expect import UNKNOWN_ID, invalid, problem
 from tests.support.sandbox_steps import (
     cancel,
@@ -176,11 +172,8 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
     world: World, issued: Json
 ) -> None:
     """[D-52 crash]"""
-    account = await load_account(world.deps, world.account_id)
-    received = Received(
-        key="once", amount_cents=None, paid_at=None, method=ManualMethod.CASH, reference=None, note=None
-    )
-    await manual_payments.release_charge(world.deps, account, UUID(issued["id"]), received)
+    await killed(receive(world, issued, key="once"))
+    await end_requests(world)
 
     await pass_time(world, minutes=1)
 
@@ -191,29 +184,17 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
     assert await world.broken() == []
 
 
-async def test_a_late_cancellation_records_the_payment(
-    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_cancellation_records_the_payment(world: World, issued: Json) -> None:
     """The process is suspended before it calls the gateway.
 
     While it is suspended, polls find the charge payable. It resumes, makes the call and dies. [D-171]
     """
-    cancel_charge = charge_release.cancel
 
-    async def cancel_late_and_die(*args: object, **named: object) -> None:
-        await world.sql("UPDATE payment_request SET in_progress_until = now() - interval '1 minute'")
+    async def wait() -> None:
+        await end_requests(world)
         await pass_time(world, hours=2)
-        await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
-        raise asyncio.CancelledError
 
-    monkeypatch.setattr(charge_release, "cancel", cancel_late_and_die)
-    account = await load_account(world.deps, world.account_id)
-    received = Received(
-        key="once", amount_cents=None, paid_at=None, method=ManualMethod.CASH, reference=None, note=None
-    )
-    with pytest.raises(asyncio.CancelledError):
-        await manual_payments.release_charge(world.deps, account, UUID(issued["id"]), received)
-    monkeypatch.undo()
+    await killed(receive(world, issued, key="once"), before=wait)
 
     await pass_time(world, days=1)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from fatura.usecases.merchant_actions import charge_release
+from tests.support.cancellation_steps import around_the_cancellation
 from tests.support.sandbox_steps import charges, issued_invoice, pass_time, queue_fault, read
 from tests.support.world import Answer, Json, World, columns
 
@@ -105,6 +106,43 @@ async def test_a_part_keeps_a_payment_that_waits_for_the_polls(
 
     assert (part.status, part.json["status"], part.json["paidCents"]) == (200, "issued", 4000)
     await check_settled(world, issued, paid_cents=4000 + cents)
+
+
+async def test_a_waiting_payment_is_not_replaced_by_another_body(world: World, issued: Json) -> None:
+    """Not even by a part, for which no charge is canceled. [D-14, D-52 key]"""
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    assert (await receive(world, issued, key="once", amountCents=9990)).status == 409
+
+    other = await receive(world, issued, key="once", amountCents=4000)
+
+    assert (other.status, other.type) == (422, "engine.idempotency_key_reused")
+    await check_settled(world, issued, paid_cents=9990)
+    assert (await receive(world, issued, key="once", amountCents=9990)).json["paidCents"] == 9990
+
+
+async def test_a_repeat_completes_a_payment_whose_answer_was_lost(world: World, issued: Json) -> None:
+    """The repeat need not wait for a poll. [D-52 key]"""
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    assert (await receive(world, issued, key="once")).status == 409
+
+    answer = await receive(world, issued, key="once")
+
+    assert (answer.status, answer.json["status"]) == (200, "paid")
+    await check_settled(world, issued, paid_cents=9990)
+
+
+async def test_a_repeat_waits_for_the_first_request(world: World, issued: Json) -> None:
+    """[D-14, D-52 key]"""
+    answers = list[Answer]()
+
+    async def repeat() -> None:
+        answers.append(await receive(world, issued, key="once"))
+
+    with around_the_cancellation(before=repeat):
+        assert (await receive(world, issued, key="once")).status == 200
+
+    assert [(each.status, each.type) for each in answers] == [(409, "engine.idempotency_in_progress")]
+    await check_settled(world, issued, paid_cents=9990)
 
 
 async def test_a_refused_cancellation_keeps_the_payment_of_another_person(

@@ -1,23 +1,12 @@
 """Interrupted reissues: the gateway confirms the cancellation late or never, or the process dies (D-51, D-171)."""
 
-import asyncio
-from uuid import UUID
-
 import pytest
 
-from fatura.usecases.merchant_actions import charge_release, reissue
-from fatura.usecases.merchant_actions.reissue import Wanted
-from fatura.usecases.transaction import load_account
+from tests.support.cancellation_steps import around_the_cancellation, die, end_requests, killed
+from tests.support.expect import problem
 from tests.support.reissue_steps import ask, payable, refused, unpaid_invoice
 from tests.support.sandbox_steps import cancel, charges, move, pass_time, queue_fault, read
-from tests.support.world import Json, World
-
-
-async def release(world: World, invoice: Json) -> None:
-    """Cancel the charge at the gateway, as a process does that dies before it records the answer."""
-    account = await load_account(world.deps, world.account_id)
-    anyhow = Wanted(None, None, None)
-    assert await reissue.release_charge(world.deps, account, UUID(invoice["id"]), anyhow) is not None
+from tests.support.world import Answer, World
 
 
 @pytest.mark.parametrize(
@@ -69,7 +58,7 @@ async def test_an_ended_reissue_leaves_a_later_cancellation_alone(world: World) 
 async def test_a_process_that_dies_after_the_cancellation_leaves_a_reissue(world: World) -> None:
     """The next poll continues the reissue, and does not cancel the invoice. [D-51 crash]"""
     invoice = await unpaid_invoice(world)
-    await release(world, invoice)
+    await killed(ask(world, invoice))
     assert [each["status"] for each in await charges(world)] == ["canceled"]
     assert (await read(world, invoice))["status"] == "issued"
 
@@ -82,19 +71,10 @@ async def test_a_process_that_dies_after_the_cancellation_leaves_a_reissue(world
     assert await world.broken() == []
 
 
-async def test_a_process_that_dies_before_the_cancellation_changes_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world: World) -> None:
     """[D-51 crash]"""
     invoice = await unpaid_invoice(world)
-
-    async def die(*_: object, **_named: object) -> None:
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(charge_release, "cancel", die)
-    with pytest.raises(asyncio.CancelledError):
-        await release(world, invoice)
-    monkeypatch.undo()
+    await killed(ask(world, invoice), before=die)
     await world.sql("UPDATE reissue_request SET in_progress_until = now() - interval '1 day'")
     await pass_time(world, minutes=2)
     assert [each["status"] for each in await charges(world)] == ["open"]
@@ -102,26 +82,18 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(
     assert await world.sql("SELECT FROM reissue_request") == []
 
 
-async def test_a_late_cancellation_continues_the_reissue(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_cancellation_continues_the_reissue(world: World) -> None:
     """The process is suspended before it calls the gateway.
 
     While it is suspended, polls find the charge payable. It resumes, makes the call and dies. [D-171]
     """
     invoice = await unpaid_invoice(world)
-    cancel_charge = charge_release.cancel
 
-    async def cancel_late_and_die(*args: object, **named: object) -> None:
-        await world.sql("UPDATE reissue_request SET in_progress_until = now() - interval '1 minute'")
+    async def wait() -> None:
+        await end_requests(world)
         await pass_time(world, hours=2)
-        await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
-        raise asyncio.CancelledError
 
-    monkeypatch.setattr(charge_release, "cancel", cancel_late_and_die)
-    with pytest.raises(asyncio.CancelledError):
-        await release(world, invoice)
-    monkeypatch.undo()
+    await killed(ask(world, invoice), before=wait)
     assert (await read(world, invoice))["status"] == "issued"
 
     await pass_time(world, days=1)
@@ -132,21 +104,76 @@ async def test_a_late_cancellation_continues_the_reissue(
     assert await world.broken() == []
 
 
+async def test_a_repeat_gets_the_reissue_that_a_poll_has_continued(world: World) -> None:
+    """[D-51 key, D-51 crash]"""
+    invoice = await unpaid_invoice(world)
+    await killed(ask(world, invoice, key="once"))
+    await end_requests(world)
+    await pass_time(world, minutes=2)
+
+    repeats = [await ask(world, invoice, key="once") for _ in range(2)]
+
+    assert [each.status for each in repeats] == [200, 200]
+    assert repeats[0].body == repeats[1].body
+    assert [each["status"] for each in await charges(world)] == ["open", "canceled"]
+    assert len(await world.events("invoice.reissued")) == 1
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_repeat_continues_the_reissue_of_a_process_that_died(world: World, moment: str) -> None:
+    """[D-51 key, D-51 crash]"""
+    invoice = await unpaid_invoice(world)
+    await killed(ask(world, invoice, key="once"), **{moment: die})
+    await end_requests(world)
+
+    repeat = await ask(world, invoice, key="once")
+    await pass_time(world, minutes=2)
+
+    assert (repeat.status, repeat.json["status"]) == (200, "ready")
+    assert (await ask(world, invoice, key="once")).body == repeat.body
+    assert [each["status"] for each in await charges(world)] == ["open", "canceled"]
+    assert len(await world.events("invoice.reissued")) == 1
+    assert await world.broken() == []
+
+
+async def test_a_repeat_waits_for_the_first_request(world: World) -> None:
+    """After five seconds, it gets 409. It asks the gateway for nothing. [D-14, D-51 key]"""
+    invoice = await unpaid_invoice(world)
+    answers = list[Answer]()
+
+    async def repeat() -> None:
+        answers.append(await ask(world, invoice, key="once"))
+
+    with around_the_cancellation(before=repeat):
+        first = await ask(world, invoice, key="once")
+
+    assert [problem(each) for each in answers] == [(409, "engine.idempotency_in_progress", None)]
+    assert int(answers[0].headers["retry-after"]) >= 1
+    assert (await ask(world, invoice, key="once")).body == first.body
+    assert len(await world.events("invoice.reissued")) == 1
+
+
+async def test_a_key_is_free_after_a_refusal(world: World) -> None:
+    """[D-14, D-51 409]"""
+    invoice = await unpaid_invoice(world)
+    await queue_fault(world, "cancel_charge", "rejected")
+    assert (await ask(world, invoice, key="once")).status == 409
+
+    assert (await ask(world, invoice, key="once", paymentMethod="boleto")).status == 200
+
+
 async def test_a_cancellation_replaces_a_reissue_without_an_answer(world: World) -> None:
     """A poll between the two transactions of the cancellation does not continue the reissue. [D-171, D-27]"""
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
     await refused(world, invoice)
-    cancel_charge = charge_release.cancel
 
-    async def poll_after(*args: object, **named: object) -> object:
-        answer = await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+    async def poll() -> None:
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
         assert await world.run("reconciliation") == 1
-        return answer
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charge_release, "cancel", poll_after)
+    with around_the_cancellation(after=poll):
         assert (await cancel(world, invoice)).json["status"] == "canceled"
 
     await pass_time(world, days=1)
@@ -160,19 +187,15 @@ async def test_a_poll_between_the_two_transactions_completes_the_reissue(world: 
     [D-51 crash]
     """
     invoice = await unpaid_invoice(world)
-    polled, cancel_charge = list[int](), charge_release.cancel
 
-    async def poll_after(*args: object, **named: object) -> object:
-        answer = await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+    async def poll() -> None:
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
-        polled.append(await world.run("reconciliation"))
-        return answer
+        assert await world.run("reconciliation") == 1
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charge_release, "cancel", poll_after)
+    with around_the_cancellation(after=poll):
         answer = await ask(world, invoice)
 
-    assert (polled, answer.status, answer.json["status"]) == ([1], 200, "ready")
+    assert (answer.status, answer.json["status"]) == (200, "ready")
     await world.run()
     assert len(await charges(world)) == 2
     assert len(await world.events("invoice.reissued")) == 1

@@ -36,7 +36,7 @@ def answer_once(body: View | bytes, *, status: int, is_replayed: bool) -> Respon
     return response
 
 
-def _answer_stored(stored: StoredAnswer) -> Response:
+def answer_stored(stored: StoredAnswer) -> Response:
     return answer_once(stored.body, status=stored.status, is_replayed=stored.replayed)
 
 
@@ -76,7 +76,7 @@ async def run_once(
         status=call.success_status,
         holds_secret=call.holds_secret,
     )
-    return _answer_stored(stored)
+    return answer_stored(stored)
 
 
 async def replay(call: Call) -> Response | None:
@@ -85,4 +85,4 @@ async def replay(call: Call) -> Response | None:
     An endpoint calls this before it calls a third party, so that a repeated request makes no second call.
     """
     stored = await find_answer(call.deps, call.account, call.request)
-    return None if stored is None else _answer_stored(stored)
+    return None if stored is None else answer_stored(stored)

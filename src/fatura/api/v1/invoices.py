@@ -19,7 +19,7 @@ from fatura.api.http.fields import (
     refusals,
 )
 from fatura.api.http.forms import Body, Examples, Paging
-from fatura.api.http.replies import answer, answer_once, replay, run, run_once
+from fatura.api.http.replies import answer, answer_once, answer_stored, replay, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.domain import errors
 from fatura.domain.filters import InvoiceFilter
@@ -207,17 +207,11 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
     not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.
     """
-    if repeated := await replay(call):
-        return repeated
+    assert call.request is not None, "the route requires an Idempotency-Key"
     wanted = reissue.Wanted(body.dueDate, body.paymentMethod, body.installments)
-    try:
-        with call.deps.gateway_requests.one(call.account.account_id):
-            released = await reissue.release_charge(call.deps, call.account, invoice_id, wanted)
-    except errors.EngineError:
-        if repeated := await replay(call):  # another request with this key has reissued the invoice
-            return repeated
-        raise
-    return await run_once(call, reissue.reissue, invoice_id, wanted, released=released)
+    with call.deps.gateway_requests.one(call.account.account_id):
+        stored = await reissue.reissue(call.deps, call.account, call.request, invoice_id, wanted)
+    return answer_stored(stored)
 
 
 @routes.post(
@@ -234,8 +228,6 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
     confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If the
     gateway's answer was lost and the charge turns out to be canceled, Fatura records the payment later.
     """
-    if repeated := await replay(call):
-        return repeated
     assert call.request is not None, "the route requires an Idempotency-Key"
     received = manual_payments.Received(
         key=call.request.key,
@@ -245,14 +237,9 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
         reference=body.reference,
         note=body.note,
     )
-    try:
-        with call.deps.gateway_requests.one(call.account.account_id):
-            released = await manual_payments.release_charge(call.deps, call.account, invoice_id, received)
-    except errors.EngineError:
-        if repeated := await replay(call):  # another request with this key has recorded the payment
-            return repeated
-        raise
-    return await run_once(call, manual_payments.record, invoice_id, received, released=released)
+    with call.deps.gateway_requests.one(call.account.account_id):
+        stored = await manual_payments.receive(call.deps, call.account, call.request, invoice_id, received)
+    return answer_stored(stored)
 
 
 @routes.post(

@@ -55,6 +55,12 @@ async def find_id(tx: Tx, invoice_id: UUID, number: int) -> UUID | None:
     )
 
 
+async def exists(tx: Tx, charge_id: UUID) -> bool:
+    return await tx.fetchval(
+        "SELECT EXISTS (SELECT FROM charge c WHERE c.account_id = $1 AND c.charge_id = $2)", charge_id
+    )
+
+
 async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
     """Insert new charges, or update stored ones, before their requests are sent."""
     touched = await tx.execute(

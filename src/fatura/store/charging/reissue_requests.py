@@ -12,42 +12,45 @@ from fatura.domain.charge import ChargeTerms, InvoiceCharge
 from fatura.store.db import Tx, record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReissueRequest:
-    """The charge that is being canceled, and the terms of the next one; `in_progress_until` is real time."""
+    """The charge that is being canceled, and the id and terms of the next one; `in_progress_until` is real time."""
 
     invoice_id: UUID
     charge_id: UUID
+    next_charge_id: UUID
     terms: ChargeTerms
     in_progress_until: datetime
 
 
-async def save(tx: Tx, charge: InvoiceCharge, terms: ChargeTerms, *, in_progress_until: datetime) -> None:
+async def save(tx: Tx, request: ReissueRequest) -> None:
     """Store a request. It replaces an older request of the invoice."""
     await tx.execute(
         """
-        INSERT INTO reissue_request AS r (account_id, invoice_id, charge_id, payment_method, installments, due_date,
-            in_progress_until)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        INSERT INTO reissue_request AS r (account_id, invoice_id, charge_id, next_charge_id, payment_method,
+            installments, due_date, in_progress_until)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT (account_id, invoice_id) DO UPDATE
-        SET charge_id = EXCLUDED.charge_id, payment_method = EXCLUDED.payment_method,
-            installments = EXCLUDED.installments, due_date = EXCLUDED.due_date,
-            in_progress_until = EXCLUDED.in_progress_until
+        SET charge_id = EXCLUDED.charge_id, next_charge_id = EXCLUDED.next_charge_id,
+            payment_method = EXCLUDED.payment_method, installments = EXCLUDED.installments,
+            due_date = EXCLUDED.due_date, in_progress_until = EXCLUDED.in_progress_until
         WHERE r.account_id = $1
         """,
-        charge.invoice_id,
-        charge.charge_id,
-        terms.payment_method,
-        terms.installments,
-        terms.due_date,
-        in_progress_until,
+        request.invoice_id,
+        request.charge_id,
+        request.next_charge_id,
+        request.terms.payment_method,
+        request.terms.installments,
+        request.terms.due_date,
+        request.in_progress_until,
     )
 
 
 async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, ReissueRequest]:
     rows = await tx.fetch(
         """
-        SELECT r.invoice_id, r.charge_id, r.payment_method, r.installments, r.due_date, r.in_progress_until
+        SELECT r.invoice_id, r.charge_id, r.next_charge_id, r.payment_method, r.installments, r.due_date,
+            r.in_progress_until
         FROM reissue_request r WHERE r.account_id = $1 AND r.invoice_id = ANY($2::uuid[])
         """,
         invoice_ids,

@@ -192,12 +192,12 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
     ),
     Invariant(
         "idempotency_keys_answered_once",
-        "an Idempotency-Key has one row in its account, with an answer",
+        "an Idempotency-Key has one row in its account, and its request has an answer or has reserved a call",
         """
         SELECT c.account_id AS offender FROM account_counter c
         WHERE c.account_id = $1 AND EXISTS (
             SELECT FROM idempotency_key k WHERE k.account_id = $1 GROUP BY k.key
-            HAVING count(*) > 1 OR bool_or(k.answer IS NULL)
+            HAVING count(*) > 1 OR bool_or(k.answer IS NULL AND k.in_progress_until IS NULL)
         )
         LIMIT $2
         """,

@@ -77,6 +77,8 @@ CREATE TABLE integration_secret (
 );
 CREATE UNIQUE INDEX integration_secret_one_current ON integration_secret (account_id) WHERE valid_until IS NULL;
 
+-- `status` and `answer` are null while the request waits for a third party. A repeat may continue the request after
+-- `in_progress_until` (real time).
 CREATE TABLE idempotency_key (
     account_id uuid NOT NULL,
     key text NOT NULL,
@@ -86,9 +88,12 @@ CREATE TABLE idempotency_key (
     answer bytea,
     is_sealed boolean NOT NULL DEFAULT false,
     expires_at timestamptz NOT NULL,
+    in_progress_until timestamptz,
     CONSTRAINT idempotency_key_pk PRIMARY KEY (account_id, key),
     CONSTRAINT idempotency_key_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
-    CONSTRAINT idempotency_key_answered CHECK ((status IS NULL) = (answer IS NULL))
+    CONSTRAINT idempotency_key_answered CHECK (
+        (status IS NULL) = (answer IS NULL) AND (status IS NULL OR in_progress_until IS NULL)
+    )
 );
 CREATE INDEX idempotency_key_expiry ON idempotency_key (expires_at, account_id);
 

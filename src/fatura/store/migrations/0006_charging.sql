@@ -173,11 +173,13 @@ CREATE INDEX late_charge_check_due ON late_charge_check (account_id, next_check_
 CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHERE next_check_at > '-infinity';
 
 -- A reissue that waits until the gateway has canceled the charge. If the process dies during the call, the next poll of
--- the charge continues the reissue. `in_progress_until` is real time.
+-- the charge continues the reissue. `next_charge_id` is the id that the next charge will have. `in_progress_until` is
+-- real time.
 CREATE TABLE reissue_request (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
     charge_id uuid NOT NULL,
+    next_charge_id uuid NOT NULL,
     payment_method text NOT NULL,
     installments smallint,
     due_date date NOT NULL,

@@ -12,17 +12,15 @@ from fatura.domain.charge import IN_DOUBT, ChargeStage
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, require
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
-from fatura.observability import log
-from fatura.store.charging import charge_polling, charges, confirmed_charges, issuance_state
+from fatura.store.charging import charges, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves, invoices
 from fatura.usecases.billing.invoice_moves import Report
-from fatura.usecases.connections import connection_health
-from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.payments import merchant_requests
+from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
+from fatura.usecases.payments import merchant_requests, replacement
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
@@ -30,30 +28,25 @@ from fatura.views.invoices import InvoiceView
 WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
-async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> str | None:
+async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> Released | None:
     """Cancel the charge of an issued or overdue invoice at the gateway.
 
-    Return the gateway's id of the charge. Return None if the invoice has another status, or if the charge is missing at
-    the gateway (D-56). If the gateway does not confirm the cancellation, schedule an immediate poll and raise
+    Return None for an invoice in another status, and for a charge that polls no longer found at the gateway
+    (D-56). If the gateway does not confirm the cancellation, poll the charge immediately and raise
     `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
     """
     reserved = await in_transaction(deps, account, _reserve, invoice_id)
     if reserved is None:
         return None
-    gateway, gateway_invoice_id = reserved
-    answer = await charge_release.cancel(gateway, gateway_invoice_id, invoice_id=invoice_id)
-    await connection_health.record(deps, account, [gateway])
-    if isinstance(answer, port.Charge) and answer.state is port.ChargeState.CANCELED:
-        await charge_release.record_payments(deps, account, gateway, answer)
-        return gateway_invoice_id
-    refusal = charge_release.refusal(answer)
-    log.warning("charge.cancellation_unconfirmed", invoice_id=str(invoice_id), reason=refusal)
-    await in_transaction(deps, account, polling.poll_now, invoice_id)
-    raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
+    released = await charge_release.release(deps, account, reserved, accepted=(port.ChargeState.CANCELED,))
+    if isinstance(released, Refused):
+        await in_transaction(deps, account, polling.poll_now, invoice_id)
+        raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
+    return released
 
 
-async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> InvoiceView:
+async def cancel(work: Work, invoice_id: UUID, *, released: Released | None) -> InvoiceView:
     """Move an invoice to `canceled` and return it; `released` is the result of `release_charge` (D-27).
 
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
@@ -62,8 +55,9 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
     await work.refresh()
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
+    charge = state.charge
     is_released = (
-        released is not None and state.charge is not None and state.charge.gateway_invoice_id == released
+        released is not None and charge is not None and charge.charge_id == released.charge.charge_id
     )
     if state.status is InvoiceStatus.CANCELED and is_released:
         return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation meanwhile
@@ -72,17 +66,15 @@ async def cancel(work: Work, invoice_id: UUID, *, released: str | None) -> Invoi
         if refusal is not None:
             raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
     if released is not None and is_released:
-        await confirmed_charges.close_released(
-            work.tx, invoice_id, released, stage=ChargeStage.CANCELED, now=work.now
-        )
+        await replacement.release(work, released.charge, released.state)
     await charges.close_unsent(work.tx, [invoice_id], now=work.now)
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
     return await invoices.read(work, invoice_id)
 
 
-async def _reserve(work: Work, invoice_id: UUID) -> tuple[ObservedGateway, str] | None:
-    """Return the gateway and the id of the charge to cancel; schedule a poll in case this process dies."""
+async def _reserve(work: Work, invoice_id: UUID) -> Reserved | None:
+    """Return the charge to cancel; schedule a poll in case this process dies."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status not in WITH_CHARGE:
         return None
@@ -92,14 +84,9 @@ async def _reserve(work: Work, invoice_id: UUID) -> tuple[ObservedGateway, str] 
     assert charge is not None, "an issued invoice has a charge"
     if charge.stage is ChargeStage.MISSING:
         return None
-    assert charge.gateway_invoice_id is not None, "the charge of an issued invoice is confirmed"
-    gateway = await charge_release.open_gateway(work, state.connection_id)
-    if gateway is None:
-        raise EngineError(INVOICE_NOT_CANCELABLE, charge_release.UNREADABLE)
     await work.refresh()
     await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could continue an earlier reissue
-    await charge_polling.make_due(work.tx, invoice_id, at=work.now + charge_release.POLL_AFTER)
-    return gateway, charge.gateway_invoice_id
+    return await charge_release.reserve(work, charge, refusal=INVOICE_NOT_CANCELABLE)
 
 
 def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:

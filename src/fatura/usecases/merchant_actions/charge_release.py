@@ -1,33 +1,93 @@
 """Cancel a charge at the gateway, before its invoice is canceled or gets another charge (D-27, D-51)."""
 
 import asyncio
+from collections.abc import Container
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.domain.charge import InvoiceCharge
+from fatura.domain.errors import EngineError, Problem
 from fatura.gateways import port
+from fatura.observability import log
+from fatura.store.charging import charge_polling
 from fatura.store.connections import connections
-from fatura.usecases.connections import gateway_connections
+from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.payments import gateway_payments
+from fatura.usecases.payments import gateway_payments, replacement
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work, in_transaction
 
 POLL_AFTER = timedelta(seconds=port.CALL_TIMEOUT_SECONDS + 10)
 """Delay before the charge is polled if this process dies during the call."""
-UNREADABLE = (
+_UNREADABLE = (
     "The gateway connection's credentials cannot be decrypted; send them again, then repeat the request."
 )
 
 Answer = port.Charge | port.GatewayError | TimeoutError
 
 
-async def open_gateway(work: Work, connection_id: UUID) -> ObservedGateway | None:
-    """Return the adapter of a connection, active or not; None if its credentials cannot be decrypted."""
-    stored = await connections.find(work.tx, connection_id)
-    assert stored is not None, "an invoice's connection exists"
-    return gateway_connections.open_gateway(work, stored)
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A confirmed charge that the gateway is asked to cancel, after the transaction that reserved the call."""
+
+    gateway: ObservedGateway
+    charge: InvoiceCharge
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A charge that the gateway has canceled or closed; `state` is CANCELED or EXPIRED."""
+
+    charge: InvoiceCharge
+    state: port.ChargeState
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The gateway did not confirm a cancellation. If its answer was lost, the charge may be canceled all the same."""
+
+    detail: str
+    is_unsure: bool
+
+
+async def reserve(work: Work, charge: InvoiceCharge, *, refusal: Problem) -> Reserved:
+    """Schedule a poll of a confirmed charge in case this process dies, and return what `release` needs.
+
+    The connection may be inactive. Raises EngineError: `refusal` if its credentials cannot be decrypted.
+    """
+    stored = await connections.find(work.tx, charge.connection_id)
+    assert stored is not None, "a charge's connection exists"
+    gateway = gateway_connections.open_gateway(work, stored)
+    if gateway is None:
+        raise EngineError(refusal, _UNREADABLE)
+    await charge_polling.make_due(work.tx, charge.invoice_id, at=work.now + POLL_AFTER)
+    return Reserved(gateway, charge)
+
+
+async def release(
+    deps: Deps,
+    account: Account,
+    reserved: Reserved,
+    *,
+    accepted: Container[port.ChargeState] = replacement.RELEASED,
+) -> Released | Refused:
+    """Ask the gateway to cancel a charge, and record the connection's health and the payments in the answer.
+
+    `accepted` are the states that confirm the cancellation.
+    """
+    gateway, charge = reserved.gateway, reserved.charge
+    assert charge.gateway_invoice_id is not None, "a reserved charge is confirmed"
+    answer = await cancel(gateway, charge.gateway_invoice_id, invoice_id=charge.invoice_id)
+    await connection_health.record(deps, account, [gateway])
+    if isinstance(answer, port.Charge) and answer.state in accepted:
+        await _record_payments(deps, account, gateway, answer)
+        return Released(charge, answer.state)
+    detail = _refusal(answer)
+    log.warning("charge.cancellation_unconfirmed", invoice_id=str(charge.invoice_id), reason=detail)
+    return Refused(detail, is_unsure=isinstance(answer, port.UnknownOutcomeError | TimeoutError))
 
 
 async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: UUID) -> Answer:
@@ -45,7 +105,7 @@ async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: 
     return answer
 
 
-async def record_payments(
+async def _record_payments(
     deps: Deps, account: Account, gateway: ObservedGateway, canceled: port.Charge
 ) -> None:
     """Record the payments that the gateway returned with a canceled charge (D-50).
@@ -58,7 +118,7 @@ async def record_payments(
         await in_transaction(deps, account, gateway_payments.record, answers, due_again=due_again)
 
 
-def refusal(answer: Answer) -> str:
+def _refusal(answer: Answer) -> str:
     """Return the reason to show to the client, for an answer that does not confirm the cancellation."""
     match answer:
         case port.Charge(state=port.ChargeState.PAID):

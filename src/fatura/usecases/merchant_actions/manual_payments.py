@@ -1,17 +1,18 @@
-"""Record a payment that the merchant received without the gateway (D-52).
+"""Record money that was received elsewhere.
 
-If the payment covers the open amount, the charge is first canceled at the gateway. Call `release_charge`, then
-`record`. If the process dies in between, the charge is polled soon, and the poll records the payment if the gateway has
-canceled the charge.
+If it covers the open amount, the gateway cancels the charge first (D-52). The request and its Idempotency-Key are
+committed before the call. If the process dies afterwards, a poll records the payment if the gateway has canceled the
+charge. A repeat with the same key finds the payment by its id, which is derived from the key.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID, uuid5
 
 from fatura.domain import payments as ledger_rules
 from fatura.domain.account import Account
-from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, ChargeStage
 from fatura.domain.errors import (
     AMOUNT_EXCEEDS_OPEN,
     INVOICE_NOT_PAYABLE,
@@ -22,24 +23,23 @@ from fatura.domain.errors import (
 )
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
-from fatura.gateways import port
-from fatura.observability import log
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charge_polling, issuance_state, payment_requests, refund_requests
+from fatura.store.charging import issuance_state, payment_requests, refund_requests
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.payment_requests import PaymentRequest
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices
-from fatura.usecases.connections import connection_health
-from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish, pause
 from fatura.usecases.merchant_actions import charge_release
+from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
 from fatura.usecases.payments import merchant_requests, pending_payments, replacement
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
+from fatura.views.view import View
 
-_UNSURE = "If the charge turns out to be canceled, the payment is recorded automatically."
+_UNSURE = " If the charge turns out to be canceled, the payment is recorded automatically."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,98 +62,50 @@ class Received:
         return uuid5(invoice_id, f"payment {self.key}")
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
-    """A charge that the gateway has canceled or closed; `state` is CANCELED or EXPIRED."""
+async def receive(
+    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, received: Received
+) -> StoredAnswer:
+    """Record the payment and answer with the invoice. If it covers the open amount, first cancel the unpaid charge.
 
-    charge: InvoiceCharge
-    state: port.ChargeState
-
-
-async def release_charge(
-    deps: Deps, account: Account, invoice_id: UUID, received: Received
-) -> Released | None:
-    """If the payment covers the open amount, cancel the invoice's unpaid charge at the gateway.
-
-    Return None if no charge must be canceled. If the gateway does not confirm that the charge cannot be paid
-    any more, record nothing and raise `engine.invoice_not_payable`. If the gateway's answer was lost, a poll
-    records the payment later, provided that the charge was canceled.
-    Raises EngineError with the codes of `record`.
-    """
-    reserved = await in_transaction(deps, account, _reserve, invoice_id, received)
-    if reserved is None:
-        return None
-    gateway, charge = reserved
-    assert charge.gateway_invoice_id is not None, "a payable charge is confirmed"
-    answer = await charge_release.cancel(gateway, charge.gateway_invoice_id, invoice_id=invoice_id)
-    await connection_health.record(deps, account, [gateway])
-    if isinstance(answer, port.Charge) and answer.state in replacement.RELEASED:
-        await charge_release.record_payments(deps, account, gateway, answer)
-        return Released(charge, answer.state)
-    refusal = charge_release.refusal(answer)
-    log.warning("charge.cancellation_unconfirmed", invoice_id=str(invoice_id), reason=refusal)
-    if isinstance(answer, port.UnknownOutcomeError | TimeoutError):
-        # the charge may be canceled although the answer was lost, so the poll that `_reserve` scheduled decides
-        raise EngineError(INVOICE_NOT_PAYABLE, f"{refusal} {_UNSURE}")
-    await in_transaction(deps, account, _give_up, invoice_id, received)
-    raise EngineError(INVOICE_NOT_PAYABLE, refusal)
-
-
-async def record(
-    work: Work, invoice_id: UUID, received: Received, *, released: Released | None
-) -> InvoiceView:
-    """Record the payment and return the invoice; `released` is the result of `release_charge`.
-
-    If a charge was canceled for the payment, the payment may exceed the amount that is open now.
+    If the gateway does not confirm that the charge cannot be paid any more, record nothing and raise
+    `engine.invoice_not_payable`. If the gateway's answer was lost, a poll records the payment later, provided that the
+    charge was canceled.
     Raises EngineError: `engine.invalid_request` (paidAt), `engine.not_found`, `engine.invoice_not_payable`,
-    `engine.amount_exceeds_open`, `engine.account_recovering`.
+    `engine.amount_exceeds_open`, `engine.account_recovering`; the errors of `begin`.
     """
-    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    await work.refresh()
-    if await _is_recorded(work, invoice_id, received):
-        return await invoices.read(work, invoice_id)  # a poll has recorded it, or the request is a repeat
-    open_cents = await _open_cents(work, state)
-    amount_cents = open_cents if received.amount_cents is None else received.amount_cents
-    charge = state.charge
-    is_released = (
-        released is not None and charge is not None and released.charge.charge_id == charge.charge_id
-    )
-    if not is_released:
-        await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
-    if amount_cents >= open_cents and charge is not None and charge.is_unpaid_at_gateway:
-        if released is None or released.charge.charge_id != charge.charge_id:
-            detail = "The invoice was issued while the payment was being recorded; read it, then try again."
-            raise EngineError(INVOICE_NOT_PAYABLE, detail)
-        await replacement.release(work, charge, released.state)
-    entry = _entry(work, state, received, amount_cents=amount_cents)
-    await pending_payments.add(work, entry)
-    await _drop(work, invoice_id, received)
-    return await invoices.read(work, invoice_id)
+    reserve = partial(_reserve, invoice_id=invoice_id, received=received)
+    reserved = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
+    if isinstance(reserved, StoredAnswer):
+        return reserved
+    released = await charge_release.release(deps, account, reserved)
+    if isinstance(released, Refused):
+        await in_transaction(
+            deps, account, _give_up, request, invoice_id, received, is_unsure=released.is_unsure
+        )
+        raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if released.is_unsure else ""))
+    complete = partial(_complete, invoice_id=invoice_id, received=received, released=released)
+    return await finish(deps, account, request, complete)
 
 
-async def _reserve(
-    work: Work, invoice_id: UUID, received: Received
-) -> tuple[ObservedGateway, InvoiceCharge] | None:
-    """Store the payment as a request, and return the gateway and the charge to cancel.
+async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> Reserved | View:
+    """Store the payment as a request, and return the charge to cancel.
 
-    Schedule a poll in case this process dies. Return None if no charge must be canceled.
+    If no charge must be canceled, record the payment and return the invoice.
     """
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await _is_recorded(work, invoice_id, received):
-        return None
+        return await invoices.read(work, invoice_id)  # a poll has recorded it
     open_cents = await _open_cents(work, state)
     amount_cents = open_cents if received.amount_cents is None else received.amount_cents
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
     charge = state.charge
     if amount_cents < open_cents or charge is None or not charge.is_unpaid_at_gateway:
-        return None
-    gateway = await charge_release.open_gateway(work, state.connection_id)
-    if gateway is None:
-        raise EngineError(INVOICE_NOT_PAYABLE, charge_release.UNREADABLE)
-    request = PaymentRequest(
+        return await _record(work, state, received, amount_cents=amount_cents)
+    reserved = await charge_release.reserve(work, charge, refusal=INVOICE_NOT_PAYABLE)
+    new = PaymentRequest(
         invoice_id=invoice_id,
         charge_id=charge.charge_id,
         payment_entry_id=received.entry_id(invoice_id),
@@ -165,12 +117,47 @@ async def _reserve(
         in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
     )
     await merchant_requests.drop(work, [invoice_id])
-    await payment_requests.save(work.tx, request)
-    await charge_polling.make_due(work.tx, invoice_id, at=work.now + charge_release.POLL_AFTER)
-    return gateway, charge
+    await payment_requests.save(work.tx, new)
+    return reserved
 
 
-async def _give_up(work: Work, invoice_id: UUID, received: Received) -> None:
+async def _complete(work: Work, *, invoice_id: UUID, received: Received, released: Released) -> InvoiceView:
+    """Record the payment for which a charge was canceled. It may exceed what is open now."""
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    await work.refresh()
+    if await _is_recorded(work, invoice_id, received):
+        return await invoices.read(work, invoice_id)  # a poll has recorded it
+    open_cents = await _open_cents(work, state)
+    amount_cents = open_cents if received.amount_cents is None else received.amount_cents
+    charge = state.charge
+    is_released = charge is not None and released.charge.charge_id == charge.charge_id
+    if not is_released:
+        await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
+    if amount_cents >= open_cents and charge is not None and charge.is_unpaid_at_gateway:
+        if not is_released:
+            detail = "The invoice was issued while the payment was being recorded; read it, then try again."
+            raise EngineError(INVOICE_NOT_PAYABLE, detail)
+        await replacement.release(work, charge, released.state)
+    return await _record(work, state, received, amount_cents=amount_cents)
+
+
+async def _record(work: Work, state: IssuanceState, received: Received, *, amount_cents: int) -> InvoiceView:
+    await pending_payments.add(work, _entry(work, state, received, amount_cents=amount_cents))
+    await _drop(work, state.invoice_id, received)
+    return await invoices.read(work, state.invoice_id)
+
+
+async def _give_up(
+    work: Work, request: IdempotentRequest, invoice_id: UUID, received: Received, *, is_unsure: bool
+) -> None:
+    """End the request, which a repeat with the same key may make again.
+
+    If the charge may be canceled, keep the payment for the poll that `charge_release.reserve` has scheduled.
+    """
+    if is_unsure:
+        await pause(work, request)
+        return
+    await abandon(work, request)
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await _drop(work, invoice_id, received)
     await polling.poll_now(work, invoice_id)

@@ -1,12 +1,14 @@
 """Reissue an invoice: cancel its charge at the gateway, then issue it again with another charge (D-51).
 
-Call `release_charge`, then `reissue`. If the process dies in between, the charge is polled soon, and the poll continues
-the reissue if the gateway has canceled the charge.
+The request and its Idempotency-Key are committed before the gateway is called. If the process dies afterwards, a poll
+continues the reissue if the gateway has canceled the charge. A repeat with the same key finds what was done by the id
+of the next charge, which is derived from the key.
 """
 
 from dataclasses import dataclass
 from datetime import date, datetime
-from uuid import UUID
+from functools import partial
+from uuid import UUID, uuid5
 
 from fatura.domain.account import Account
 from fatura.domain.calendar import latest_first_charge
@@ -22,26 +24,26 @@ from fatura.domain.errors import (
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import open_cents
-from fatura.gateways import port
-from fatura.observability import log
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charge_polling, issuance_state, refund_requests, reissue_requests
+from fatura.store.charging import charges, issuance_state, refund_requests, reissue_requests
 from fatura.store.charging.issuance_state import IssuanceState
+from fatura.store.charging.reissue_requests import ReissueRequest
 from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices
-from fatura.usecases.connections import connection_health
-from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish, pause
 from fatura.usecases.merchant_actions import charge_release
+from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
 from fatura.usecases.payments import merchant_requests, replacement
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
+from fatura.views.view import View
 
 MAX_CHARGES = 50
 """An invoice with this many charges is not reissued, because each poll reads all of them (D-176)."""
-_UNSURE = "If the charge turns out to be canceled, the invoice is reissued automatically."
+_UNSURE = " If the charge turns out to be canceled, the invoice is reissued automatically."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,92 +60,102 @@ class Wanted:
     installments: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
-    """A charge that the gateway has canceled or closed; `state` is CANCELED or EXPIRED."""
+async def reissue(
+    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, wanted: Wanted
+) -> StoredAnswer:
+    """Cancel the charge of an invoice, plan the next one, and answer with the invoice, which is `ready`.
 
-    charge: InvoiceCharge
-    state: port.ChargeState
-
-
-async def release_charge(deps: Deps, account: Account, invoice_id: UUID, wanted: Wanted) -> Released | None:
-    """Cancel the newest charge of an invoice at the gateway; return None if no charge must be canceled.
-
-    If the gateway does not confirm that the charge cannot be paid any more, raise
-    `engine.invoice_not_reissuable`. If the gateway's answer was lost, a poll continues the reissue later,
-    provided that the charge was canceled.
-    Raises EngineError with the codes of `reissue`.
-    """
-    reserved = await in_transaction(deps, account, _reserve, invoice_id, wanted)
-    if reserved is None:
-        return None
-    gateway, charge = reserved
-    assert charge.gateway_invoice_id is not None, "the charge of an issued invoice is confirmed"
-    answer = await charge_release.cancel(gateway, charge.gateway_invoice_id, invoice_id=invoice_id)
-    await connection_health.record(deps, account, [gateway])
-    if isinstance(answer, port.Charge) and answer.state in replacement.RELEASED:
-        await charge_release.record_payments(deps, account, gateway, answer)
-        return Released(charge, answer.state)
-    refusal = charge_release.refusal(answer)
-    log.warning("charge.cancellation_unconfirmed", invoice_id=str(invoice_id), reason=refusal)
-    if isinstance(answer, port.UnknownOutcomeError | TimeoutError):
-        # the charge may be canceled although the answer was lost, so the poll that `_reserve` scheduled decides
-        raise EngineError(INVOICE_NOT_REISSUABLE, f"{refusal} {_UNSURE}")
-    await in_transaction(deps, account, _drop, invoice_id)
-    raise EngineError(INVOICE_NOT_REISSUABLE, refusal)
-
-
-async def reissue(work: Work, invoice_id: UUID, wanted: Wanted, *, released: Released | None) -> InvoiceView:
-    """Plan the next charge of an invoice, move the invoice to `ready` and return it.
-
-    `released` is the result of `release_charge`.
+    If the gateway does not confirm that the charge cannot be paid any more, raise `engine.invoice_not_reissuable`. If
+    the gateway's answer was lost, a poll continues the reissue later, provided that the charge was canceled.
     Raises EngineError: `engine.invalid_request` (dueDate), `engine.not_found`, `engine.invoice_not_reissuable`,
     `engine.account_recovering`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
-    `engine.amount_unsupported`.
+    `engine.amount_unsupported`; the errors of `begin`.
     """
-    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    await work.refresh()
-    if released is not None and _is_done(work, state, wanted, released):
-        return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
-    charge, terms = await _check(work, state, wanted)
-    if charge.is_unpaid_at_gateway:
-        if released is None or released.charge.charge_id != charge.charge_id:
-            detail = "The invoice was issued while it was being reissued; read it, then try again."
-            raise EngineError(INVOICE_NOT_REISSUABLE, detail)
-        await replacement.release(work, charge, released.state)
-    else:
-        await _check_refunds(work, invoice_id)
-    assert state.total_cents is not None, "an invoice with a charge has a total"
-    await replacement.replace(work, charge, terms, total_cents=state.total_cents)
-    return await invoices.read(work, invoice_id)
+    next_charge_id = uuid5(invoice_id, f"reissue {request.key}")
+    reserve = partial(_reserve, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id)
+    reserved = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
+    if isinstance(reserved, StoredAnswer):
+        return reserved
+    released = await charge_release.release(deps, account, reserved)
+    if isinstance(released, Refused):
+        await in_transaction(
+            deps, account, _give_up, request, invoice_id, next_charge_id, is_unsure=released.is_unsure
+        )
+        raise EngineError(INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if released.is_unsure else ""))
+    complete = partial(
+        _complete, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id, released=released
+    )
+    return await finish(deps, account, request, complete)
 
 
-async def _reserve(
-    work: Work, invoice_id: UUID, wanted: Wanted
-) -> tuple[ObservedGateway, InvoiceCharge] | None:
-    """Store the request, and return the gateway and the charge to cancel.
-
-    Schedule a poll in case this process dies. Return None if no charge must be canceled.
-    """
+async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID) -> Reserved | View:
+    """Store the request, and return the charge to cancel. If no charge must be canceled, reissue the invoice."""
     _check_due_date(work, wanted.due_date)
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
+    if await charges.exists(work.tx, next_charge_id):
+        return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
     charge, terms = await _check(work, state, wanted)
     await _check_refunds(work, invoice_id)
     if not charge.is_unpaid_at_gateway:
-        return None
-    gateway = await charge_release.open_gateway(work, state.connection_id)
-    if gateway is None:
-        raise EngineError(INVOICE_NOT_REISSUABLE, charge_release.UNREADABLE)
+        return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
+    reserved = await charge_release.reserve(work, charge, refusal=INVOICE_NOT_REISSUABLE)
     await merchant_requests.drop(work, [invoice_id])
-    until = work.deps.clock() + merchant_requests.IN_PROGRESS_FOR
-    await reissue_requests.save(work.tx, charge, terms, in_progress_until=until)
-    await charge_polling.make_due(work.tx, invoice_id, at=work.now + charge_release.POLL_AFTER)
-    return gateway, charge
+    new = ReissueRequest(
+        invoice_id=invoice_id,
+        charge_id=charge.charge_id,
+        next_charge_id=next_charge_id,
+        terms=terms,
+        in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
+    )
+    await reissue_requests.save(work.tx, new)
+    return reserved
 
 
-async def _drop(work: Work, invoice_id: UUID) -> None:
-    await reissue_requests.remove(work.tx, [invoice_id])
+async def _complete(
+    work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID, released: Released
+) -> InvoiceView:
+    """Plan the next charge of an invoice, move the invoice to `ready` and return it."""
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    await work.refresh()
+    if await charges.exists(work.tx, next_charge_id):
+        return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
+    charge, terms = await _check(work, state, wanted)
+    if not charge.is_unpaid_at_gateway:
+        await _check_refunds(work, invoice_id)
+    elif released.charge.charge_id == charge.charge_id:
+        await replacement.release(work, charge, released.state)
+    else:
+        detail = "The invoice was issued while it was being reissued; read it, then try again."
+        raise EngineError(INVOICE_NOT_REISSUABLE, detail)
+    return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
+
+
+async def _replace(
+    work: Work, state: IssuanceState, charge: InvoiceCharge, terms: ChargeTerms, *, next_charge_id: UUID
+) -> InvoiceView:
+    assert state.total_cents is not None, "an invoice with a charge has a total"
+    await replacement.replace(
+        work, charge, terms, next_charge_id=next_charge_id, total_cents=state.total_cents
+    )
+    return await invoices.read(work, state.invoice_id)
+
+
+async def _give_up(
+    work: Work, request: IdempotentRequest, invoice_id: UUID, next_charge_id: UUID, *, is_unsure: bool
+) -> None:
+    """End the request, which a repeat with the same key may make again.
+
+    If the charge may be canceled, keep the request for the poll that `charge_release.reserve` has scheduled.
+    """
+    if is_unsure:
+        await pause(work, request)
+        return
+    await abandon(work, request)
+    require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    stored = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    if stored is not None and stored.next_charge_id == next_charge_id:
+        await reissue_requests.remove(work.tx, [invoice_id])
     await polling.poll_now(work, invoice_id)
 
 
@@ -201,17 +213,6 @@ def _terms(work: Work, charge: InvoiceCharge, wanted: Wanted) -> ChargeTerms:
     is_split = method is PaymentMethod.CARD and installments is not None and installments > 1
     return ChargeTerms(
         method, installments if is_split else None, max(wanted.due_date or work.today, work.today)
-    )
-
-
-def _is_done(work: Work, state: IssuanceState, wanted: Wanted, released: Released) -> bool:
-    """Return whether a poll has already continued this reissue, with the same terms for the next charge."""
-    charge, before = state.charge, released.charge
-    return (
-        charge is not None
-        and charge.number == before.number + 1
-        and state.status is not InvoiceStatus.CANCELED
-        and charge.terms == _terms(work, before, wanted)
     )
 
 

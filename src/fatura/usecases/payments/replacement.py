@@ -27,7 +27,9 @@ RELEASED: Mapping[ChargeState, ChargeStage] = {
 REISSUED_FROM = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
-async def replace(work: Work, charge: InvoiceCharge, terms: ChargeTerms, *, total_cents: int) -> None:
+async def replace(
+    work: Work, charge: InvoiceCharge, terms: ChargeTerms, *, next_charge_id: UUID, total_cents: int
+) -> None:
     """Plan the next charge of a locked invoice, and move the invoice to `ready`.
 
     `charge` must be the invoice's newest charge, and closed. The next charge is for the unpaid part of the
@@ -37,7 +39,7 @@ async def replace(work: Work, charge: InvoiceCharge, terms: ChargeTerms, *, tota
     ledgers = await payment_entries.of_invoices(work.tx, [invoice_id])
     planned = changed(
         charge,
-        charge_id=work.new_id(),
+        charge_id=next_charge_id,
         number=charge.number + 1,
         stage=ChargeStage.PLANNED,
         amount_cents=open_cents(ledgers.get(invoice_id, ()), total_cents=total_cents),
@@ -93,7 +95,13 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
         assert state is not None, "a polled invoice exists"
         if answer.state in RELEASED and state.status in REISSUED_FROM:
             assert state.total_cents is not None, "an issued invoice has a total"
-            await replace(work, charge, request.terms, total_cents=state.total_cents)
+            await replace(
+                work,
+                charge,
+                request.terms,
+                next_charge_id=request.next_charge_id,
+                total_cents=state.total_cents,
+            )
             reissued.add(charge.invoice_id)
         elif answer.state is ChargeState.PAID or merchant_requests.is_over(work, request.in_progress_until):
             dropped.append(charge.invoice_id)

@@ -1,0 +1,54 @@
+"""Steps of scenarios in which a process dies or waits while the gateway cancels a charge for a merchant's request."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from fatura.usecases.merchant_actions import charge_release
+from tests.support.world import World
+
+
+async def nothing() -> None:
+    pass
+
+
+@contextmanager
+def around_the_cancellation(
+    before: Callable[[], Awaitable[object]] = nothing, after: Callable[[], Awaitable[object]] = nothing
+) -> Generator[None]:
+    """Do something before and after the gateway is asked to cancel a charge."""
+    cancel = charge_release.cancel
+
+    async def cancel_between(*args: object, **named: object) -> object:
+        await before()
+        answer = await cancel(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+        await after()
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charge_release, "cancel", cancel_between)
+        yield
+
+
+async def die() -> None:
+    raise asyncio.CancelledError
+
+
+async def killed(
+    request: Awaitable[object],
+    *,
+    before: Callable[[], Awaitable[object]] = nothing,
+    after: Callable[[], Awaitable[object]] = die,
+) -> None:
+    """Send a request whose process dies, by default after the gateway has canceled the charge."""
+    with around_the_cancellation(before, after), suppress(asyncio.CancelledError):
+        await request
+
+
+async def end_requests(world: World) -> None:
+    """Let the time pass for which a process may wait for the gateway. It is real time."""
+    await world.sql("UPDATE idempotency_key SET in_progress_until = now() WHERE status IS NULL")
+    for table in ("reissue_request", "payment_request"):
+        await world.sql(f"UPDATE {table} SET in_progress_until = now() - interval '1 minute'")  # noqa: S608 - written here
