@@ -20,6 +20,7 @@ from fatura.store.charging import (
     unmatched_charges,
 )
 from fatura.store.charging.payment_requests import PaymentRequest
+from fatura.store.charging.reissue_requests import ReissueRequest
 from fatura.store.db import Tx
 from fatura.store.migrations.distribute import use_plain_policies
 from fatura.store.restore import lost_invoices
@@ -125,8 +126,15 @@ async def _move(merchant: Merchant) -> None:
 async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> None:
     """Store a reissue and a manual payment that wait for the cancellation of the invoice's charge."""
     charge = (await charges.newest(tx, [invoice_id]))[invoice_id]
-    await reissue_requests.save(tx, charge, charge.terms, in_progress_until=in_progress_until)
-    request = PaymentRequest(
+    reissue = ReissueRequest(
+        invoice_id=invoice_id,
+        charge_id=charge.charge_id,
+        next_charge_id=uuid4(),
+        terms=charge.terms,
+        in_progress_until=in_progress_until,
+    )
+    await reissue_requests.save(tx, reissue)
+    payment = PaymentRequest(
         invoice_id=invoice_id,
         charge_id=charge.charge_id,
         payment_entry_id=uuid4(),
@@ -137,7 +145,7 @@ async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> 
         note=None,
         in_progress_until=in_progress_until,
     )
-    await payment_requests.save(tx, request)
+    await payment_requests.save(tx, payment)
 
 
 async def _refund(merchant: Merchant, plan: Json, invoice: Json, *, next_attempt_at: datetime) -> None:

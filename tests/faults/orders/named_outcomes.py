@@ -40,7 +40,6 @@ _BEING_ISSUED = "the invoice was being issued, so it is not canceled (D-27)"
 _ISSUED_BY_THE_OTHER = (
     "the other operation was issuing the invoice, so the status in the response varies (D-34)"
 )
-_SAME_TERMS = "both requests asked for the same terms, so both get the reissued invoice (D-131)"
 _PENDING_REFUND = "the other refund was pending, so this one is refused (D-151)"
 _ONE_REFUND = "both requests have the same key, so one may answer before the other has made the refund (D-53)"
 _NOT_REFUNDABLE = r"engine\.invoice_not_refundable"
@@ -70,10 +69,6 @@ NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
             {"b": r'"status": "canceled"'},
             _ANSWERED,
         ),
-    ),
-    ("reissue", "reissue again"): (
-        NamedOutcome(_SAME_TERMS, "a b", {"b": r'"status": "ready"'}, _ANSWERED),
-        NamedOutcome(_SAME_TERMS, "b a", {"a": r'"status": "ready"'}, _ANSWERED),
     ),
     ("reissue", "manual payment"): (
         NamedOutcome(

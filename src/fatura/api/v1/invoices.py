@@ -210,7 +210,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     assert call.request is not None, "the route requires an Idempotency-Key"
     wanted = reissue.Wanted(body.dueDate, body.paymentMethod, body.installments)
     with call.deps.gateway_requests.one(call.account.account_id):
-        stored = await reissue.reissue(call.deps, call.account, call.request, invoice_id, wanted)
+        stored = await reissue.reissue(call.deps, call.account, call.request, invoice_id, wanted=wanted)
     return answer_stored(stored)
 
 
@@ -238,7 +238,9 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
         note=body.note,
     )
     with call.deps.gateway_requests.one(call.account.account_id):
-        stored = await manual_payments.receive(call.deps, call.account, call.request, invoice_id, received)
+        stored = await manual_payments.receive(
+            call.deps, call.account, call.request, invoice_id, received=received
+        )
     return answer_stored(stored)
 
 

@@ -63,7 +63,7 @@ class Received:
 
 
 async def receive(
-    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, received: Received
+    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, received: Received
 ) -> StoredAnswer:
     """Record the payment and answer with the invoice. If it covers the open amount, first cancel the unpaid charge.
 

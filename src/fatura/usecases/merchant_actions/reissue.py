@@ -61,7 +61,7 @@ class Wanted:
 
 
 async def reissue(
-    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, wanted: Wanted
+    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, wanted: Wanted
 ) -> StoredAnswer:
     """Cancel the charge of an invoice, plan the next one, and answer with the invoice, which is `ready`.
 
