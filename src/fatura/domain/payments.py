@@ -69,6 +69,11 @@ class PaymentEntry:
     method: ManualMethod | None = None
     note: str | None = None
 
+    @property
+    def paid_at(self) -> datetime:
+        """Return when a payment happened. A gateway's clock may be ahead, so it is at most when it was recorded."""
+        return min(self.occurred_at, self.recorded_at)
+
 
 @dataclass(slots=True)
 class Balance:

@@ -73,6 +73,7 @@ CHECKS = rows("""
     connection_sweep_progress       | connection_sweep   | "started_at": "2000-01-01", "listed_to": "2000-01-01"
     unmatched_charge_state          | unmatched_charge   | "state": "guess"
     unmatched_charge_looked         | unmatched_charge   | "next_look_at": null, "state": null
+    unmatched_charge_looked         | unmatched_charge   | "paid_at": "2035-01-01", "state": null
     subscription_status             | subscription       | "status": "canceled"
     subscription_status             | subscription       | "status": "paused"
     subscription_status             | subscription       | "canceled_at": "2035-01-01"
@@ -151,6 +152,9 @@ CHECKS = rows("""
     payment_entry_amount            | payment_entry      | "amount_cents": 0
     payment_entry_amount            | payment_entry      | "fee_cents": -1
     payment_entry_currency          | payment_entry      | "currency": "brl"
+    payment_entry_occurred          | payment_entry      | "occurred_at": "1999-12-31T23:59:59Z"
+    payment_entry_occurred          | payment_entry      | "occurred_at": "3000-01-01T00:00:01Z"
+    payment_entry_occurred          | payment_entry      | "occurred_at": "infinity"
     payment_entry_method            | payment_entry      | "method": "gold"
     payment_entry_source            | payment_entry      | "source": "rumour"
     payment_entry_source            | payment_entry      | "source": "gateway"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.invoice_states import InvoiceStatus
@@ -61,6 +62,18 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequ
     ):
         found.setdefault(entry.invoice_id, []).append(entry)
     return {invoice_id: in_order(entries) for invoice_id, entries in found.items()}
+
+
+async def newest_payments(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
+    """Return when the newest payment of each invoice happened, at most when it was recorded."""
+    rows = await tx.fetch(
+        """
+        SELECT e.invoice_id, max(least(e.occurred_at, e.recorded_at)) AS paid_at FROM payment_entry e
+        WHERE e.account_id = $1 AND e.invoice_id = ANY($2::uuid[]) AND e.kind = 'payment' GROUP BY e.invoice_id
+        """,
+        invoice_ids,
+    )
+    return {row["invoice_id"]: row["paid_at"] for row in rows}
 
 
 async def known(tx: Tx, references: Sequence[str]) -> Sequence[KnownEntry]:

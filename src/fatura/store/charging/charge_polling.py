@@ -85,6 +85,20 @@ async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now:
     )
 
 
+async def make_paid_due(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datetime]) -> None:
+    """Poll locked invoices that are paid or canceled at these times, or earlier if that is planned already."""
+    await tx.execute(
+        """
+        UPDATE invoice v SET next_attempt_at = least(v.next_attempt_at, u.at)
+        FROM unnest($2::uuid[], $3::timestamptz[]) AS u (invoice_id, at)
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
+            AND v.gateway_invoice_id IS NOT NULL AND v.status IN ('paid', 'canceled')
+        """,
+        invoice_ids,
+        at,
+    )
+
+
 async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
     """Schedule the next poll of an invoice's charges, unless the invoice is `ready` or was never issued."""
     await tx.execute(

@@ -11,11 +11,27 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedCharge:
-    """A charge to look at. `state` is None until the gateway has returned the charge."""
+    """A charge to look at.
+
+    `state` is None until the gateway has returned the charge. `paid_at` is the instant of its newest recorded payment,
+    None if it has none.
+    """
 
     connection_id: UUID
     gateway_charge_id: str
     state: ChargeStage | None
+    paid_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PaidCharge:
+    """A second charge with a new payment. `next_look_at` is None if the looks after a payment are over."""
+
+    connection_id: UUID
+    gateway_charge_id: str
+    state: ChargeStage
+    paid_at: datetime
+    next_look_at: datetime | None
 
 
 async def add(
@@ -26,7 +42,10 @@ async def add(
     found_at: datetime,
     next_look_at: datetime,
 ) -> None:
-    """Store unmatched charges, or schedule another look at stored ones. A look that is already scheduled is kept."""
+    """Store unmatched charges, or schedule another look at stored ones.
+
+    A look that is already scheduled is kept, unless it is a later look at a charge with payments.
+    """
     await tx.execute(
         """
         INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, next_look_at)
@@ -34,12 +53,39 @@ async def add(
         FROM account o CROSS JOIN unnest($3::text[]) AS n (gateway_charge_id)
         WHERE o.account_id = $1
         ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
-        SET next_look_at = EXCLUDED.next_look_at WHERE u.account_id = $1 AND u.next_look_at IS NULL
+        SET next_look_at = EXCLUDED.next_look_at
+        WHERE u.account_id = $1
+            AND (u.next_look_at IS NULL OR (u.paid_at IS NOT NULL AND u.next_look_at > EXCLUDED.next_look_at))
         """,
         connection_id,
         sorted(set(gateway_charge_ids)),
         found_at,
         next_look_at,
+    )
+
+
+async def add_paid(tx: Tx, charges: Sequence[PaidCharge], *, found_at: datetime) -> None:
+    """Store second charges with new payments, or note the payments of stored ones. A look that is due earlier stays."""
+    await tx.execute(
+        """
+        INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, state, paid_at,
+            next_look_at)
+        SELECT o.account_id, n.connection_id, n.gateway_charge_id, $2, n.state, n.paid_at, n.next_look_at
+        FROM account o CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[])
+            AS n (connection_id, gateway_charge_id, state, paid_at, next_look_at)
+        WHERE o.account_id = $1
+        ORDER BY n.connection_id, n.gateway_charge_id
+        ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
+        SET state = coalesce(u.state, EXCLUDED.state), paid_at = greatest(u.paid_at, EXCLUDED.paid_at),
+            next_look_at = least(u.next_look_at, EXCLUDED.next_look_at)
+        WHERE u.account_id = $1
+        """,
+        found_at,
+        [each.connection_id for each in charges],
+        [each.gateway_charge_id for each in charges],
+        [each.state for each in charges],
+        [each.paid_at for each in charges],
+        [each.next_look_at for each in charges],
     )
 
 
@@ -58,11 +104,11 @@ async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
 
 
 async def count_waiting(tx: Tx, connection_id: UUID) -> int:
-    """Return how many of the connection's unmatched charges wait for a look."""
+    """Return how many of the connection's unmatched charges wait for a look, paid ones not counted."""
     return await tx.fetchval(
         """
         SELECT count(*) FROM unmatched_charge u
-        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL AND u.paid_at IS NULL
         """,
         connection_id,
     )
@@ -82,7 +128,7 @@ async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Seq
         UPDATE unmatched_charge u SET next_look_at = $3 FROM due
         WHERE u.account_id = $1 AND u.connection_id = due.connection_id
             AND u.gateway_charge_id = due.gateway_charge_id
-        RETURNING u.connection_id, u.gateway_charge_id, u.state
+        RETURNING u.connection_id, u.gateway_charge_id, u.state, u.paid_at
         """,
         now,
         retry_at,
@@ -101,14 +147,17 @@ async def remove(tx: Tx, charges: Sequence[UnmatchedCharge]) -> None:
     )
 
 
-async def keep(tx: Tx, charge: UnmatchedCharge, state: ChargeStage) -> None:
-    """Store the state of a second charge. A webhook or a sweep may schedule another look later."""
+async def keep(
+    tx: Tx, charge: UnmatchedCharge, state: ChargeStage | None, *, next_look_at: datetime | None
+) -> None:
+    """Store the state of a second charge. A webhook or a sweep may schedule an earlier look."""
     await tx.execute(
         """
-        UPDATE unmatched_charge u SET state = $4, next_look_at = NULL
+        UPDATE unmatched_charge u SET state = $4, next_look_at = $5
         WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3
         """,
         charge.connection_id,
         charge.gateway_charge_id,
         state,
+        next_look_at,
     )

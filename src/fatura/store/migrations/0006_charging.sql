@@ -142,6 +142,9 @@ CREATE TABLE payment_entry (
         kind IN ('payment', 'refund', 'dispute_opened', 'dispute_won', 'dispute_lost')
     ),
     CONSTRAINT payment_entry_amount CHECK (amount_cents > 0 AND fee_cents >= 0),
+    CONSTRAINT payment_entry_occurred CHECK (
+        occurred_at >= '2000-01-01T00:00:00Z' AND occurred_at <= '3000-01-01T00:00:00Z'
+    ),
     CONSTRAINT payment_entry_currency CHECK (currency ~ '^[A-Z]{3}$'),
     CONSTRAINT payment_entry_method CHECK (method IN ('cash', 'transfer', 'pix', 'card', 'check', 'other')),
     CONSTRAINT payment_entry_source CHECK (
@@ -342,7 +345,8 @@ CREATE TABLE connection_sweep (
 CREATE INDEX connection_sweep_by_time ON connection_sweep (next_sweep_at) WHERE next_sweep_at > '-infinity';
 
 -- A charge at a gateway that no row of `charge` has: a webhook or the provider's list named it. `next_look_at` (account's
--- clock) is when the engine reads it from the gateway. `state` is the charge's state at the last look.
+-- clock) is when the engine reads it from the gateway. `state` is the charge's state at the last look, and `paid_at` the
+-- instant of its newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -350,11 +354,12 @@ CREATE TABLE unmatched_charge (
     found_at timestamptz NOT NULL,
     next_look_at timestamptz,
     state text,
+    paid_at timestamptz,
     CONSTRAINT unmatched_charge_pk PRIMARY KEY (account_id, connection_id, gateway_charge_id),
     CONSTRAINT unmatched_charge_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),
     CONSTRAINT unmatched_charge_state CHECK (state IN ('open', 'paid', 'refused', 'expired', 'canceled')),
-    CONSTRAINT unmatched_charge_looked CHECK (next_look_at IS NOT NULL OR state IS NOT NULL)
+    CONSTRAINT unmatched_charge_looked CHECK (state IS NOT NULL OR (next_look_at IS NOT NULL AND paid_at IS NULL))
 );
 CREATE INDEX unmatched_charge_due ON unmatched_charge (account_id, next_look_at) WHERE next_look_at IS NOT NULL;
 CREATE INDEX unmatched_charge_by_time ON unmatched_charge (next_look_at) WHERE next_look_at > '-infinity';

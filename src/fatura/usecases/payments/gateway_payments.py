@@ -10,13 +10,14 @@ from itertools import zip_longest
 from uuid import UUID
 
 from fatura.domain.charge import IN_DOUBT, InvoiceCharge
+from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.domain.payments import EntrySource, PaymentEntry, facts
+from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts
 from fatura.gateways.port import Charge
 from fatura.observability import log
 from fatura.store.billing import payment_entries
 from fatura.store.billing.payment_entries import LedgerInvoice
-from fatura.store.charging import charges
+from fatura.store.charging import charge_polling, charges
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.payments import merchant_requests, refund_outcomes, second_charges
@@ -54,6 +55,8 @@ async def record(
         await payment_entries.add(work.tx, new)
         changed = {entry.invoice_id: invoices[entry.invoice_id] for entry in new}
         await report_new(work, changed, new, due_again=due_again)
+        stages = {(each.connection_id, each.charge.charge_id): each.charge.state for each in answers}
+        await second_charges.plan_looks(work, new, stages=stages)
     reported = {
         refund.refund_id: (answer.connection_id, refund)
         for answer in answers
@@ -97,10 +100,23 @@ async def report_new(
     ]
     for together in zip_longest(*reports):  # `report` takes one fact per invoice
         await invoice_moves.report(work, [each for each in together if each is not None])
+    await _plan_polls(work, new)
     paid = [each.invoice_id for found in reports for each in found if each.fact is Fact.PAID_IN_FULL]
     if paid:
         await merchant_requests.drop(work, paid)
     await _stop_charging(work, [each for each in paid if invoices[each].status is InvoiceStatus.READY])
+
+
+async def _plan_polls(work: Work, new: Sequence[PaymentEntry]) -> None:
+    """Plan the polls after new payments of invoices that are paid or canceled (D-55)."""
+    first = {
+        entry.invoice_id: at
+        for entry in sorted(new, key=lambda each: each.paid_at)
+        if entry.kind is EntryKind.PAYMENT
+        and (at := next_paid_poll_at(entry.invoice_id, paid_at=entry.paid_at, polled_at=work.now)) is not None
+    }
+    if first:
+        await charge_polling.make_paid_due(work.tx, list(first), at=list(first.values()))
 
 
 async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:

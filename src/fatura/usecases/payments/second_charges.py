@@ -4,12 +4,16 @@ A second charge is a charge that the gateway holds in addition to the invoice's 
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from fatura.domain.charging import LATE_CHECK_GAPS
+from fatura.domain.charge import ChargeStage
+from fatura.domain.charging import LATE_CHECK_GAPS, next_paid_poll_at
+from fatura.domain.payments import EntryKind, PaymentEntry
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, Gateway, GatewayError
 from fatura.observability import log
-from fatura.store.charging import charges, late_charge_checks
+from fatura.store.charging import charges, late_charge_checks, unmatched_charges
+from fatura.store.charging.unmatched_charges import PaidCharge
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import IssueErrorView
@@ -26,6 +30,26 @@ async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charg
 async def plan_checks(work: Work, charge_id: UUID) -> None:
     """Start the series of late checks of a charge, or start it again (D-125)."""
     await late_charge_checks.plan(work.tx, charge_id, next_check_at=work.now + LATE_CHECK_GAPS[0])
+
+
+async def plan_looks(
+    work: Work, new: Sequence[PaymentEntry], *, stages: Mapping[tuple[UUID, str], ChargeState]
+) -> None:
+    """Plan looks at the second charges that have new payments, to find refunds and disputes (D-55, D-162).
+
+    `stages` has what the gateway said of each charge, by its connection and its id there.
+    """
+    found: dict[tuple[UUID, str], PaidCharge] = {}
+    for entry in sorted(new, key=lambda each: each.paid_at):
+        if entry.kind is not EntryKind.PAYMENT or entry.charge_id is not None:
+            continue
+        assert entry.connection_id is not None, "a gateway's entry has a connection"
+        assert entry.gateway_charge_id is not None, "a gateway's entry has a charge"
+        key = entry.connection_id, entry.gateway_charge_id
+        next_look_at = next_paid_poll_at(entry.connection_id, paid_at=entry.paid_at, polled_at=work.now)
+        found[key] = PaidCharge(*key, ChargeStage(stages[key]), entry.paid_at, next_look_at)
+    if found:
+        await unmatched_charges.add_paid(work.tx, list(found.values()), found_at=work.now)
 
 
 async def check_now(work: Work, invoice_id: UUID, number: int) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.calendar import local_date
 from fatura.domain.charge import PAYABLE, STAGES, ChargeStage, InvoiceCharge, may_move
-from fatura.domain.charging import is_past_due, next_paid_poll_at
+from fatura.domain.charging import POLL_FOR, is_past_due, next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
@@ -25,6 +25,8 @@ from fatura.gateways.port import (
     NotFoundError,
 )
 from fatura.observability import log
+from fatura.store.billing import invoices as stored_invoices
+from fatura.store.billing import payment_entries
 from fatura.store.charging import charge_polling, charges, claims, confirmed_charges, waiting
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.charging.confirmed_charges import Answered
@@ -68,12 +70,16 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Poll:
-    """The poll of a leased invoice: all its confirmed charges, the newest one last."""
+    """The poll of a leased invoice: all its confirmed charges, the newest one last.
+
+    `paid_at` is when the newest payment happened that was recorded before this poll.
+    """
 
     invoice: ClaimedInvoice
     gateway: ObservedGateway | None
     polled_at: datetime
     asked: tuple[_Asked, ...]
+    paid_at: datetime | None = None
 
     @property
     def decisive(self) -> _Asked:
@@ -238,6 +244,10 @@ async def _record(work: Work, polls: Sequence[_Poll]) -> Sequence[tuple[Gateway,
         for each in polls:
             await _put_off(work, each.invoice)
         return []
+    ids = [each.invoice.invoice_id for each in polls]
+    await stored_invoices.lock(work.tx, ids)
+    paid_at = await payment_entries.newest_payments(work.tx, ids)
+    polls = [replace(each, paid_at=paid_at.get(each.invoice.invoice_id)) for each in polls]
     due_again = await claims.reschedule_polls(
         work.tx,
         [each.invoice for each in polls],
@@ -335,19 +345,42 @@ def _is_paid(answer: Charge) -> bool:
 
 
 def _is_answered(poll: _Poll) -> bool:
-    return poll.decisive.answer is not None or poll.decisive.is_unknown
+    """Return whether the poll counts: the decisive charge was answered, and if the invoice is paid, every charge."""
+    needed = [poll.decisive] if poll.invoice.paid_at is None else poll.asked
+    return all(map(_has_answer, needed))
+
+
+def _has_answer(asked: _Asked) -> bool:
+    return asked.answer is not None or asked.is_unknown
 
 
 def _next_poll_at(work: Work, poll: _Poll) -> datetime | None:
-    """Return when to poll again. If the invoice becomes paid now, `invoice_moves` chooses another time."""
-    invoice, answer = poll.invoice, poll.decisive.answer
-    if poll.decisive.is_unknown and invoice.paid_at is None:
+    """Return when to poll again. If a payment is recorded now, `gateway_payments` may choose an earlier time."""
+    at = None if poll.invoice.paid_at is not None else _next_unpaid_poll_at(work, poll)
+    return at or _next_paid_poll_at(work, poll)
+
+
+def _next_paid_poll_at(work: Work, poll: _Poll) -> datetime | None:
+    """Return when to poll again after a payment.
+
+    A poll that a charge did not answer is repeated, until the newest payment is older than POLL_FOR.
+    """
+    payments = [at for at in (poll.paid_at, poll.invoice.paid_at) if at is not None]
+    if not payments:
+        return None
+    paid_at = max(payments)
+    if all(map(_has_answer, poll.asked)):
+        return next_paid_poll_at(poll.invoice.invoice_id, paid_at=paid_at, polled_at=work.now)
+    return work.now + RETRY_AFTER if work.now < paid_at + POLL_FOR else None
+
+
+def _next_unpaid_poll_at(work: Work, poll: _Poll) -> datetime | None:
+    answer = poll.decisive.answer
+    if poll.decisive.is_unknown:
         return missing_charges.next_poll_at(work, poll.decisive.charge, polled_at=poll.polled_at)
-    if not _is_answered(poll):
+    if answer is None:
         return work.now + RETRY_AFTER
-    if invoice.paid_at is not None:
-        return next_paid_poll_at(invoice.invoice_id, paid_at=invoice.paid_at, polled_at=work.now)
-    if answer is not None and answer.state is ChargeState.CANCELED:
+    if answer.state is ChargeState.CANCELED:
         return None
     return poll_times.next_poll(work, poll.decisive.charge)
 

@@ -8,11 +8,12 @@ account at the provider.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeStage
+from fatura.domain.charging import next_paid_poll_at
 from fatura.gateways.port import (
     Charge,
     ChargeState,
@@ -141,10 +142,24 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
             work.notify(LaneName.RECONCILIATION)
 
 
+async def _let_go(work: Work, found: UnmatchedCharge) -> None:
+    """Remove a charge that is not a second one now. One with recorded payments is looked at again (D-55)."""
+    if found.paid_at is None:
+        await _forget(work, [found])
+    else:
+        await stored_unmatched.keep(work.tx, found, found.state, next_look_at=_next_look_at(work, found))
+
+
+def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
+    if found.paid_at is None:
+        return None
+    return next_paid_poll_at(found.connection_id, paid_at=found.paid_at, polled_at=work.now)
+
+
 async def _look(deps: Deps, account: Account, look: _Look) -> None:
     answer, is_gone = await _ask(look)
     if is_gone:
-        await in_transaction(deps, account, _forget, [look.found])
+        await in_transaction(deps, account, _let_go, look.found)
     elif answer is not None:
         second = await in_transaction(deps, account, _record, look.found, answer)
         if second is not None:
@@ -179,14 +194,13 @@ async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge 
         await _forget(work, [found])
         return None
     if invoice.is_open and charge.attempt == invoice.number:
-        await _forget(work, [found])
+        await _let_go(work, found)
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
         return None
     stage = ChargeStage(charge.state)
     if stage is not found.state and charge.state is not ChargeState.CANCELED:
         known = invoice.gateway_invoice_id
         await second_charges.emit(work, charge.invoice_id, known=known, charge=charge)
-    answer = ChargeAnswer(charge.invoice_id, found.connection_id, charge)
-    await gateway_payments.record(work, [answer])
-    await stored_unmatched.keep(work.tx, found, stage)
+    await stored_unmatched.keep(work.tx, found, stage, next_look_at=_next_look_at(work, found))
+    await gateway_payments.record(work, [ChargeAnswer(charge.invoice_id, found.connection_id, charge)])
     return charge if charge.is_payable else None

@@ -1,0 +1,166 @@
+"""Every charge with money on it is polled after its payments, to find refunds and disputes without a webhook (D-55)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge, TransientError
+from tests.support.reissue_steps import ask, unpaid_invoice
+from tests.support.sandbox_steps import cancel, now, pass_time, pay_silently, read
+from tests.support.world import Json, World
+
+AFTER = [1, 7, 30, 60, 120]
+
+
+@dataclass(slots=True)
+class Polls:
+    """The engine's calls of `get_charge`. Those of `failing` charges fail."""
+
+    calls: list[tuple[str, datetime]] = field(default_factory=list[tuple[str, datetime]])
+    failing: set[str] = field(default_factory=set[str])
+
+    def days(self, charge_id: str, *, since: datetime) -> Sequence[int]:
+        """Return on which days after an instant a charge was asked for."""
+        return [(at - since).days for each, at in self.calls if each == charge_id and at > since]
+
+
+@pytest.fixture
+def polls(monkeypatch: pytest.MonkeyPatch) -> Polls:
+    found, get_charge = Polls(), SandboxGateway.get_charge
+
+    async def noted(gateway: SandboxGateway, charge_id: str) -> Charge:
+        found.calls.append((charge_id, gateway._config.now))
+        if charge_id in found.failing:
+            raise TransientError("not now")
+        return await get_charge(gateway, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", noted)
+    return found
+
+
+@pytest.fixture
+async def issued(world: World) -> Json:
+    """Return the only invoice of a canceled subscription, whose payer does nothing. No sweep looks for its charges."""
+    invoice = await unpaid_invoice(world)
+    await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    return invoice
+
+
+async def pay(world: World, charge_id: str, **body: Json) -> datetime:
+    """Pay a charge, with a webhook. Return when."""
+    await world.made(f"/v1/sandbox/charges/{charge_id}/pay", body)
+    await world.run("reconciliation")
+    return await now(world)
+
+
+async def reissued(world: World, invoice: Json) -> str:
+    """Reissue an invoice. Return the gateway's id of its new charge."""
+    due_date = (await now(world) + timedelta(days=20)).date().isoformat()
+    await ask(world, invoice, dueDate=due_date)
+    await world.run("issuance")
+    return (await read(world, invoice))["gatewayInvoiceId"]
+
+
+async def refund_quietly(world: World, charge_id: str) -> None:
+    """Refund 9.90 of a charge at the gateway, without a webhook."""
+    refund = """
+        jsonb_build_object('kind', 'refund', 'reference', 'quiet', 'amount_cents', 990, 'occurred_at', created_at)
+    """
+    await world.sql(
+        f"UPDATE sandbox_charge SET entries = entries || {refund} WHERE charge_id = $1",  # noqa: S608 - written here
+        charge_id,
+    )
+
+
+async def test_a_paid_second_charge_is_polled(world: World, issued: Json, polls: Polls) -> None:
+    """[D-55 paid charges, D-162]"""
+    path = f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/double"
+    second = (await world.made(path))["chargeId"]
+    paid_at = await pay(world, second)
+    await pass_time(world, days=29)
+    assert await world.events("invoice.refunded") == []
+
+    await refund_quietly(world, second)
+    await pass_time(world, days=300)
+
+    assert polls.days(second, since=paid_at) == AFTER
+    assert (await read(world, issued))["refundedCents"] == 990
+    assert len(await world.events("invoice.refunded")) == 1
+    assert await world.broken() == []
+
+
+async def test_a_paid_second_charge_that_the_gateway_forgets_is_still_polled(
+    world: World, issued: Json, polls: Polls
+) -> None:
+    """[D-55 paid charges, D-162]"""
+    path = f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/double"
+    second = (await world.made(path))["chargeId"]
+    paid_at = await pay(world, second)
+    await world.sql("UPDATE sandbox_charge SET charge_id = 'sbx_hidden' WHERE charge_id = $1", second)
+    await pass_time(world, days=8)
+    await world.sql("UPDATE sandbox_charge SET charge_id = $1 WHERE charge_id = 'sbx_hidden'", second)
+    await refund_quietly(world, second)
+    await pass_time(world, days=300)
+
+    assert polls.days(second, since=paid_at) == AFTER
+    assert (await read(world, issued))["refundedCents"] == 990
+
+
+async def test_a_paid_earlier_charge_of_a_canceled_invoice_is_polled(
+    world: World, issued: Json, polls: Polls
+) -> None:
+    """[D-55 paid charges, D-51]"""
+    earlier = issued["gatewayInvoiceId"]
+    await reissued(world, issued)
+    await cancel(world, issued)
+    paid_at = await pay(world, earlier)
+    await pass_time(world, days=400)
+
+    assert (await read(world, issued))["status"] == "canceled"
+    assert polls.days(earlier, since=paid_at)[-5:] == AFTER
+
+
+async def test_the_polls_begin_again_after_a_new_payment(world: World, issued: Json, polls: Polls) -> None:
+    """[D-55 paid charges]"""
+    own = issued["gatewayInvoiceId"]
+    await pay(world, own)
+    await pass_time(world, days=200)
+    paid_at = await pay(world, own, amountCents=500)
+    await pass_time(world, days=300)
+
+    assert polls.days(own, since=paid_at) == AFTER
+
+
+async def test_a_payment_during_the_polls_moves_the_later_ones(
+    world: World, issued: Json, polls: Polls
+) -> None:
+    """[D-55 paid charges]"""
+    own = issued["gatewayInvoiceId"]
+    await pay(world, own)
+    await pass_time(world, days=100)
+    paid_at = await pay(world, own, amountCents=500)
+    await pass_time(world, days=300)
+
+    assert polls.days(own, since=paid_at) == AFTER
+
+
+async def test_the_last_poll_is_repeated_until_every_charge_was_answered(
+    world: World, issued: Json, polls: Polls
+) -> None:
+    """[D-55 paid charges, D-51]"""
+    earlier = issued["gatewayInvoiceId"]
+    paid_at = await pay(world, await reissued(world, issued))
+    await pass_time(world, days=119)
+    polls.failing = {earlier}
+    await pass_time(world, days=2)
+    asked = len(polls.days(earlier, since=paid_at + timedelta(days=119)))
+    assert asked > 1
+
+    polls.failing = set()
+    await pay_silently(world, earlier)
+    await pass_time(world, days=2)
+    assert (await read(world, issued))["paidCents"] == 2 * 9990
