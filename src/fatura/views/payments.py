@@ -48,7 +48,8 @@ class RefundErrorView(View):
         str,
         Meta(
             description="The gateway's code, or `failed_at_gateway`, `charge_missing`, `not_left` if a dispute or "
-            "another refund took the money first, or `not_made` if the gateway shows no refund."
+            "another refund took the money first, `made_late` if an earlier refund that had failed was made after all, "
+            "or `not_made` if the gateway shows no refund."
         ),
     ]
     detail: Annotated[str, Meta(description="The reason in words, often the gateway's.")]

@@ -59,6 +59,22 @@ async def has_open(tx: Tx, invoice_id: UUID) -> bool:
     )
 
 
+async def after_unknown(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of these refunds whose charge has a failed refund that the gateway may still make (D-151)."""
+    rows = await tx.fetch(
+        """
+        SELECT r.refund_id FROM refund_request r
+        WHERE r.account_id = $1 AND r.refund_id = ANY($2::uuid[]) AND EXISTS (
+            SELECT FROM refund_request f
+            WHERE f.account_id = $1 AND f.invoice_id = r.invoice_id AND f.connection_id = r.connection_id
+                AND f.gateway_charge_id = r.gateway_charge_id AND f.stage = 'failed' AND f.unknown_since IS NOT NULL
+        )
+        """,
+        refund_ids,
+    )
+    return {row["refund_id"] for row in rows}
+
+
 async def lock(tx: Tx, refund_ids: Sequence[UUID]) -> Sequence[RefundRequest]:
     """Lock refunds in id order. Lock their invoices first."""
     return await tx.fetch_as(
@@ -73,6 +89,18 @@ async def lock(tx: Tx, refund_ids: Sequence[UUID]) -> Sequence[RefundRequest]:
         """,
         refund_ids,
     )
+
+
+async def lock_unsent(tx: Tx, invoice_id: UUID) -> Sequence[RefundRequest]:
+    """Lock the refund of a locked invoice that the gateway certainly does not have yet."""
+    rows = await tx.fetch(
+        """
+        SELECT r.refund_id FROM refund_request r
+        WHERE r.account_id = $1 AND r.invoice_id = $2 AND r.stage = 'planned' AND r.unknown_since IS NULL
+        """,
+        invoice_id,
+    )
+    return await lock(tx, [row["refund_id"] for row in rows])
 
 
 async def lock_due(tx: Tx, *, now: datetime, real_now: datetime, limit: int) -> Sequence[RefundRequest]:

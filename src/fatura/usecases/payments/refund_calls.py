@@ -41,13 +41,15 @@ SEND_WITHIN_SECONDS = 30
 assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a refund whose answer was lost."""
+LOOKED_UP_WITHIN = timedelta(minutes=1)
+"""Maximum time between a look-up for late refunds and the next refund of the same charge (D-151)."""
 
 
 class _CallKind(Enum):
     SEND = auto()
     """Ask for the refund. If the gateway deduplicates refunds, this may repeat an earlier request."""
     LOOK_UP = auto()
-    """Read the charge, which shows its refunds."""
+    """Read the charge, which shows its refunds: also before a request, if an earlier refund may be made late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,23 +119,26 @@ async def _reserve(
     if not requests:
         return []
     opened = await gateway_connections.open_gateways(work, _connections_of(requests))
+    unsafe = await refund_requests.after_unknown(work.tx, [each.refund_id for each in requests])
     real_now, calls, changed = work.deps.clock(), list[_Call](), list[RefundRequest]()
     for request in requests:
         assert request.connection_id is not None, "an open refund has a connection"
         connection = opened[request.connection_id]
-        kind = _CallKind.SEND if request.stage is RefundStage.PLANNED else _CallKind.LOOK_UP
+        is_planned = request.stage is RefundStage.PLANNED
+        is_sent = is_planned and (request.refund_id not in unsafe or _was_just_looked_up(work, request))
         is_stopped = leaves_out_failing and connection.stored.health.is_failing
-        is_stopped |= kind is _CallKind.SEND and not connection.stored.connection.active
+        is_stopped |= is_planned and not connection.stored.connection.active
         if connection.gateway is None or is_stopped:
             changed.append(_put_off(work, request))
             continue
         leased = replace(request, next_attempt_at=work.now, lease_until=real_now + LEASE)
-        if kind is _CallKind.SEND:
-            leased = replace(leased, stage=RefundStage.SENDING, sent_at=work.now)
+        if is_sent:
+            counted = request.looked_up_at if request.empty_lookups else None
+            leased = replace(leased, stage=RefundStage.SENDING, sent_at=work.now, looked_up_at=counted)
         changed.append(leased)
         calls.append(
             _Call(
-                kind=kind,
+                kind=_CallKind.SEND if is_sent else _CallKind.LOOK_UP,
                 request=leased,
                 gateway=connection.gateway,
                 reserved_at=work.now,
@@ -143,6 +148,10 @@ async def _reserve(
         )
     await refund_requests.update(work.tx, changed)
     return calls
+
+
+def _was_just_looked_up(work: Work, request: RefundRequest) -> bool:
+    return request.looked_up_at is not None and work.now - request.looked_up_at <= LOOKED_UP_WITHIN
 
 
 async def _fail_those_not_left(work: Work, requests: Sequence[RefundRequest]) -> Sequence[RefundRequest]:
@@ -287,7 +296,7 @@ def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str
 
 
 async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer: _Answer) -> None:
-    """Handle a look-up that did not end the refund.
+    """Handle a look-up that did not end the refund. A refund that was not sent yet is sent next.
 
     If the charge does not show the refund and the gateway deduplicates refunds, repeat the request. Otherwise, or if
     the gateway had accepted the refund, end the refund as not made after EMPTY_LOOKUPS_NEEDED counted look-ups (D-33).
@@ -295,6 +304,10 @@ async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer:
     is_answered = isinstance(answer, port.Charge | port.NotFoundError)
     if not is_answered or (isinstance(answer, port.Charge) and _shows(answer, current.refund_id)):
         await refund_requests.update(work.tx, [_put_off(work, current)])
+        return
+    if current.stage is RefundStage.PLANNED:
+        ready = replace(current, looked_up_at=call.reserved_at, next_attempt_at=work.now, lease_until=None)
+        await refund_requests.update(work.tx, [ready])
         return
     counts_from = _counts_from(current)
     if call.reserved_at >= counts_from:

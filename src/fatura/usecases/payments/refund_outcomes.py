@@ -41,6 +41,8 @@ async def record(work: Work, reported: _Reported) -> None:
             continue
         match stage:
             case RefundStage.DONE:
+                if request.stage is RefundStage.FAILED:
+                    await _fail_next(work, request)
                 await _finish(work, request, entries[connection_id, refund.reference or ""])
             case RefundStage.ACCEPTED:
                 await _accept(work, request)
@@ -60,6 +62,14 @@ async def fail(work: Work, request: RefundRequest, *, code: str, detail: str) ->
         subscription_id=detail_of.invoice.subscription_id,
         invoice_id=request.invoice_id,
     )
+
+
+async def _fail_next(work: Work, late: RefundRequest) -> None:
+    """Fail the unsent refund of the same charge. It was asked for because `late` seemed to have failed (D-151)."""
+    for request in await refund_requests.lock_unsent(work.tx, late.invoice_id):
+        if (request.connection_id, request.gateway_charge_id) == (late.connection_id, late.gateway_charge_id):
+            detail = "An earlier refund of the charge was made late. If you want to return more, ask again."
+            await fail(work, request, code="made_late", detail=detail)
 
 
 async def _entries(work: Work, reported: _Reported) -> Mapping[tuple[UUID, str], KnownEntry]:
