@@ -66,26 +66,36 @@ async def add(
 
 async def add_paid(tx: Tx, charges: Sequence[PaidCharge], *, found_at: datetime) -> None:
     """Store second charges with new payments, or note the payments of stored ones. A look that is due earlier stays."""
+    columns = (
+        [each.connection_id for each in charges],
+        [each.gateway_charge_id for each in charges],
+        [each.state for each in charges],
+        [each.paid_at for each in charges],
+        [each.next_look_at for each in charges],
+    )
     await tx.execute(
         """
-        INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, state, paid_at,
+        INSERT INTO unmatched_charge (account_id, connection_id, gateway_charge_id, found_at, state, paid_at,
             next_look_at)
         SELECT o.account_id, n.connection_id, n.gateway_charge_id, $2, n.state, n.paid_at, n.next_look_at
         FROM account o CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[])
             AS n (connection_id, gateway_charge_id, state, paid_at, next_look_at)
         WHERE o.account_id = $1
         ORDER BY n.connection_id, n.gateway_charge_id
-        ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
-        SET state = coalesce(u.state, EXCLUDED.state), paid_at = greatest(u.paid_at, EXCLUDED.paid_at),
-            next_look_at = least(u.next_look_at, EXCLUDED.next_look_at)
-        WHERE u.account_id = $1
+        ON CONFLICT (account_id, connection_id, gateway_charge_id) DO NOTHING
         """,
         found_at,
-        [each.connection_id for each in charges],
-        [each.gateway_charge_id for each in charges],
-        [each.state for each in charges],
-        [each.paid_at for each in charges],
-        [each.next_look_at for each in charges],
+        *columns,
+    )
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET state = coalesce(u.state, n.state), paid_at = greatest(u.paid_at, n.paid_at),
+            next_look_at = least(u.next_look_at, n.next_look_at)
+        FROM unnest($2::uuid[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[])
+            AS n (connection_id, gateway_charge_id, state, paid_at, next_look_at)
+        WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
+        """,
+        *columns,
     )
 
 

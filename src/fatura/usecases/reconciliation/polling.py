@@ -6,7 +6,7 @@ whether a failing connection works again.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -16,13 +16,9 @@ from fatura.domain.charge import PAYABLE, STAGES, ChargeStage, InvoiceCharge, ma
 from fatura.domain.charging import POLL_FOR, is_past_due, next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways.port import (
-    CALL_TIMEOUT_SECONDS,
     Charge,
     ChargeState,
     Gateway,
-    GatewayError,
-    InvalidAnswerError,
-    NotFoundError,
 )
 from fatura.observability import log
 from fatura.store.billing import invoices as stored_invoices
@@ -39,6 +35,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.payments import gateway_payments, pending_payments, replacement, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import missing_charges, poll_times
+from fatura.usecases.reconciliation.invoice_polls import Asked, Poll, ask
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 _POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
@@ -53,44 +50,6 @@ FACT_OF_STATE = {
     ChargeState.EXPIRED: Fact.PAYMENT_MISSED,
     ChargeState.CANCELED: Fact.CHARGE_CANCELED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A confirmed charge, with what the gateway answered about it.
-
-    `answer` is None if the gateway returned no charge. `is_unknown` is true if the gateway answered that it does not
-    know the charge.
-    """
-
-    charge: InvoiceCharge
-    answer: Charge | None = None
-    is_unknown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Poll:
-    """The poll of a leased invoice: all its confirmed charges, the newest one last.
-
-    `paid_at` is when the newest payment happened that was recorded before this poll.
-    """
-
-    invoice: ClaimedInvoice
-    gateway: ObservedGateway | None
-    polled_at: datetime
-    asked: tuple[_Asked, ...]
-    paid_at: datetime | None = None
-
-    @property
-    def decisive(self) -> _Asked:
-        """Return the charge that decides the invoice's next state: a paid one of a paid invoice, else the newest one.
-
-        An unpaid invoice may have an older paid charge, whose payment covered only a part or was refunded.
-        """
-        if self.invoice.paid_at is None:
-            return self.asked[-1]
-        paid = (each for each in self.asked if each.answer and each.answer.state is ChargeState.PAID)
-        return next(paid, self.asked[-1])
 
 
 async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
@@ -116,13 +75,13 @@ async def probe(deps: Deps, account: Account, connection_id: UUID) -> ObservedGa
     return polls[0].gateway if polls else None
 
 
-async def _poll_and_record(deps: Deps, account: Account, polls: Sequence[_Poll]) -> None:
+async def _poll_and_record(deps: Deps, account: Account, polls: Sequence[Poll]) -> None:
     if polls:
-        await _record_answers(deps, account, await asyncio.gather(*map(_poll, polls)))
+        await _record_answers(deps, account, await asyncio.gather(*map(ask, polls)))
         await connection_health.record(deps, account, [each.gateway for each in polls if each.gateway])
 
 
-async def _record_answers(deps: Deps, account: Account, answered: Sequence[_Poll]) -> None:
+async def _record_answers(deps: Deps, account: Account, answered: Sequence[Poll]) -> None:
     try:
         seconds = await in_transaction(deps, account, _record, answered)
     except Exception:  # noqa: BLE001 - each answer is recorded alone; the failure of one is logged
@@ -135,7 +94,7 @@ async def _record_answers(deps: Deps, account: Account, answered: Sequence[_Poll
     await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
 
 
-async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Poll]]:
+async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
     """Lease invoices whose poll is due, one invoice state at a time, so that PostgreSQL reads the index in order.
 
     Return how many were leased, and the polls to make now. Invoices that may not be polled now are put off.
@@ -155,7 +114,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Poll]]:
         return 0, []
     invoices = await claims.read(work.tx, ids)
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
-    polls: list[_Poll] = []
+    polls: list[Poll] = []
     for each in opened.values():
         connection_id = each.stored.connection.connection_id
         of_connection = [invoice for invoice in invoices if invoice.connection_id == connection_id]
@@ -166,7 +125,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Poll]]:
     return len(ids), polls
 
 
-async def _claim_probe(work: Work, connection_id: UUID) -> Sequence[_Poll]:
+async def _claim_probe(work: Work, connection_id: UUID) -> Sequence[Poll]:
     real_now = work.deps.clock()
     ids = await waiting.claim(
         work.tx, connection_id, _POLLED_STATES, real_now=real_now, lease_until=real_now + LEASE
@@ -179,48 +138,12 @@ async def _claim_probe(work: Work, connection_id: UUID) -> Sequence[_Poll]:
 
 async def _polls(
     work: Work, invoices: Sequence[ClaimedInvoice], gateway: ObservedGateway | None
-) -> Sequence[_Poll]:
+) -> Sequence[Poll]:
     """Return the polls of leased invoices of one connection."""
-    asked: dict[UUID, list[_Asked]] = {}
+    asked: dict[UUID, list[Asked]] = {}
     for charge in await charges.confirmed(work.tx, [invoice.invoice_id for invoice in invoices]):
-        asked.setdefault(charge.invoice_id, []).append(_Asked(charge))
-    return [_Poll(invoice, gateway, work.now, tuple(asked[invoice.invoice_id])) for invoice in invoices]
-
-
-async def _poll(poll: _Poll) -> _Poll:
-    """Read the charges from the gateway."""
-    gateway = poll.gateway
-    if gateway is None:
-        return poll
-    return replace(poll, asked=tuple(await asyncio.gather(*(_ask(gateway, each) for each in poll.asked))))
-
-
-async def _ask(gateway: ObservedGateway, asked: _Asked) -> _Asked:
-    """Read a charge from the gateway. A failure is not raised, so that the other polls continue.
-
-    A failed call is logged only at debug level, because a metric already counts it.
-    """
-    charge = asked.charge
-    assert charge.gateway_invoice_id is not None, "only a charge with an id is polled"
-    try:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            answer = await gateway.get_charge(charge.gateway_invoice_id)
-        _check_reference(answer, charge)
-        return replace(asked, answer=answer)
-    except NotFoundError:
-        return replace(asked, is_unknown=True)
-    except InvalidAnswerError as error:
-        log.warning("gateway.poll_answer_invalid", invoice_id=str(charge.invoice_id), error=str(error))
-    except (GatewayError, TimeoutError) as error:
-        log.debug("gateway.poll_unanswered", invoice_id=str(charge.invoice_id), error=str(error))
-    except Exception:  # noqa: BLE001 - logged here; the charge is polled again
-        log.exception("charge.poll_failed", invoice_id=str(charge.invoice_id))
-    return asked
-
-
-def _check_reference(answer: Charge, charge: InvoiceCharge) -> None:
-    if answer.invoice_id != charge.invoice_id:
-        raise InvalidAnswerError("the charge has the reference of another invoice")
+        asked.setdefault(charge.invoice_id, []).append(Asked(charge))
+    return [Poll(invoice, gateway, work.now, tuple(asked[invoice.invoice_id])) for invoice in invoices]
 
 
 async def _put_off(work: Work, invoice: ClaimedInvoice) -> None:
@@ -228,7 +151,7 @@ async def _put_off(work: Work, invoice: ClaimedInvoice) -> None:
     await claims.reschedule_polls(work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER])
 
 
-async def _record(work: Work, polls: Sequence[_Poll]) -> Sequence[tuple[Gateway, Charge]]:
+async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, Charge]]:
     """Record the answers of polls, change the invoices, and schedule the next polls.
 
     If a webhook made an invoice due again during its poll, the answer may be outdated, so the invoice is polled again.
@@ -253,7 +176,7 @@ async def _record(work: Work, polls: Sequence[_Poll]) -> Sequence[tuple[Gateway,
         [each.invoice for each in polls],
         next_attempts_at=[_next_poll_at(work, each) for each in polls],
     )
-    unanswered = [each.invoice.invoice_id for each in polls if not _is_answered(each)]
+    unanswered = [each.invoice.invoice_id for each in polls if not each.is_answered]
     if unanswered:
         await waiting.mark(work.tx, unanswered)
     answers = [
@@ -289,8 +212,8 @@ async def _record(work: Work, polls: Sequence[_Poll]) -> Sequence[tuple[Gateway,
 
 
 async def _record_stages(
-    work: Work, polls: Sequence[_Poll]
-) -> tuple[list[_Poll], Sequence[tuple[Gateway, Charge]]]:
+    work: Work, polls: Sequence[Poll]
+) -> tuple[list[Poll], Sequence[tuple[Gateway, Charge]]]:
     """Store the stages of the polled charges.
 
     Return the polls without outdated answers, and second charges to cancel. An answer is outdated if another
@@ -301,7 +224,7 @@ async def _record_stages(
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
     answers: list[Answered] = []
     seconds: list[tuple[Gateway, Charge]] = []
-    current: list[_Poll] = []
+    current: list[Poll] = []
     for poll in polls:
         kept = [_without_outdated_answer(each, locked[each.charge.charge_id]) for each in poll.asked]
         current.append(replace(poll, asked=tuple(kept)))
@@ -328,7 +251,7 @@ async def _record_stages(
     return current, seconds
 
 
-def _without_outdated_answer(asked: _Asked, charge: InvoiceCharge) -> _Asked:
+def _without_outdated_answer(asked: Asked, charge: InvoiceCharge) -> Asked:
     """Return `asked` with the stored charge as it is now.
 
     Drop the answer if the charge's stage has changed since the poll began, unless the answer says that the charge is
@@ -336,7 +259,7 @@ def _without_outdated_answer(asked: _Asked, charge: InvoiceCharge) -> _Asked:
     """
     has_changed = charge.stage is not asked.charge.stage
     if has_changed and not (asked.answer is not None and _is_paid(asked.answer)):
-        return _Asked(charge)
+        return Asked(charge)
     return replace(asked, charge=charge)
 
 
@@ -344,23 +267,13 @@ def _is_paid(answer: Charge) -> bool:
     return answer.state is ChargeState.PAID
 
 
-def _is_answered(poll: _Poll) -> bool:
-    """Return whether the poll counts: the decisive charge was answered, and if the invoice is paid, every charge."""
-    needed = [poll.decisive] if poll.invoice.paid_at is None else poll.asked
-    return all(map(_has_answer, needed))
-
-
-def _has_answer(asked: _Asked) -> bool:
-    return asked.answer is not None or asked.is_unknown
-
-
-def _next_poll_at(work: Work, poll: _Poll) -> datetime | None:
+def _next_poll_at(work: Work, poll: Poll) -> datetime | None:
     """Return when to poll again. If a payment is recorded now, `gateway_payments` may choose an earlier time."""
     at = None if poll.invoice.paid_at is not None else _next_unpaid_poll_at(work, poll)
     return at or _next_paid_poll_at(work, poll)
 
 
-def _next_paid_poll_at(work: Work, poll: _Poll) -> datetime | None:
+def _next_paid_poll_at(work: Work, poll: Poll) -> datetime | None:
     """Return when to poll again after a payment.
 
     A poll that a charge did not answer is repeated, until the newest payment is older than POLL_FOR.
@@ -369,12 +282,12 @@ def _next_paid_poll_at(work: Work, poll: _Poll) -> datetime | None:
     if not payments:
         return None
     paid_at = max(payments)
-    if all(map(_has_answer, poll.asked)):
+    if poll.has_all_answers:
         return next_paid_poll_at(poll.invoice.invoice_id, paid_at=paid_at, polled_at=work.now)
     return work.now + RETRY_AFTER if work.now < paid_at + POLL_FOR else None
 
 
-def _next_unpaid_poll_at(work: Work, poll: _Poll) -> datetime | None:
+def _next_unpaid_poll_at(work: Work, poll: Poll) -> datetime | None:
     answer = poll.decisive.answer
     if poll.decisive.is_unknown:
         return missing_charges.next_poll_at(work, poll.decisive.charge, polled_at=poll.polled_at)
@@ -385,12 +298,12 @@ def _next_unpaid_poll_at(work: Work, poll: _Poll) -> datetime | None:
     return poll_times.next_poll(work, poll.decisive.charge)
 
 
-def _is_closed(poll: _Poll) -> bool:
+def _is_closed(poll: Poll) -> bool:
     answer = poll.decisive.answer
     return answer is not None and answer.state in CLOSED
 
 
-def _fact(poll: _Poll) -> Report | None:
+def _fact(poll: Poll) -> Report | None:
     """Return the fact to report to `invoice_moves`, according to the state of the poll's decisive charge.
 
     Return None if the gateway did not answer, or if no fact follows from the answer.

@@ -1,0 +1,105 @@
+"""The poll of an invoice: ask the gateway for all its charges, with no transaction open."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from fatura.domain.charge import InvoiceCharge
+from fatura.gateways.port import (
+    CALL_TIMEOUT_SECONDS,
+    Charge,
+    ChargeState,
+    GatewayError,
+    InvalidAnswerError,
+    NotFoundError,
+)
+from fatura.observability import log
+from fatura.store.charging.claims import ClaimedInvoice
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A confirmed charge, with what the gateway answered about it.
+
+    `answer` is None if the gateway returned no charge. `is_unknown` is true if the gateway answered that it does not
+    know the charge.
+    """
+
+    charge: InvoiceCharge
+    answer: Charge | None = None
+    is_unknown: bool = False
+
+    @property
+    def has_answer(self) -> bool:
+        return self.answer is not None or self.is_unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The poll of a leased invoice: all its confirmed charges, the newest one last.
+
+    `paid_at` is when the newest payment happened that was recorded before this poll.
+    """
+
+    invoice: ClaimedInvoice
+    gateway: ObservedGateway | None
+    polled_at: datetime
+    asked: tuple[Asked, ...]
+    paid_at: datetime | None = None
+
+    @property
+    def decisive(self) -> Asked:
+        """Return the charge that decides the invoice's next state: a paid one of a paid invoice, else the newest one.
+
+        An unpaid invoice may have an older paid charge, whose payment covered only a part or was refunded.
+        """
+        if self.invoice.paid_at is None:
+            return self.asked[-1]
+        paid = (each for each in self.asked if each.answer and each.answer.state is ChargeState.PAID)
+        return next(paid, self.asked[-1])
+
+    @property
+    def has_all_answers(self) -> bool:
+        return all(each.has_answer for each in self.asked)
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether the poll counts: the decisive charge was answered, and of a paid invoice every charge."""
+        return self.decisive.has_answer and (self.invoice.paid_at is None or self.has_all_answers)
+
+
+async def ask(poll: Poll) -> Poll:
+    """Read the charges from the gateway."""
+    gateway = poll.gateway
+    if gateway is None:
+        return poll
+    return replace(poll, asked=tuple(await asyncio.gather(*(_ask(gateway, each) for each in poll.asked))))
+
+
+async def _ask(gateway: ObservedGateway, asked: Asked) -> Asked:
+    """Read a charge from the gateway. A failure is not raised, so that the other polls continue.
+
+    A failed call is logged only at debug level, because a metric already counts it.
+    """
+    charge = asked.charge
+    assert charge.gateway_invoice_id is not None, "only a charge with an id is polled"
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+            answer = await gateway.get_charge(charge.gateway_invoice_id)
+        _check_reference(answer, charge)
+        return replace(asked, answer=answer)
+    except NotFoundError:
+        return replace(asked, is_unknown=True)
+    except InvalidAnswerError as error:
+        log.warning("gateway.poll_answer_invalid", invoice_id=str(charge.invoice_id), error=str(error))
+    except (GatewayError, TimeoutError) as error:
+        log.debug("gateway.poll_unanswered", invoice_id=str(charge.invoice_id), error=str(error))
+    except Exception:  # noqa: BLE001 - logged here; the charge is polled again
+        log.exception("charge.poll_failed", invoice_id=str(charge.invoice_id))
+    return asked
+
+
+def _check_reference(answer: Charge, charge: InvoiceCharge) -> None:
+    if answer.invoice_id != charge.invoice_id:
+        raise InvalidAnswerError("the charge has the reference of another invoice")
