@@ -1,17 +1,30 @@
-"""Each account has its own limit on concurrent price calls by `retry-pricing` and `pricing-test` (D-105)."""
+"""The limits on calls and requests that wait for others hold for each account, and in all (D-105, D-175)."""
 
+from contextlib import ExitStack, suppress
 from uuid import uuid4
 
 import pytest
 
-from fatura.domain.errors import RATE_LIMITED, EngineError
-from fatura.usecases.open_call_limit import MAX_OPEN_CALLS, OpenCallLimit
+from fatura.api.http.server import MAX_OPEN_CONNECTIONS
+from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
+from fatura.usecases.open_call_limit import (
+    MAX_GATEWAY_REQUESTS,
+    MAX_GATEWAY_REQUESTS_IN_ALL,
+    MAX_OPEN_CALLS,
+    MAX_OPEN_CALLS_IN_ALL,
+    OpenCallLimit,
+)
+
+
+def price_calls() -> OpenCallLimit:
+    return OpenCallLimit(MAX_OPEN_CALLS, most_in_all=MAX_OPEN_CALLS_IN_ALL, what="calls")
 
 
 def test_calls_above_an_accounts_limit_are_refused() -> None:
     """[D-105]"""
-    limit, account_id, other = OpenCallLimit(MAX_OPEN_CALLS, "calls"), uuid4(), uuid4()
-    with limit.opened(account_id, MAX_OPEN_CALLS - 1):
+    limit, account_id, other = price_calls(), uuid4(), uuid4()
+    with limit.places(account_id) as places:
+        places.take(MAX_OPEN_CALLS - 1)
         limit.check(account_id, 1)
         limit.check(other, MAX_OPEN_CALLS)
         with pytest.raises(EngineError) as refused:
@@ -19,3 +32,35 @@ def test_calls_above_an_accounts_limit_are_refused() -> None:
         assert refused.value.problem is RATE_LIMITED
         assert refused.value.retry_after_seconds == 10
     limit.check(account_id, MAX_OPEN_CALLS)
+
+
+def test_a_repeated_transaction_counts_its_calls_once() -> None:
+    limit, account_id = price_calls(), uuid4()
+    with limit.places(account_id) as places:
+        places.take(MAX_OPEN_CALLS)
+        places.take(MAX_OPEN_CALLS)
+        places.take(1)
+        limit.check(account_id, MAX_OPEN_CALLS - 1)
+    limit.check(account_id, MAX_OPEN_CALLS)
+
+
+def test_many_accounts_leave_places_to_others() -> None:
+    """Each of 30 accounts holds as many requests as it gets. Another account still gets some. [D-175]"""
+    limit = OpenCallLimit(MAX_GATEWAY_REQUESTS, most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL, what="requests")
+    accounts, held = [uuid4() for _ in range(30)], 0
+    with ExitStack() as hanging:
+        for each in accounts * MAX_GATEWAY_REQUESTS:
+            with suppress(EngineError):
+                hanging.enter_context(limit.one(each))
+                held += 1
+        assert 600 < held < MAX_GATEWAY_REQUESTS_IN_ALL
+        with pytest.raises(EngineError) as refused:
+            limit.check(accounts[0], 1)
+        assert refused.value.problem is UNAVAILABLE
+        limit.check(uuid4(), 10)
+    limit.check(accounts[0], MAX_GATEWAY_REQUESTS)
+
+
+def test_requests_that_wait_leave_places_to_all_others() -> None:
+    """[D-175]"""
+    assert MAX_GATEWAY_REQUESTS_IN_ALL + MAX_OPEN_CALLS_IN_ALL <= 0.6 * MAX_OPEN_CONNECTIONS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fatura.api.http import body, protocol
+from fatura.api.http import body, protocol, server
 from fatura.api.http.server import run_server
-from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, UNAUTHORIZED, Problem
+from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, UNAUTHORIZED, UNAVAILABLE, Problem
 from tests.unit.tiny_api import KEY, tiny_api
 
 HEAD = f"Host: x\r\nAuthorization: Bearer {KEY}\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\n"
@@ -20,6 +20,12 @@ PATIENCE = 0.4
 GRACE = 5
 
 Connect = Callable[[], Any]
+
+
+@pytest.fixture
+def room_for_one(monkeypatch) -> None:
+    """The server refuses the requests of a second connection."""
+    monkeypatch.setattr(server, "MAX_OPEN_CONNECTIONS", 2)
 
 
 @pytest.fixture
@@ -238,3 +244,22 @@ async def test_head_has_no_body(connect):
         assert received.startswith(b"HTTP/1.1 200")
         assert received.endswith(b"\r\n\r\n")
         assert b"content-length: 15\r\n" in received
+
+
+@pytest.mark.usefixtures("room_for_one")
+async def test_a_full_server_answers_with_a_problem(connect):
+    """The connection is closed after the answer. [D-175, D-13]"""
+    async with connect() as (_, waiting), connect() as (reader, writer):
+        waiting.write(GET.replace("things", "waits").encode())
+        writer.write(GET.replace("Host", "X-Request-Id: mine\r\nHost").encode())
+        status, headers, received = await answer(reader)
+        assert (status, headers["content-type"]) == (503, "application/problem+json")
+        assert (headers["retry-after"], headers["connection"]) == ("1", "close")
+        assert headers["x-request-id"] == "mine"
+        assert UNAVAILABLE.type.encode() in received
+        assert b'"requestId":"mine"' in received
+        await closed_after(reader)
+    await asyncio.sleep(0.1)
+    async with connect() as (reader, writer):
+        writer.write(GET.encode())
+        assert (await answer(reader))[0] == 200

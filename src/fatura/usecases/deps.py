@@ -13,7 +13,13 @@ from fatura.usecases.answering_accounts import AnsweringAccounts
 from fatura.usecases.batch_size import BatchSize
 from fatura.usecases.clock_skew import ClockSkew
 from fatura.usecases.lane_polls import LanePolls
-from fatura.usecases.open_call_limit import MAX_GATEWAY_REQUESTS, MAX_OPEN_CALLS, OpenCallLimit
+from fatura.usecases.open_call_limit import (
+    MAX_GATEWAY_REQUESTS,
+    MAX_GATEWAY_REQUESTS_IN_ALL,
+    MAX_OPEN_CALLS,
+    MAX_OPEN_CALLS_IN_ALL,
+    OpenCallLimit,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +34,16 @@ class Deps:
     clock: Callable[[], datetime]
     notify: Callable[[str], None]
     open_calls: OpenCallLimit = field(
-        default_factory=lambda: OpenCallLimit(MAX_OPEN_CALLS, "calls to price endpoints")
+        default_factory=lambda: OpenCallLimit(
+            MAX_OPEN_CALLS, most_in_all=MAX_OPEN_CALLS_IN_ALL, what="calls to price endpoints"
+        )
     )
     gateway_requests: OpenCallLimit = field(
-        default_factory=lambda: OpenCallLimit(MAX_GATEWAY_REQUESTS, "requests that wait for gateways")
+        default_factory=lambda: OpenCallLimit(
+            MAX_GATEWAY_REQUESTS,
+            most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL,
+            what="requests that wait for gateways",
+        )
     )
     clock_skew: ClockSkew = field(default_factory=ClockSkew)
     lane_polls: LanePolls = field(default_factory=LanePolls)

@@ -82,6 +82,25 @@ async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
     assert (await _check_credentials(world)).status == 200
 
 
+async def test_hanging_gateways_of_many_accounts_hold_a_part_of_all_requests(world: World) -> None:
+    """A request above the limit is refused at once. Plain requests of every account are served. [D-175]"""
+    other = await world.another()
+    world.deps.gateway_requests.most_in_all = 1
+    await fail_for(world, "all", "hang", seconds=600)
+    waiting = asyncio.create_task(_check_credentials(world))
+    await eventually(lambda: waiting.done() or _is_full(world))
+
+    async with asyncio.timeout(5):
+        path = f"/v1/integration/gateways/{await connection_id(other)}"
+        refused = await other.patch(path, {"credentials": {}})
+        assert (refused.status, refused.type) == (503, "engine.unavailable"), refused.body
+        assert refused.headers["retry-after"] == "10"
+        assert (await other.patch(path, {"label": "Main"})).status == 200
+
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+
 async def test_an_account_has_a_limited_number_of_connections(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

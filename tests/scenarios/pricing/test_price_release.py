@@ -203,3 +203,14 @@ async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices
         first[items["skipped"]],
     ]
     assert [each["createdAt"] for each in shown] == sorted(each["createdAt"] for each in shown)
+
+
+async def test_concurrent_calls_of_an_account_do_not_exceed_its_limit(
+    world: World, prices: PriceServer
+) -> None:
+    """[D-105]"""
+    world.deps.open_calls.most = 1
+    prices.answers(Reply(status=500, delay=0.5))
+    path = f"/v1/products/{(await usage(world, prices))['id']}/pricing-test"
+    answers = await asyncio.gather(*(world.post(path) for _ in range(5)))
+    assert sorted(each.status for each in answers) == [200, 429, 429, 429, 429]

@@ -1,15 +1,21 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
 A request's head is limited in size, and in the time in which it must arrive. After an early answer, which is sent
-before the whole body has arrived, the rest of the body is limited in time too.
+before the whole body has arrived, the rest of the body is limited in time too. While the process is full, further
+requests are refused with a problem document.
 """
 
 import asyncio
+from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from fatura.api.http.observer import Observer
 from fatura.api.http.problems import problem_response
-from fatura.domain.errors import INVALID_REQUEST, EngineError
+from fatura.api.http.trace import trace_of
+from fatura.domain.errors import INVALID_REQUEST, UNAVAILABLE, EngineError
 
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
@@ -18,6 +24,18 @@ The size is checked after each read from the socket, so the last read may exceed
 """
 PATIENCE_SECONDS = 10
 """Maximum time for a request head to arrive, and for the rest of a body after an early answer."""
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that the process has no place for, and close the connection."""
+    error = EngineError(
+        UNAVAILABLE, "This server serves too many requests now; try again.", retry_after_seconds=1
+    )
+    answer = problem_response(error, trace_of(scope).request_id, headers={"connection": "close"})
+    await answer(scope, receive, send)
+
+
+_REFUSED: Any = Observer(_refuse)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -79,6 +97,10 @@ class LimitedProtocol(HttpToolsProtocol):
         If the request also has an Upgrade header, the parser would take the body for the next request.
         """
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Serve a request. If the process is full, uvicorn passes an `app` that answers in plain text."""
+        super()._start_asgi_task(cycle, _REFUSED if app is service_unavailable else app)
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes -= len(body)

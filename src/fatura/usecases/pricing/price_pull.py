@@ -21,6 +21,7 @@ from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
 from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
@@ -84,10 +85,10 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
     """Call the endpoint for each pending item of an invoice now, outside the schedule; wait for the answers (D-32).
 
     Items for which a concurrent retry has an open call are skipped.
-    Raises EngineError: `engine.not_found`, `engine.rate_limited`.
+    Raises EngineError: `engine.not_found`, `engine.rate_limited`, `engine.unavailable`.
     """
-    batch = await in_transaction(deps, account, _reserve_retry, invoice_id)
-    with deps.open_calls.opened(account.account_id, len(batch.calls)):
+    with deps.open_calls.places(account.account_id) as places:
+        batch = await in_transaction(deps, account, _reserve_retry, invoice_id, places)
         await _call_and_record(deps, account, batch)
     return RetriedView(retried=len(batch.calls))
 
@@ -119,7 +120,7 @@ async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
     return await reserve(work, items, by_hand=False)
 
 
-async def _reserve_retry(work: Work, invoice_id: UUID) -> CallBatch:
+async def _reserve_retry(work: Work, invoice_id: UUID, places: Places) -> CallBatch:
     states = await invoices.lock(work.tx, [invoice_id])
     state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
@@ -127,7 +128,7 @@ async def _reserve_retry(work: Work, invoice_id: UUID) -> CallBatch:
         return await reserve(work, (), by_hand=True)
     await _check_retry_rate(work, invoice_id)
     items = await price_pulls.of_invoice(work.tx, invoice_id, real_now=work.deps.clock())
-    work.deps.open_calls.check(work.account.account_id, len(items))
+    places.take(len(items))
     return await reserve(work, items, by_hand=True)
 
 

@@ -26,14 +26,13 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
     """Call the endpoint in mode `test`, check the answer as in a live call, and return the outcome; store nothing.
 
     Raises EngineError: `engine.not_found` if the product is unknown or has a fixed price; `engine.rate_limited`;
-    `engine.unavailable` if the process has no free sockets.
+    `engine.unavailable` if the process has too many open calls or no free sockets.
     """
-    deps.open_calls.check(account.account_id, 1)
-    product, body, secrets = await in_transaction(deps, account, _prepare, product_id)
-    assert product.endpoint_url is not None, product.product_id
-    assert product.cap_cents is not None, product.product_id
-    try:
-        with deps.open_calls.opened(account.account_id, 1):
+    with deps.open_calls.one(account.account_id):
+        product, body, secrets = await in_transaction(deps, account, _prepare, product_id)
+        assert product.endpoint_url is not None, product.product_id
+        assert product.cap_cents is not None, product.product_id
+        try:
             async with deps.merchants.session() as session:
                 answer = await call_price_endpoint(
                     session,
@@ -43,9 +42,9 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
                     secrets=secrets,
                     timestamp=int(deps.clock().timestamp()),
                 )
-    except OutOfResourcesError:
-        busy = "Too many calls are open now; try again soon."
-        raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS) from None
+        except OutOfResourcesError:
+            busy = "Too many calls are open now; try again soon."
+            raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS) from None
     return PricingTestView.from_attributes(answer)
 
 
