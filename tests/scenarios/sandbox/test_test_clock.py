@@ -173,29 +173,61 @@ async def test_a_frozen_worker_does_not_end_a_later_advance(
     assert (clock["status"], clock["target"]) == ("advancing", "2035-01-01T03:00:00.000Z")
 
 
-async def test_slow_lanes_do_not_end_the_lease_of_a_clock(
+async def test_a_slow_lane_does_not_end_the_lease_of_a_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No second worker drives a clock while calls to its gateway hang. [D-45, D-61 faults]"""
-    monkeypatch.setattr(test_clock, "LEASE", timedelta(seconds=2))
-    monkeypatch.setattr(test_clock, "RENEW_AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(test_clock, "LEASE", timedelta(seconds=1))
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
-    assert (await world.post("/v1/test-clock/advance", {"days": 1})).status == 202
+    assert (await world.post("/v1/test-clock/advance", {"to": "2033-11-20T20:00:00.000Z"})).status == 202
     account = await load_account(world.deps, world.account_id)
     others: list[int] = []
 
-    async def is_slow(_deps: Deps, _account: Account) -> int:
-        await asyncio.sleep(1)
+    async def is_slow(deps: Deps, _account: Account) -> int:
+        for _ in range(5):
+            await asyncio.sleep(0.5)
+            others.append(len(await LANE["test_clock"].due(deps)))
         return 0
 
-    async def is_last(deps: Deps, account: Account) -> int:
-        others.append(len(await LANE["test_clock"].due(deps)))
+    await test_clock.advance_to_target(world.deps, account, {"slow": is_slow})
+
+    assert others[:5] == [0] * 5
+    assert (await world.get("/v1/test-clock")).json["status"] == "ready"
+
+
+async def test_a_worker_that_lost_the_lease_does_not_move_the_clock(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker has claimed the clock and runs a lane. [D-45]"""
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
+    assert (await world.post("/v1/test-clock/advance", {"to": "2033-11-20T20:00:00.000Z"})).status == 202
+    account = await load_account(world.deps, world.account_id)
+    claimed, may_end = asyncio.Event(), asyncio.Event()
+    before = await now(world)
+
+    async def waits(_deps: Deps, _account: Account) -> int:
+        claimed.set()
+        await may_end.wait()
         return 0
 
-    lanes = {"one": is_slow, "two": is_slow, "three": is_slow, "four": is_last}
-    await test_clock.advance_to_target(world.deps, account, lanes)
+    async def loses_its_lease(_deps: Deps, _account: Account) -> int:
+        await world.sql("UPDATE test_clock SET lease_until = now() WHERE account_id = $1", world.account_id)
+        running.append(
+            asyncio.create_task(test_clock.advance_to_target(world.deps, account, {"waits": waits}))
+        )
+        await claimed.wait()
+        return 7
 
-    assert others[0] == 0
+    running: list[asyncio.Task[int]] = []
+    await test_clock.advance_to_target(world.deps, account, {"loses": loses_its_lease})
+
+    clock = (await world.get("/v1/test-clock")).json
+    assert (clock["status"], clock["processed"]) == ("advancing", {})
+    assert datetime.fromisoformat(clock["now"]) - before < timedelta(minutes=1)
+    assert await LANE["test_clock"].due(world.deps) == [], "the other worker keeps its lease"
+    may_end.set()
+    await asyncio.gather(*running)
+    assert (await world.get("/v1/test-clock")).json["status"] == "ready"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

@@ -7,6 +7,7 @@ CREATE TABLE test_clock (
     target_at timestamptz,
     processed jsonb NOT NULL,
     lease_until timestamptz,
+    leased_by uuid,
     CONSTRAINT test_clock_pk PRIMARY KEY (account_id),
     CONSTRAINT test_clock_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT test_clock_status CHECK (

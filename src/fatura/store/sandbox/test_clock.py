@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
@@ -14,10 +15,14 @@ from fatura.store.db import Discovery, Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class StoredClock:
-    """A clock's progress. `target_at` is None unless the clock is advancing; `processed` counts each lane's work."""
+    """A clock's progress. `target_at` is None unless the clock is advancing; `processed` counts each lane's work.
+
+    `leased_by` is the newest claim. Its lease may have ended.
+    """
 
     status: Literal["ready", "advancing"]
     target_at: datetime | None
+    leased_by: UUID | None
     processed: Mapping[str, int]
 
 
@@ -27,7 +32,7 @@ async def insert(tx: Tx) -> None:
 
 async def find(tx: Tx) -> StoredClock | None:
     row = await tx.fetchrow(
-        "SELECT c.status, c.target_at, c.processed FROM test_clock c WHERE c.account_id = $1"
+        "SELECT c.status, c.target_at, c.leased_by, c.processed FROM test_clock c WHERE c.account_id = $1"
     )
     return None if row is None else _clock(row)
 
@@ -41,38 +46,44 @@ async def start(tx: Tx, target_at: datetime) -> None:
     """Set the target to `target_at`; a worker will claim the clock."""
     await tx.execute(
         """
-        UPDATE test_clock c SET status = 'advancing', target_at = $2, processed = '{}', lease_until = NULL
+        UPDATE test_clock c SET status = 'advancing', target_at = $2, processed = '{}', lease_until = NULL,
+            leased_by = NULL
         WHERE c.account_id = $1
         """,
         target_at,
     )
 
 
-async def claim(tx: Tx, *, real_now: datetime, lease_until: datetime) -> StoredClock | None:
+async def claim(tx: Tx, leased_by: UUID, *, real_now: datetime, lease_until: datetime) -> StoredClock | None:
     """Lease the clock if it is advancing and no lease is valid."""
     row = await tx.fetchrow(
         """
-        UPDATE test_clock c SET lease_until = $3
+        UPDATE test_clock c SET lease_until = $3, leased_by = $5
         WHERE c.account_id = $1 AND c.status = 'advancing'
             AND (c.lease_until IS NULL OR c.lease_until <= $2 OR c.lease_until > $4)
-        RETURNING c.status, c.target_at, c.processed
+        RETURNING c.status, c.target_at, c.leased_by, c.processed
         """,
         real_now,
         lease_until,
         leases.horizon(real_now),
+        leased_by,
     )
     return None if row is None else _clock(row)
 
 
-async def note_progress(tx: Tx, processed: Mapping[str, int], *, lease_until: datetime) -> None:
-    """Store progress, and set when the lease ends."""
+async def renew(tx: Tx, leased_by: UUID, *, lease_until: datetime) -> None:
+    """Set when the lease ends, unless another claim has replaced it."""
     await tx.execute(
-        """
-        UPDATE test_clock c SET processed = $2, lease_until = $3
-        WHERE c.account_id = $1 AND c.status = 'advancing'
-        """,
-        msgspec.json.encode(processed).decode(),
+        "UPDATE test_clock c SET lease_until = $3 WHERE c.account_id = $1 AND c.leased_by = $2",
+        leased_by,
         lease_until,
+    )
+
+
+async def note_progress(tx: Tx, processed: Mapping[str, int]) -> None:
+    await tx.execute(
+        "UPDATE test_clock c SET processed = $2 WHERE c.account_id = $1",
+        msgspec.json.encode(processed).decode(),
     )
 
 
@@ -80,7 +91,8 @@ async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
     """Store the progress, and that the clock has reached its target."""
     await tx.execute(
         """
-        UPDATE test_clock c SET status = 'ready', target_at = NULL, processed = $2, lease_until = NULL
+        UPDATE test_clock c SET status = 'ready', target_at = NULL, processed = $2, lease_until = NULL,
+            leased_by = NULL
         WHERE c.account_id = $1
         """,
         msgspec.json.encode(processed).decode(),
@@ -109,4 +121,6 @@ async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> Seq
 
 
 def _clock(row: Row) -> StoredClock:
-    return StoredClock(row["status"], row["target_at"], msgspec.json.decode(row["processed"]))
+    return StoredClock(
+        row["status"], row["target_at"], row["leased_by"], msgspec.json.decode(row["processed"])
+    )

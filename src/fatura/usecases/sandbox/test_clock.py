@@ -7,28 +7,31 @@ the lanes of background work at each instant.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from msgspec import UNSET
 
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import CLOCK_CONFLICT, EngineError, invalid_fields
+from fatura.ids import new_id
 from fatura.observability import log
 from fatura.store import due_times
 from fatura.store.accounts import accounts
 from fatura.store.sandbox import test_clock
 from fatura.store.sandbox.test_clock import StoredClock
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
 from fatura.views.sandbox import TestClockView
 from fatura.views.view import instant
 
 LEASE = timedelta(seconds=60)
-RENEW_AFTER_SECONDS = 10
-"""After each lane, the worker renews the lease if it was not renewed for so long. A lane's calls may hang (D-61)."""
+RENEWALS_PER_LEASE = 6
+"""How often a worker renews the lease within LEASE. Some renewals may fail."""
 WAIT_SECONDS = 100
 """How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
@@ -125,40 +128,57 @@ async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, Ru
     Then any worker can claim the clock and continue. After a crash, workers must wait until the lease has expired.
     Return how much work the lanes have done since `advance` set the target.
     """
-    stored = await in_transaction(deps, account, _claim)
-    if stored is None or stored.target_at is None:
+    leased_by = new_id(deps.clock())
+    stored = await in_transaction(deps, account, _claim, leased_by)
+    if stored is None:
         return 0
     processed = Counter(stored.processed)
     release_at = time.monotonic() + RUN_SECONDS
     due = frozenset(lanes)
-    while time.monotonic() < release_at:
-        due_lanes = {name: run for name, run in lanes.items() if name in due}
-        worked = await _run_lanes(deps, account, due_lanes, target=stored.target_at, processed=processed)
-        step = await in_transaction(deps, account, _step, stored.target_at, processed=processed)
-        if step.has_ended:
-            return processed.total()
-        if not step.has_moved and not worked:
-            await asyncio.sleep(POLL_SECONDS)
-        due = step.due_lanes
-    await in_transaction(deps, account, _release, processed)
+    async with _kept_lease(deps, account, leased_by):
+        while time.monotonic() < release_at:
+            due_lanes = {name: run for name, run in lanes.items() if name in due}
+            worked = await _run_lanes(deps, account, due_lanes, processed=processed)
+            step = await in_transaction(deps, account, _step, leased_by, processed=processed)
+            if step.has_ended:
+                return processed.total()
+            if not step.has_moved and not worked:
+                await asyncio.sleep(POLL_SECONDS)
+            due = step.due_lanes
+    await in_transaction(deps, account, _release, leased_by)
     return processed.total()
 
 
-async def _claim(work: Work) -> StoredClock | None:
+async def _claim(work: Work, leased_by: UUID) -> StoredClock | None:
     real_now = work.deps.clock()
-    return await test_clock.claim(work.tx, real_now=real_now, lease_until=real_now + LEASE)
+    return await test_clock.claim(work.tx, leased_by, real_now=real_now, lease_until=real_now + LEASE)
+
+
+@asynccontextmanager
+async def _kept_lease(deps: Deps, account: Account, leased_by: UUID) -> AsyncGenerator[None]:
+    """Renew the lease until the block ends, because the calls of one lane may take longer than LEASE (D-61)."""
+    renewing = asyncio.create_task(_renew_lease(deps, account, leased_by))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.wait([renewing])
+
+
+async def _renew_lease(deps: Deps, account: Account, leased_by: UUID) -> None:
+    while True:
+        await asyncio.sleep((LEASE // RENEWALS_PER_LEASE).total_seconds())
+        try:
+            await in_transaction(deps, account, _renew, leased_by)
+        except DATABASE_FAILURES as error:
+            log.warning("test_clock.lease_not_renewed", account_id=str(account.account_id), error=str(error))
 
 
 async def _run_lanes(
-    deps: Deps,
-    account: Account,
-    lanes: Mapping[str, RunLane],
-    *,
-    target: datetime,
-    processed: Counter[str],
+    deps: Deps, account: Account, lanes: Mapping[str, RunLane], *, processed: Counter[str]
 ) -> int:
     """Run each lane once; return how much work was done. A lane's failure is logged, and the lane runs again later."""
-    worked, leased_at = 0, time.monotonic()
+    worked = 0
     for name, run in lanes.items():
         try:
             count = await run(deps, account)
@@ -167,29 +187,27 @@ async def _run_lanes(
             count = 0
         processed[name] += count
         worked += count
-        if time.monotonic() - leased_at > RENEW_AFTER_SECONDS:
-            await in_transaction(deps, account, _renew, target, processed=processed)
-            leased_at = time.monotonic()
     return worked
 
 
-async def _renew(work: Work, target: datetime, *, processed: Counter[str]) -> None:
-    """Store progress and renew the lease, unless another worker has reached the target meanwhile."""
+async def _renew(work: Work, leased_by: UUID) -> None:
+    await test_clock.renew(work.tx, leased_by, lease_until=work.deps.clock() + LEASE)
+
+
+async def _release(work: Work, leased_by: UUID) -> None:
+    """End the lease. Workers serve other accounts before they continue with this clock."""
+    await test_clock.renew(work.tx, leased_by, lease_until=work.deps.clock())
+
+
+async def _step(work: Work, leased_by: UUID, *, processed: Counter[str]) -> Step:
+    """Store progress. If nothing is due, move the clock to the next due instant or the target.
+
+    If the lease was lost, change nothing: another worker moves the clock, or has reached the target.
+    """
     stored = await test_clock.lock(work.tx)
-    if stored is not None and stored.target_at == target:
-        await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock() + LEASE)
-
-
-async def _release(work: Work, processed: Counter[str]) -> None:
-    """Store progress and end the lease. Workers serve other accounts before they continue with this clock."""
-    await test_clock.note_progress(work.tx, processed, lease_until=work.deps.clock())
-
-
-async def _step(work: Work, target: datetime, *, processed: Counter[str]) -> Step:
-    """Store progress and renew the lease. If nothing is due, move the clock to the next due instant or the target."""
-    stored = await test_clock.lock(work.tx)
-    if stored is None or stored.target_at != target:
-        return Step(has_ended=True)  # another worker reached the target
+    if stored is None or stored.target_at is None or stored.leased_by != leased_by:
+        return Step(has_ended=True)
+    target = stored.target_at
     due_at = await due_times.due_by_lane(work.tx)
     stops = [at for lane, at in due_at.items() if lane not in _NO_STOPS]
     next_at = min([target, *stops])
@@ -197,9 +215,9 @@ async def _step(work: Work, target: datetime, *, processed: Counter[str]) -> Ste
     if not is_due and work.now >= target:
         await test_clock.finish(work.tx, processed)
         return Step(has_ended=True)
-    real_now = work.deps.clock()
     if not is_due:
-        await accounts.set_clock_offset(work.tx, max(next_at - real_now, work.account.clock_offset))
-    await test_clock.note_progress(work.tx, processed, lease_until=real_now + LEASE)
+        offset = max(next_at - work.deps.clock(), work.account.clock_offset)
+        await accounts.set_clock_offset(work.tx, offset)
+    await test_clock.note_progress(work.tx, processed)
     reached = work.now if is_due else max(next_at, work.now)
     return Step(frozenset(lane for lane, at in due_at.items() if at <= reached), has_moved=not is_due)
