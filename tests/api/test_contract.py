@@ -73,6 +73,7 @@ async def billing(world: World) -> None:
     await world.patch(customer, {"document": None})
     for each in (invoice, paid):
         await world.get(f"/v1/invoices/{each['id']}")
+        await world.get(f"/v1/invoices/{each['id']}/payments")
     await world.get("/v1/events?limit=2&cursor=1&type=invoice.paid")
     await world.events()
 

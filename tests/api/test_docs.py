@@ -47,6 +47,7 @@ ROUTES = rows("""
     GET    | /v1/invoices/{invoiceId}                      | 200     | 404
     POST   | /v1/invoices/{invoiceId}/cancel               | 200     | 404 409
     POST   | /v1/invoices/{invoiceId}/reissue              | 200     | 400 404 409 422 503
+    GET    | /v1/invoices/{invoiceId}/payments             | 200     | 400 404
     POST   | /v1/invoices/{invoiceId}/payments             | 200     | 400 404 409 422 503
     POST   | /v1/invoices/{invoiceId}/refunds              | 200     | 202 400 404 409 422 503
     POST   | /v1/invoices/{invoiceId}/retry-issuance       | 200     | 404 409

@@ -185,6 +185,12 @@ TOO_MANY_CONNECTIONS = Problem(
     "Too many gateway connections",
     "The account has as many gateway connections as it may have, which is `meta.limit`.",
 )
+TOO_MANY_PAYMENTS = Problem(
+    "engine.too_many_payments",
+    422,
+    "Too many payments",
+    "The invoice has `meta.limit` manual payments. Only a payment that covers the rest of the total is accepted.",
+)
 IDEMPOTENCY_KEY_REUSED = Problem(
     "engine.idempotency_key_reused",
     422,

@@ -230,9 +230,13 @@ class Invoice:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDetail:
-    """An invoice with its items and payments, and with the client's own ids that its events show (D-37, D-50)."""
+    """An invoice with its items and payments, and with the client's own ids that its events show (D-37, D-50).
+
+    `payments` are the newest entries of the ledger, at most SHOWN_ENTRIES. `payment_count` counts all entries.
+    """
 
     invoice: Invoice
     items: Sequence[InvoiceItem]
     subscription_external_ref: str | None
     payments: Sequence[PaymentEntry] = ()
+    payment_count: int = 0

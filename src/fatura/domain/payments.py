@@ -37,6 +37,11 @@ class ManualMethod(StrEnum):
     OTHER = "other"
 
 
+SHOWN_ENTRIES = 100
+"""Number of newest entries that an invoice shows in its detail and in its events (D-178)."""
+MAX_MANUAL_PAYMENTS = 100
+"""Maximum number of manual payments of an invoice, apart from one that covers the rest of the total (D-178)."""
+
 _ORDER = {kind: place for place, kind in enumerate(EntryKind)}
 """The order of entries that happened at the same instant."""
 _OPEN = frozenset({InvoiceStatus.READY, InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE})

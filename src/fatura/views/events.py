@@ -16,7 +16,7 @@ from fatura.views.integration import ConnectionErrorView, ConnectionView
 from fatura.views.invoices import InvoiceItemView, InvoiceSummaryView
 from fatura.views.payments import PaymentEntryView, RefundView
 from fatura.views.subscriptions import CanceledSubscriptionView, SubscriptionView, TermsChangeView
-from fatura.views.view import ExternalRef, Id, Instant, Ordinal, View, instant
+from fatura.views.view import Count, ExternalRef, Id, Instant, Ordinal, View, instant
 from fatura.views.webhooks import WebhookView
 
 
@@ -67,6 +67,7 @@ class EventInvoiceView(InvoiceSummaryView):
     subscription_external_ref: ExternalRef | None
     items: list[EventInvoiceItemView]
     payments: list[PaymentEntryView]
+    payment_count: Count
 
     @classmethod
     def of_detail(cls, detail: InvoiceDetail) -> Self:
@@ -75,6 +76,7 @@ class EventInvoiceView(InvoiceSummaryView):
             subscription_external_ref=detail.subscription_external_ref,
             items=[EventInvoiceItemView.of(item) for item in detail.items],
             payments=[PaymentEntryView.of(entry) for entry in detail.payments],
+            payment_count=detail.payment_count,
         )
 
 

@@ -222,7 +222,12 @@ class InvoiceView(InvoiceSummaryView):
     items: list[InvoiceItemView]
     payments: Annotated[
         list[PaymentEntryView],
-        Meta(description="Payments, refunds and disputes, in the order in which they happened."),
+        Meta(
+            description="The newest 100 payments, refunds and disputes, in the order in which they happened."
+        ),
+    ]
+    payment_count: Annotated[
+        Count, Meta(description="Number of all payments, refunds and disputes; a route lists them.")
     ]
     refunds: Annotated[
         list[RefundView],
@@ -248,6 +253,7 @@ class InvoiceView(InvoiceSummaryView):
             detail.invoice,
             items=[InvoiceItemView.of(item) for item in detail.items],
             payments=[PaymentEntryView.of(entry) for entry in detail.payments],
+            payment_count=detail.payment_count,
             refunds=[RefundView.of(refund) for refund in refunds],
             pricing_attempts=[PricingAttemptView.from_attributes(attempt) for attempt in attempts],
             charges=[ChargeView.of(charge) for charge in charges],

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
 from fatura.domain.refunds import STAGES, RefundRequest, RefundStatus
-from fatura.views.view import Id, Instant, TotalCents, View
+from fatura.views.view import Id, Instant, PageView, TotalCents, View
 
 
 class PaymentEntryView(View):
@@ -39,6 +39,10 @@ class PaymentEntryView(View):
     @classmethod
     def of(cls, entry: PaymentEntry) -> Self:
         return cls.from_attributes(entry, id=str(entry.payment_entry_id))
+
+
+class PaymentEntryPageView(PageView[PaymentEntryView]):
+    """A page of an invoice's payments, refunds and disputes, newest first."""
 
 
 class RefundErrorView(View):

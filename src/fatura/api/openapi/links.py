@@ -41,6 +41,7 @@ _INVOICE = (
     "retry_issuance",
     "reissue_invoice",
     "record_payment",
+    "list_payments",
     "refund_invoice",
     "cancel_invoice",
     "list_sandbox_charges",

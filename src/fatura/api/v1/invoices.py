@@ -31,6 +31,7 @@ from fatura.usecases.charging import issuance
 from fatura.usecases.merchant_actions import cancellation, manual_payments, refunds, reissue
 from fatura.usecases.pricing import manual_values, price_pull
 from fatura.views.invoices import InvoicePageView, InvoiceView, RetriedView
+from fatura.views.payments import PaymentEntryPageView
 
 routes = Routes("Invoices", "One invoice for each cycle of a subscription, from its value to its payment.")
 InvoiceId = Annotated[UUID, PathId("invoice")]
@@ -67,6 +68,15 @@ async def list_invoices(call: Call, query: InvoiceQuery) -> Response:
 async def read_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     """Return an invoice with its items, payments, refunds, price calls and charges, and what the payer needs to pay."""
     return await run(call, invoices.read, invoice_id)
+
+
+@routes.get("/v1/invoices/{invoiceId}/payments", "List an invoice's payments", answers=PaymentEntryPageView)
+async def list_payments(call: Call, invoice_id: InvoiceId, query: Paging) -> Response:
+    """Return a page of the payments, refunds and disputes of an invoice, newest first.
+
+    The invoice itself shows the newest 100 of them.
+    """
+    return await run(call, invoices.read_payments, query.asked(), invoice_id)
 
 
 class ReceivedForm(Body):
@@ -219,7 +229,12 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     "Record a payment",
     answers=InvoiceView,
     key=KeyPolicy.REQUIRED,
-    problems=[errors.INVOICE_NOT_PAYABLE, errors.AMOUNT_EXCEEDS_OPEN, errors.ACCOUNT_RECOVERING],
+    problems=[
+        errors.INVOICE_NOT_PAYABLE,
+        errors.AMOUNT_EXCEEDS_OPEN,
+        errors.TOO_MANY_PAYMENTS,
+        errors.ACCOUNT_RECOVERING,
+    ],
 )
 async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) -> Response:
     """Record money that you received without the gateway, for a ready, issued or overdue invoice.

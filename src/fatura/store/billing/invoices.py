@@ -6,6 +6,7 @@ from uuid import UUID
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice import Invoice, InvoiceDetail, InvoiceItem, IssueFailure
 from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.payments import SHOWN_ENTRIES
 from fatura.domain.subscription import Customer
 from fatura.store.billing import payment_entries
 from fatura.store.db import Row, Tx, record
@@ -27,18 +28,18 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]
 
 
 async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
-    """Return invoices by id, with items, payments and the merchant's own ids (`externalRef`)."""
+    """Return invoices by id, with items, the newest payments and the merchant's own ids (`externalRef`)."""
     rows = await _read(tx, invoice_ids)
     items = await items_of(tx, invoice_ids)
-    payments = await payment_entries.of_invoices(
-        tx, [row["invoice_id"] for row in rows if row["has_entries"]]
-    )
+    with_entries = [row["invoice_id"] for row in rows if row["payment_count"]]
+    payments = await payment_entries.newest_of_invoices(tx, with_entries, limit=SHOWN_ENTRIES)
     return {
         row["invoice_id"]: InvoiceDetail(
             invoice=_invoice(row),
             items=items[row["invoice_id"]],
             subscription_external_ref=row["subscription_external_ref"],
             payments=payments.get(row["invoice_id"], ()),
+            payment_count=row["payment_count"],
         )
         for row in rows
     }
@@ -189,14 +190,14 @@ async def _read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[Row]:
             v.total_cents, v.currency, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at,
             v.canceled_at, v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
             s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref,
-            c.name AS customer_name, c.email AS customer_email, m.invoice_id IS NOT NULL AS has_entries,
+            c.name AS customer_name, c.email AS customer_email, coalesce(m.payment_count, 0)::int4 AS payment_count,
             coalesce(m.paid_cents, 0)::int8 AS paid_cents, coalesce(m.refunded_cents, 0)::int8 AS refunded_cents
         FROM invoice v
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
         LEFT JOIN (
             SELECT e.invoice_id, sum(e.amount_cents) FILTER (WHERE e.kind = 'payment') AS paid_cents,
-                sum(e.amount_cents) FILTER (WHERE e.kind = 'refund') AS refunded_cents
+                sum(e.amount_cents) FILTER (WHERE e.kind = 'refund') AS refunded_cents, count(*) AS payment_count
             FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = ANY($2::uuid[]) GROUP BY e.invoice_id
         ) m ON m.invoice_id = v.invoice_id
         WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])

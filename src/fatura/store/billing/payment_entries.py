@@ -64,6 +64,51 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequ
     return {invoice_id: in_order(entries) for invoice_id, entries in found.items()}
 
 
+async def newest_of_invoices(
+    tx: Tx, invoice_ids: Sequence[UUID], *, limit: int
+) -> Mapping[UUID, Sequence[PaymentEntry]]:
+    """Return the `limit` newest entries of each invoice, in the order in which they happened."""
+    if not invoice_ids:
+        return {}
+    found: dict[UUID, list[PaymentEntry]] = {}
+    for entry in await tx.fetch_as(
+        PaymentEntry,
+        """
+        SELECT n.payment_entry_id, n.invoice_id, n.charge_id, n.connection_id, n.gateway_charge_id, n.kind,
+            n.amount_cents, n.fee_cents, n.currency, n.occurred_at, n.source, n.reference, n.method, n.note,
+            n.recorded_at
+        FROM (
+            SELECT e.*, row_number() OVER (
+                PARTITION BY e.invoice_id ORDER BY e.occurred_at DESC, e.recorded_at DESC, e.payment_entry_id DESC
+            ) AS place
+            FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = ANY($2::uuid[])
+        ) n
+        WHERE n.place <= $3
+        """,
+        invoice_ids,
+        limit,
+    ):
+        found.setdefault(entry.invoice_id, []).append(entry)
+    return {invoice_id: in_order(entries) for invoice_id, entries in found.items()}
+
+
+async def page(tx: Tx, invoice_id: UUID, *, skip: int, limit: int) -> Sequence[PaymentEntry]:
+    """Return a page of an invoice's entries, the newest first."""
+    return await tx.fetch_as(
+        PaymentEntry,
+        """
+        SELECT e.payment_entry_id, e.invoice_id, e.charge_id, e.connection_id, e.gateway_charge_id, e.kind,
+            e.amount_cents, e.fee_cents, e.currency, e.occurred_at, e.source, e.reference, e.method, e.note,
+            e.recorded_at
+        FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = $2
+        ORDER BY e.occurred_at DESC, e.recorded_at DESC, e.payment_entry_id DESC OFFSET $3 LIMIT $4
+        """,
+        invoice_id,
+        skip,
+        limit,
+    )
+
+
 async def newest_payments(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
     """Return when the newest payment of each invoice happened, at most when it was recorded."""
     rows = await tx.fetch(
@@ -74,6 +119,16 @@ async def newest_payments(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, 
         invoice_ids,
     )
     return {row["invoice_id"]: row["paid_at"] for row in rows}
+
+
+async def count_manual_payments(tx: Tx, invoice_id: UUID) -> int:
+    return await tx.fetchval(
+        """
+        SELECT count(*) FROM payment_entry e
+        WHERE e.account_id = $1 AND e.invoice_id = $2 AND e.source = 'manual' AND e.kind = 'payment'
+        """,
+        invoice_id,
+    )
 
 
 async def known(tx: Tx, references: Sequence[str]) -> Sequence[KnownEntry]:

@@ -9,11 +9,12 @@ from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice import Invoice
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store import counters
-from fatura.store.billing import invoice_charges, invoice_refunds, invoices
+from fatura.store.billing import invoice_charges, invoice_refunds, invoices, payment_entries
 from fatura.store.pricing import pricing_attempts
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView
+from fatura.views.payments import PaymentEntryPageView, PaymentEntryView
 
 SHOWN_ATTEMPTS_PER_ITEM = 20
 """Number of newest pricing attempts that GET /v1/invoices/{invoiceId} shows for each item.
@@ -43,6 +44,14 @@ async def read(work: Work, invoice_id: UUID) -> InvoiceView:
     charges = await invoice_charges.of_invoice(work.tx, invoice_id, limit=SHOWN_CHARGES)
     refunds = await invoice_refunds.of_invoice(work.tx, invoice_id, limit=SHOWN_REFUNDS)
     return InvoiceView.of_detail(detail, attempts, charges=charges, refunds=refunds)
+
+
+async def read_payments(work: Work, page: Page, invoice_id: UUID) -> PaymentEntryPageView:
+    """Return a page of an invoice's ledger, newest entries first. Raises EngineError: `engine.not_found`."""
+    details = await invoices.details(work.tx, [invoice_id])
+    detail = require(details.get(invoice_id), "invoice", id_=invoice_id)
+    records = partial(payment_entries.page, work.tx, invoice_id)
+    return await page.read(PaymentEntryPageView, records, of=PaymentEntryView.of, total=detail.payment_count)
 
 
 async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePageView:

@@ -16,13 +16,14 @@ from fatura.domain.charge import IN_DOUBT, ChargeStage
 from fatura.domain.errors import (
     AMOUNT_EXCEEDS_OPEN,
     INVOICE_NOT_PAYABLE,
+    TOO_MANY_PAYMENTS,
     EngineError,
     account_recovering,
     invalid_fields,
     require,
 )
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
+from fatura.domain.payments import MAX_MANUAL_PAYMENTS, EntryKind, EntrySource, ManualMethod, PaymentEntry
 from fatura.store.billing import payment_entries
 from fatura.store.charging import issuance_state, payment_requests, refund_requests
 from fatura.store.charging.issuance_state import IssuanceState
@@ -200,6 +201,11 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
     if amount_cents == open_cents and await refund_requests.has_open(work.tx, invoice_id):
         detail = "A refund of the invoice is pending; wait until it is done or failed."
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
+    if amount_cents < open_cents:
+        recorded = await payment_entries.count_manual_payments(work.tx, invoice_id)
+        if recorded >= MAX_MANUAL_PAYMENTS:
+            detail = f"The invoice has {recorded} manual payments; record one payment of all that is open."
+            raise EngineError(TOO_MANY_PAYMENTS, detail, meta={"limit": MAX_MANUAL_PAYMENTS})
 
 
 def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:

@@ -28,6 +28,7 @@ from fatura.views.integration import (
     ReceivedView,
 )
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView, RetriedView
+from fatura.views.payments import PaymentEntryPageView, PaymentEntryView
 from fatura.views.plans import (
     PlanPageView,
     PlanSummaryView,
@@ -139,6 +140,7 @@ _ALL: tuple[View, ...] = (
     _page(CustomerPageView, _CUSTOMER),
     InvoiceView.of_detail(story.invoice(InvoiceStatus.ISSUED), [_ATTEMPT], charges=[story.CHARGE]),
     _page(InvoicePageView, InvoiceSummaryView.of(story.invoice(InvoiceStatus.PAID).invoice)),
+    _page(PaymentEntryPageView, PaymentEntryView.of(story.entry())),
     RetriedView(retried=1),
     events.sample("invoice.paid"),
     EventListView(data=[events.sample("invoice.paid")], next_cursor="42"),

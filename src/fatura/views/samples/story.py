@@ -220,7 +220,7 @@ def invoice(status: InvoiceStatus, *entries: PaymentEntry) -> InvoiceDetail:
     if not waits:
         priced = PricingStatus.PRICED
         training = replace(training, pricing_status=priced, amount_cents=12000, description="2 sessions")
-    return InvoiceDetail(shown, [fee, training], SUBSCRIPTION.external_ref, entries)
+    return InvoiceDetail(shown, [fee, training], SUBSCRIPTION.external_ref, entries, len(entries))
 
 
 CHARGE = ShownCharge(

@@ -1,0 +1,47 @@
+"""An invoice with many payments: what it shows, how all are listed, and how many manual ones it takes (D-178)."""
+
+from fatura.domain.payments import MAX_MANUAL_PAYMENTS, SHOWN_ENTRIES
+from tests.support.reissue_steps import unpaid_invoice
+from tests.support.sandbox_steps import read
+from tests.support.world import Answer, Json, World
+
+
+async def record(world: World, invoice: Json, **body: Json) -> Answer:
+    return await world.post(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash", **body}, key="fresh")
+
+
+async def test_a_long_ledger_is_shown_in_part_and_listed_whole(world: World) -> None:
+    """[D-178, D-178 manual]"""
+    invoice = await unpaid_invoice(world)
+    for cents in range(1, MAX_MANUAL_PAYMENTS + 1):
+        assert (await record(world, invoice, amountCents=cents)).status == 200
+    refused = await record(world, invoice, amountCents=1)
+    assert (refused.status, refused.type) == (422, "engine.too_many_payments")
+    assert refused.json["meta"] == {"limit": MAX_MANUAL_PAYMENTS}
+
+    paid = (await record(world, invoice)).json
+
+    count = MAX_MANUAL_PAYMENTS + 1
+    assert (paid["status"], paid["paidCents"], paid["paymentCount"]) == ("paid", 9990, count)
+    assert len(paid["payments"]) == SHOWN_ENTRIES
+    (event,) = await world.events("invoice.paid")
+    assert event["data"]["invoice"]["payments"] == paid["payments"]
+    assert event["data"]["invoice"]["paymentCount"] == count
+    pages = [
+        (await world.get(f"/v1/invoices/{invoice['id']}/payments?pageSize=40&page={page}")).json
+        for page in (1, 2, 3)
+    ]
+    assert pages[0]["pagination"]["totalRecords"] == count
+    listed = [each for page in pages for each in page["data"]]
+    assert sorted(each["amountCents"] for each in listed) == sorted([9990 - 5050, *range(1, count)])
+    assert {each["id"] for each in listed[:SHOWN_ENTRIES]} == {each["id"] for each in paid["payments"]}
+    assert (await read(world, invoice))["payments"] == paid["payments"]
+    assert await world.broken() == []
+
+
+async def test_the_payments_of_an_unknown_invoice_are_not_found(world: World) -> None:
+    """[D-178]"""
+    invoice = await unpaid_invoice(world)
+    assert (await world.get(f"/v1/invoices/{invoice['subscriptionId']}/payments")).status == 404
+    other = await world.another()
+    assert (await other.get(f"/v1/invoices/{invoice['id']}/payments")).status == 404
