@@ -48,21 +48,23 @@ RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20,
 
 MAX_RETRIES = 10
 """Maximum number of requests to retry an invoice's issuance that are accepted in a row, without a pause (D-113)."""
-RETRY_WINDOW = timedelta(minutes=1)
+RETRY_GAP = timedelta(minutes=15)
+"""Time after which one more retry becomes possible. So at most 106 retries of an invoice are possible in a day."""
+RETRY_WINDOW = MAX_RETRIES * RETRY_GAP
 """Time in which MAX_RETRIES further retries become possible."""
 
 
-def paced_retry(paced_until: datetime | None, *, real_now: datetime) -> datetime | None:
-    """Count a retry of an invoice's issuance; return the new `paced_until`, or None if the retry comes too early.
+def paced_retry(paced_until: datetime | None, *, real_now: datetime) -> tuple[datetime, timedelta]:
+    """Count a retry of an invoice's issuance; return the new `paced_until`, and how long the client must wait first.
 
-    Each retry moves `paced_until` ahead by a tenth of RETRY_WINDOW, starting from now if `paced_until` has passed. The
-    retry comes too early if the new value would be more than one RETRY_WINDOW ahead. An old value that is further ahead
-    comes from a host with a wrong clock, and is ignored.
+    Each retry moves `paced_until` ahead by RETRY_GAP, starting from now if `paced_until` has passed. The retry comes
+    too early if the new value is more than one RETRY_WINDOW ahead. An old value that is further ahead comes from a host
+    with a wrong clock, and is ignored.
     """
     if paced_until is None or not real_now < paced_until <= real_now + RETRY_WINDOW:
         paced_until = real_now
-    following = paced_until + RETRY_WINDOW // MAX_RETRIES
-    return following if following <= real_now + RETRY_WINDOW else None
+    following = paced_until + RETRY_GAP
+    return following, max(following - RETRY_WINDOW - real_now, timedelta(0))
 
 
 @cache

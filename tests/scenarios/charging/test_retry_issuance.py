@@ -268,7 +268,7 @@ async def test_the_key_of_another_request_is_no_repeat(world: World):
 
 
 async def test_retries_of_one_invoice_have_a_pace(world: World):
-    """For each invoice, ten retries in a row may call the gateway, and after that one retry every 6 s.
+    """For each invoice, ten retries in a row may call the gateway, and after that one retry every 15 minutes.
 
     [D-113, D-34 retry]
     """
@@ -278,11 +278,12 @@ async def test_retries_of_one_invoice_have_a_pace(world: World):
     answers = [await retry(world, invoice) for _ in range(30)]
 
     assert [answer.status for answer in answers] == [200] * 10 + [429] * 20
-    assert (answers[-1].type, answers[-1].headers["retry-after"]) == ("engine.rate_limited", "6")
+    assert answers[-1].type == "engine.rate_limited"
+    assert 840 < int(answers[-1].headers["retry-after"]) <= 900
     [fault] = await world.sql("SELECT times_left FROM sandbox_fault")
     assert fault["times_left"] == 90
     assert (await retry(world, other)).status == 200
-    await world.sql("UPDATE invoice SET retry_paced_until = retry_paced_until - interval '12 s'")
+    await world.sql("UPDATE invoice SET retry_paced_until = retry_paced_until - interval '30 minutes'")
     assert [(await retry(world, invoice)).status for _ in range(3)] == [200, 200, 429]
 
 

@@ -4,6 +4,7 @@ Workers call `issue`; the retry-issuance route calls `retry`. `outcomes` handles
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from fatura.domain.charging import (
     ISSUES_APART,
     LOOKUP_COUNTS_AFTER,
     MAX_RETRIES,
-    RETRY_WINDOW,
+    RETRY_GAP,
     paced_retry,
 )
 from fatura.domain.connection import Connection, check_minimums
@@ -198,12 +199,14 @@ async def _reserve_one(
 
 async def _pace(work: Work, state: IssuanceState, *, real_now: datetime) -> None:
     """Count a retry that may call the gateway (D-113). Raises EngineError: `engine.rate_limited`."""
-    until = paced_retry(state.retry_paced_until, real_now=real_now)
-    if until is None:
+    until, wait = paced_retry(state.retry_paced_until, real_now=real_now)
+    if wait:
+        minutes = int(RETRY_GAP.total_seconds()) // 60
         raise EngineError(
             RATE_LIMITED,
-            f"An invoice's issuance may be retried {MAX_RETRIES} times a minute; wait for the gateway to be mended.",
-            retry_after_seconds=int((RETRY_WINDOW // MAX_RETRIES).total_seconds()),
+            f"After {MAX_RETRIES} retries, an invoice's issuance may be retried every {minutes} minutes; find out why "
+            "the retries fail.",
+            retry_after_seconds=math.ceil(wait.total_seconds()),
         )
     await issuance_state.pace_retries(work.tx, state.invoice_id, until=until)
 
