@@ -96,7 +96,8 @@ INVOICE_NOT_REFUNDABLE = Problem(
     "engine.invoice_not_refundable",
     409,
     "Invoice not refundable",
-    "Nothing was paid, the payments are disputed, another refund is pending, or the connection is inactive.",
+    "Nothing was paid, the payments are disputed, another refund is pending, a reissue or a payment waits for the "
+    "cancellation of the charge, or the connection is inactive.",
 )
 CLOCK_CONFLICT = Problem(
     "engine.clock_conflict",

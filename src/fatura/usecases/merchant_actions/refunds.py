@@ -28,7 +28,7 @@ from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.payments import pending_payments, refund_calls
+from fatura.usecases.payments import merchant_requests, pending_payments, refund_calls
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
@@ -91,6 +91,12 @@ async def _start(
         raise account_recovering()
     if await refund_requests.has_open(work.tx, invoice_id):
         detail = "Another refund of the invoice is pending; wait until it is done or failed."
+        raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
+    if await merchant_requests.is_waiting(work, invoice_id):
+        detail = (
+            "A reissue or a payment waits until the gateway has canceled the charge; repeat it with its "
+            "Idempotency-Key, then ask for the refund."
+        )
         raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
     ledger = (await payment_entries.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
     part, amount_cents = choose(ledger, amount_cents)

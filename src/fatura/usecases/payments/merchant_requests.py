@@ -29,6 +29,14 @@ async def is_reissuing(work: Work, invoice_id: UUID) -> bool:
     return request is not None and request.in_progress_until > work.deps.clock()
 
 
+async def is_waiting(work: Work, invoice_id: UUID) -> bool:
+    """Return whether a reissue or a manual payment of a locked invoice waits for the cancellation of its charge."""
+    return bool(
+        await reissue_requests.of_invoices(work.tx, [invoice_id])
+        or await payment_requests.of_invoices(work.tx, [invoice_id])
+    )
+
+
 async def drop(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """Drop the requests of locked invoices."""
     await reissue_requests.remove(work.tx, invoice_ids)
