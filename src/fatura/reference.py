@@ -45,11 +45,11 @@ The steps below name stages:
    If two look-ups find nothing, the charge becomes `absent` and its request is sent again.
 5. The engine polls an `open` charge until it is paid, canceled or long past due. If a payment is declined, the charge
    becomes `refused`; the payer may try again.
-6. A reissue ([D-51](../decisions.md#d-51-reissuing-an-invoice)) cancels the charge at the gateway. Then it stores the
-   next charge as `planned`: its amount, payment method and due date are stored, but no request was sent yet. Issuance
-   sends the request.
-7. If two polls, an hour apart, find that the gateway does not know an `open` charge any more, the charge becomes
-   `missing` and `invoice.charge_missing` is emitted
+6. A reissue ([D-51](../decisions.md#d-51-reissuing-an-invoice)) cancels the charge at the gateway. Then the engine
+   stores the amount, payment method and due date of the next charge, which is `planned` until issuance sends its
+   request.
+7. If two polls, an hour apart, show that the gateway does not know an `open` charge any more, the charge becomes
+   `missing`, and `invoice.charge_missing` is emitted
    ([D-56](../decisions.md#d-56-a-charge-that-the-gateway-does-not-know)).
 8. A paid charge stays `paid` when its payments are refunded or disputed. The ledger of the invoice has the refunds, and
    the engine stores each refund that a merchant asks for as a record of its own
@@ -62,8 +62,8 @@ The steps below name stages:
 """
 
 _LIVE_CHARGES = (
-    "PostgreSQL refuses every other move. A charge is live if it can be paid, or if it may exist at the gateway. An "
-    "invoice has at most one live charge."
+    "PostgreSQL refuses every other move. A charge is *live* if it can be paid, or if it is not certain whether it "
+    "exists at the gateway. An invoice has at most one live charge."
 )
 
 
