@@ -1,7 +1,6 @@
 """Connections to merchants: reuse, name resolution, and thousands of concurrent calls."""
 
 import asyncio
-import resource
 import socket
 import struct
 import time
@@ -20,7 +19,8 @@ from fatura.outbound.http import (
     OutOfResourcesError,
 )
 from fatura.outbound.http.dialing import LOOKUP_SECONDS, AresResolver
-from tests.support.resource_use import measure
+from tests.support.captured_logs import captured_logs
+from tests.support.resource_use import measure, no_free_descriptors
 from tests.support.world import World, eventually
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -268,14 +268,15 @@ async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[byte
 
 
 async def test_missing_file_descriptors_are_no_failure_of_the_merchant(merchant, client):
-    """If the engine's own process has no free file descriptors, the call raises OutOfResourcesError. [D-30]"""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """If the engine's own process has no free file descriptors, the call raises OutOfResourcesError.
+
+    A log line says so once. [D-30]
+    """
     async with client.session() as session:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-        try:
-            with pytest.raises(OutOfResourcesError):
-                await post(session, merchant.url)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with no_free_descriptors(), captured_logs() as logged:
+            for url in (merchant.url, merchant.url, "https://fatura.invalid/"):
+                with pytest.raises(OutOfResourcesError):
+                    await post(session, url)
+        assert logged.getvalue().count("outbound.out_of_resources") == 1
         assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
     assert merchant.opened == 1

@@ -1,11 +1,11 @@
-"""Measure how long a block of code stalls other asyncio tasks, and its peak memory."""
+"""Measure how long a block of code stalls other asyncio tasks, and its peak memory. Take resources away from it."""
 
 import asyncio
 import gc
 import resource
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,3 +53,14 @@ def _rss_mb() -> float:
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize() / 1e6
     except FileNotFoundError:  # other systems than Linux report only the peak since the process started
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+@contextmanager
+def no_free_descriptors() -> Generator[None]:
+    """Let this process open no file or socket during a block. Open ones still work."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

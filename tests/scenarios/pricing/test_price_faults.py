@@ -18,6 +18,8 @@ from fatura.usecases.pricing.price_pull import CallBatch
 from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.populated import connected
 from tests.support.price_server import PriceServer, Reply
+from tests.support.resource_use import no_free_descriptors
+from tests.support.sandbox_steps import pass_time
 from tests.support.world import Json, World
 
 
@@ -144,8 +146,9 @@ async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServe
     )
 
     assert prices.calls == []
+    assert await world.sql("SELECT FROM pricing_attempt") == [], "the call was not made"
     await expire_leases(world)
-    assert await pull(world) == 1
+    assert await pull(world) == 0
     assert [each["totalCents"] for each in await world.invoices()] == [7]
     assert await world.broken() == []
 
@@ -237,7 +240,28 @@ async def test_one_unrecordable_answer_does_not_drop_the_others(world: World, pr
     batch = await reserve(world)
     async with world.deps.merchants.session() as session:
         answered = [await price_pull._call(world.deps, session, batch, call) for call in batch.calls]
-    await price_pull._record(
-        world.deps, account, [each for each in answered if each is not None], give_up_at=0
-    )
+    made = [(call, answer) for call, answer in answered if answer is not None]
+    await price_pull._record(world.deps, account, made, give_up_at=0)
     assert sorted([invoice["status"] for invoice in await world.invoices()]) == ["draft", "ready", "ready"]
+
+
+async def test_missing_file_descriptors_are_no_failed_call(world: World, prices: PriceServer) -> None:
+    """A call that the engine's own host cannot make is made soon afterwards, and is the first attempt. [D-29, D-30]"""
+    prices.answers({"amount": 5})
+    [invoice] = await enroll(world, prices, "/price")
+    path = f"/v1/invoices/{invoice['id']}"
+    with no_free_descriptors():
+        assert await pull(world) == 0
+        refused = await world.post(f"{path}/retry-pricing")
+    assert (refused.status, refused.type) == (503, "engine.unavailable")
+    shown = (await world.get(path)).json
+    assert (shown["status"], shown["pricingAttempts"]) == ("draft", [])
+    assert await world.sql("SELECT FROM pricing_attempt") == []
+    assert await world.broken() == []
+
+    await pass_time(world, seconds=20)
+
+    shown = (await world.get(path)).json
+    assert [(each["attempt"], each["outcome"]) for each in shown["pricingAttempts"]] == [(1, "ok")]
+    assert len(prices.calls) == 1
+    assert await world.broken() == []

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.push_steps import deliveries, emit, orders, redeliver, register, webhook
 from tests.support.receiver import OK, Received, Reply, always, open_receiver
+from tests.support.resource_use import no_free_descriptors
 from tests.support.world import World
 
 BACKLOG = 5000
@@ -103,3 +104,18 @@ async def test_a_failure_after_a_month_without_events_does_not_disable(world: Wo
         await world.advance(days=2)
         assert not (await webhook(world))["enabled"]
         assert await world.broken() == []
+
+
+async def test_missing_file_descriptors_are_no_failed_delivery(world: World) -> None:
+    """[D-39]"""
+    async with open_receiver() as receiver:
+        await register(world, receiver)
+        await emit(world, 3, invoices=3)
+        with no_free_descriptors():
+            await world.run("push")
+        assert (await webhook(world))["disabledAt"] is None
+        assert await world.sql("SELECT FROM webhook WHERE failures > 0") == []
+
+        await world.run("push")
+
+        assert [each.headers["x-service-delivery-attempt"] for each in receiver.received] == ["1"] * 3

@@ -84,7 +84,7 @@ class MerchantSession:
         return None
 
     async def _look_up(self, host: str) -> Sequence[str]:
-        """Resolve a host; concurrent calls share one lookup. Raises NoConnectionError."""
+        """Resolve a host; concurrent calls share one lookup. Raises NoConnectionError, OutOfResourcesError."""
         now = time.monotonic()
         looked_up_at, lookup = self._lookups.get(host, (-DNS_CACHE_SECONDS, None))
         if lookup is None or now - looked_up_at >= DNS_CACHE_SECONDS:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -12,6 +13,7 @@ import aiodns
 
 from fatura.domain.endpoint_url import Target
 from fatura.domain.public_address import is_public
+from fatura.observability import log
 from fatura.outbound.http.connection import Connection
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, OutOfResourcesError
 
@@ -36,8 +38,10 @@ class NoConnectionError(Exception):
     """No connection was made. The message is shown to the merchant, so it reveals nothing about internal networks."""
 
 
-_LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Errors caused by this machine's limits, not by the merchant."""
+_LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENETDOWN})
+"""Errors caused by this machine's limits or its network interface, not by the merchant."""
+LOG_EVERY_SECONDS = 60
+"""Minimum time between two log lines that say that this process cannot open connections."""
 _UNREACHABLE = "could not connect: check the host's name, that its addresses are public, and its port"
 _NO_TLS = "could not agree on TLS: check the certificate, its name and its chain"
 
@@ -93,16 +97,36 @@ class Dialer:
         self._resolver = resolver or self._ares
         self._ssl_context = ssl_context
         self._turns = asyncio.Semaphore(CONNECTS_A_TURN)
+        self._log_again_at = time.monotonic()
 
     async def look_up(self, host: str) -> Sequence[str]:
-        """Return the addresses of a host, or the host itself if it is an IP address. Raises NoConnectionError."""
+        """Return the addresses of a host, or the host itself if it is an IP address.
+
+        Raises NoConnectionError, OutOfResourcesError.
+        """
         if _is_address(host):
             return [host]
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 return await self._resolver(host)
         except OSError as error:  # TimeoutError is an OSError
+            self._check_descriptors()  # the resolver does not say that it could open no socket
             raise NoConnectionError(_UNREACHABLE) from error
+
+    def _check_descriptors(self) -> None:
+        """Check that this process can open a socket. Raises OutOfResourcesError."""
+        try:
+            socket.socket().close()
+        except OSError as error:
+            raise self._out_of_resources(error) from error
+
+    def _out_of_resources(self, error: OSError) -> OutOfResourcesError:
+        now = time.monotonic()
+        if now >= self._log_again_at:
+            self._log_again_at = now + LOG_EVERY_SECONDS
+            advice = "raise the limits of open files and memory of this process, and check the host's network"
+            log.error("outbound.out_of_resources", reason=str(error), advice=advice)
+        return OutOfResourcesError(str(error))
 
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
         """Connect to the first address that accepts the connection, trying IPv4 first.
@@ -125,7 +149,7 @@ class Dialer:
                 raise NoConnectionError(_NO_TLS) from error
             except OSError as error:  # TimeoutError is an OSError
                 if error.errno in _LOCAL_ERRORS:
-                    raise OutOfResourcesError(str(error)) from error
+                    raise self._out_of_resources(error) from error
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
@@ -156,5 +180,6 @@ class Dialer:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
+            self._check_descriptors()  # without one, the authorities would be missing from the context for ever
             self._ssl_context = trusting_context()
         return self._ssl_context

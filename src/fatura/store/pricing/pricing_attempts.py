@@ -118,6 +118,31 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
     ]
 
 
+async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> None:
+    """Delete calls that were not made and have no outcome; end the leases of scheduled ones, which become due again."""
+    await tx.execute(
+        """
+        WITH withdrawn AS (
+            DELETE FROM pricing_attempt a USING unnest($2::uuid[], $3::int2[], $4::int4[])
+                AS u (invoice_id, position, attempt)
+            WHERE a.account_id = $1 AND a.invoice_id = u.invoice_id AND a.position = u.position
+                AND a.attempt = u.attempt AND a.outcome IS NULL
+            RETURNING a.invoice_id, a.position, a.attempt, a.by_hand
+        )
+        UPDATE price_pull p SET attempts = p.attempts - (p.attempts = w.attempt)::int,
+            first_attempt_at = CASE WHEN p.attempts > 1 THEN p.first_attempt_at END,
+            lease_until = CASE WHEN w.by_hand THEN p.lease_until END,
+            next_attempt_at = CASE WHEN w.by_hand OR p.next_attempt_at IS NULL THEN p.next_attempt_at ELSE $5 END
+        FROM withdrawn w
+        WHERE p.account_id = $1 AND p.invoice_id = w.invoice_id AND p.position = w.position
+        """,
+        [call.invoice_id for call in calls],
+        [call.position for call in calls],
+        [call.attempt for call in calls],
+        due_at,
+    )
+
+
 async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
     """For each item of an invoice, count the calls that clients requested after `since`. Return the largest count."""
     return await tx.fetchval(

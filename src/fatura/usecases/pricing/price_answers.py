@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.invoice import PricingSource, PricingStatus
@@ -22,6 +23,8 @@ TAKES_VALUES = frozenset({InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE})
 """The invoice states in which items may get values."""
 MAX_ALERT_BODY_CHARS = 2000
 """Maximum length of an endpoint's raw answer in an event; the invoice's attempts show the whole answer."""
+NOT_MADE_RETRY = timedelta(seconds=10)
+"""Pause before a scheduled call that could not be made, for a reason on this host, is tried again."""
 LOST = PriceAnswer(PricingOutcome.TIMEOUT, problem="the call's outcome was lost")
 
 
@@ -46,6 +49,17 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
             )
             type_, code = "invoice.pricing_exhausted", "pricing_exhausted"
             await _alert(work, pull, answer, type_=type_, code=code, message=message)
+
+
+async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:
+    """Forget calls that this process could not make, and schedule them again soon. They are no failed attempts (D-29).
+
+    Calls that were recorded as lost meanwhile are kept.
+    """
+    await invoices.lock(work.tx, sorted({call.invoice_id for call in calls}))
+    await price_pulls.lock(work.tx, [call.item for call in calls])
+    await work.refresh()
+    await pricing_attempts.withdraw(work.tx, calls, due_at=work.now + NOT_MADE_RETRY)
 
 
 def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.errors import RATE_LIMITED, EngineError, require
-from fatura.domain.pricing import CallMode
+from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError, require
+from fatura.domain.pricing import CallMode, PriceAnswer
 from fatura.observability import log
-from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession
+from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.price_endpoint import call_price_endpoint
 from fatura.store.billing import invoices
 from fatura.store.db import DatabaseUnavailableError
@@ -38,6 +38,7 @@ RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""
 RETRY_WINDOW = timedelta(minutes=1)
+RETRY_AFTER_SECONDS = 10
 assert LEASE.total_seconds() > RECORD_WITHIN_SECONDS > SEND_WITHIN_SECONDS + DEADLINE_SECONDS
 
 
@@ -77,8 +78,7 @@ async def pull(deps: Deps, account: Account, *, limit: int) -> int:
         except Exception:  # noqa: BLE001 - retried in the next run; new calls must be made meanwhile
             log.exception("pricing.follow_up_failed", account_id=str(account.account_id))
     batch = await in_transaction(deps, account, _reserve_due, limit=limit)
-    await _call_and_record(deps, account, batch)
-    return len(batch.calls) + done
+    return await _call_and_record(deps, account, batch) + done
 
 
 async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
@@ -89,8 +89,11 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
     """
     with deps.open_calls.places(account.account_id) as places:
         batch = await in_transaction(deps, account, _reserve_retry, invoice_id, places)
-        await _call_and_record(deps, account, batch)
-    return RetriedView(retried=len(batch.calls))
+        made = await _call_and_record(deps, account, batch)
+    if batch.calls and not made:
+        busy = "No call could be made now; try again soon."
+        raise EngineError(UNAVAILABLE, busy, retry_after_seconds=RETRY_AFTER_SECONDS)
+    return RetriedView(retried=made)
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
@@ -185,54 +188,82 @@ def _request(work: Work, item: PendingItem) -> PriceRequestView:
     )
 
 
-async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> None:
-    """Make the calls concurrently, and record answers as they arrive. One transaction records simultaneous answers."""
+async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> int:
+    """Make the calls concurrently, and record answers as they arrive. One transaction records simultaneous answers.
+
+    Withdraw the calls that could not be made, so that they do not count as failures of the endpoint. Return how many
+    calls were made.
+    """
     if not batch.calls:
-        return
+        return 0
+    not_made: list[PriceCall] = []
     give_up_at = batch.reserved_monotonic + RECORD_WITHIN_SECONDS
     async with deps.merchants.session() as session:
         running = {asyncio.create_task(_call(deps, session, batch, call)) for call in batch.calls}
         try:
             while running:
                 ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if answered := _results(ended):
-                    await _record(deps, account, answered, give_up_at=give_up_at)
+                answered = _results(ended)
+                not_made += [call for call, answer in answered if answer is None]
+                if made := [(call, answer) for call, answer in answered if answer is not None]:
+                    await _record(deps, account, made, give_up_at=give_up_at)
         finally:
             for each in running:
                 each.cancel()
+    if not_made:
+        await _withdraw(deps, account, not_made)
+    return len(batch.calls) - len(not_made)
+
+
+async def _withdraw(deps: Deps, account: Account, calls: Sequence[PriceCall]) -> None:
+    """Forget calls that were not made. If the database fails, they are recorded as lost later."""
+    try:
+        await in_transaction(deps, account, price_answers.withdraw, calls)
+    except DATABASE_FAILURES as error:
+        log.warning("pricing.calls_not_withdrawn", calls=len(calls), error=str(error))
 
 
 async def _call(
     deps: Deps, session: MerchantSession, batch: CallBatch, call: PriceCall
-) -> AnsweredCall | None:
-    """Make a call. If this worker was suspended too long, make no call and return None: its lease may have expired."""
+) -> tuple[PriceCall, PriceAnswer | None]:
+    """Make a call. The answer is None if no call was made.
+
+    This worker may have been suspended so long that its lease may have expired, or have no free sockets.
+    """
     real_now = deps.clock()
     if batch.is_stale(real_now):
         log.warning(
             "pricing.call_skipped", invoice_id=str(call.invoice_id), reason="the worker was suspended"
         )
-        return None
-    answer = await call_price_endpoint(
-        session,
-        call.url,
-        body=call.request_body,
-        cap_cents=call.cap_cents,
-        secrets=batch.secrets,
-        timestamp=int(real_now.timestamp()),
-    )
+        return call, None
+    try:
+        answer = await call_price_endpoint(
+            session,
+            call.url,
+            body=call.request_body,
+            cap_cents=call.cap_cents,
+            secrets=batch.secrets,
+            timestamp=int(real_now.timestamp()),
+        )
+    except OutOfResourcesError:  # logged by the dialer
+        return call, None
     return call, answer
 
 
-def _results(ended: Collection[asyncio.Task[AnsweredCall | None]]) -> list[AnsweredCall]:
+def _results(
+    ended: Collection[asyncio.Task[tuple[PriceCall, PriceAnswer | None]]],
+) -> list[tuple[PriceCall, PriceAnswer | None]]:
     """Return the answers, ordered by item. Log each call that raised an exception; it is recorded as lost later."""
-    answered: list[AnsweredCall] = []
+    answered: list[tuple[PriceCall, PriceAnswer | None]] = []
     for each in ended:
         failure = each.exception()
         if failure is not None:
             log.error("pricing.call_failed", exc_info=failure)
-        elif (result := each.result()) is not None:
-            call_counts.price_calls.labels(result[1].outcome).inc()
-            answered.append(result)
+            continue
+        call, answer = each.result()
+        if answer is not None:
+            call_counts.price_calls.labels(answer.outcome).inc()
+        answered.append((call, answer))
     return sorted(answered, key=lambda pair: pair[0].item)
 
 

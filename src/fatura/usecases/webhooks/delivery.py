@@ -182,8 +182,7 @@ async def _send(
         return await webhook.post(
             session, message, url=claimed.url, secrets=claimed.secrets, real_now=real_now
         )
-    except OutOfResourcesError as error:
-        log.error("delivery.not_sent", event_id=str(due.event_id), reason=str(error))
+    except OutOfResourcesError:  # logged by the dialer
         return None
 
 
