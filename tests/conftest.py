@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Use one test process more than the machine has CPUs, at most four: many tests wait for locks or time-outs."""
+    """Use one more test process than there are CPUs, but at most four. Many tests wait for locks or time-outs."""
     return min((os.cpu_count() or 1) + 1, 4)
 
 

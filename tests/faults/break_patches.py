@@ -165,8 +165,8 @@ def store_keys_separately() -> None:
 def number_events_by_sequence() -> None:
     """Number events by a PostgreSQL sequence instead of the counter row. The run `orders` detects this.
 
-    A transaction then locks the counter row only after it has its numbers. Events may therefore be committed in another
-    order than that of their numbers.
+    A transaction then locks the counter row only after it has its numbers. Events may therefore be committed in a
+    different order than their numbers.
     """
     add = counters.add
 
@@ -239,7 +239,7 @@ def count_refund_twice() -> None:
 
 @_break
 def send_refunds_again() -> None:
-    """Assume that a refund whose answer was lost was not made, and send it again. The run `simulator` detects this."""
+    """If the answer to a refund request is lost, send the request again. The run `simulator` detects this."""
     plain = refund_calls._after_sending
 
     async def trusting(work: Work, current: RefundRequest, answer: Any) -> None:
@@ -251,7 +251,7 @@ def send_refunds_again() -> None:
 
 @_break
 def sweep_nothing() -> None:
-    """End each nightly sweep without comparing anything. The run `simulator` detects this."""
+    """Never compare a gateway's charges with the invoices in the nightly sweep. The run `simulator` detects this."""
 
     async def nothing(*_args: object) -> Counter[str]:
         return Counter()
@@ -338,7 +338,7 @@ def read_any_account() -> None:
 
 @_break
 def unbind_ciphertexts() -> None:
-    """Encrypt without binding a ciphertext to its row, so that it also decrypts in other rows.
+    """Encrypt without binding a ciphertext to its row. The ciphertext then decrypts in other rows, too.
 
     The run `secrets` detects this.
     """

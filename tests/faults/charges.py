@@ -1,4 +1,4 @@
-"""Functions that the test gateways of several runs share: their capabilities, and the charges in their journal."""
+"""Functions that the test gateways of several runs share. They return a gateway's capabilities and its charges."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -52,7 +52,10 @@ def pay_if_due(journal: Journal, row: Mapping[str, Any], *, now: datetime) -> Ma
 
 
 def charge_of(row: Mapping[str, Any], *, due_date: date | None = None) -> Charge:
-    """Return the charge of a journal's row. The row may have `entries`, which are added to the payment at `paid_at`."""
+    """Return the charge that a row of a journal describes.
+
+    If the row has `entries`, the charge has these entries in addition to the payment at `paid_at`.
+    """
     entries: Sequence[Mapping[str, Any]] = row.get("entries", ())
     return Charge(
         charge_id=row["charge_id"],

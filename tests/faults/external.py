@@ -274,7 +274,7 @@ class GatewayAndMerchant:
     def _verified(self, request: web.Request, raw: bytes) -> bool:
         """Return whether the request's signature is valid.
 
-        It must use a secret of the account. Its timestamp may differ from the run's clock by at most 300 s.
+        A valid signature uses a secret of the account. Its timestamp differs from the run's clock by at most 300 s.
         """
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(
             request.match_info["account_id"], []
@@ -301,7 +301,7 @@ class GatewayAndMerchant:
 
 
 def _left_cents(charge: Mapping[str, Any]) -> int:
-    """Return what was paid of a charge and not refunded."""
+    """Return the cents that were paid for a charge and not refunded."""
     sums = Counter[str]()
     for entry in charge["entries"]:
         sums[entry["kind"]] += entry["amount_cents"]

@@ -140,7 +140,7 @@ def _charge_errors(
 
 def _amount_errors(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
-    # A restore adopts a paid charge even if its amount differs from the total (D-170).
+    # After a restore, an invoice gets a paid charge back even if the charge's amount differs from the total (D-170).
     is_adopted = invoice["is_restored"] and charge["state"] == "paid"
     if charge["amount_cents"] != invoice["total_cents"] and not is_adopted:
         found.append("charged another amount than the total")

@@ -19,8 +19,9 @@ ENDS: Mapping[str, frozenset[str]] = {
 }
 """The states in which the engine may wait for a person, each with the events that say what the person must do.
 
-A person enters a value, retries issuance or checks the gateway, reissues the invoice, cancels it, or records a payment.
-`paid` and `canceled` are final. No invoice may end in another state.
+What the person does depends on the state. In `awaiting_value`, the person enters a value. In `ready`, the person checks
+the gateway and retries issuance. In `issued` and `overdue`, the person reissues the invoice or records a payment. The
+person can also cancel the invoice. An invoice may end only in one of these states, or in `paid` or `canceled`.
 """
 _CONTINUES = frozenset({"invoice.created", "invoice.ready", "invoice.issued", "invoice.reissued"})
 """Events after which the engine continues by itself."""
@@ -48,8 +49,9 @@ class Entry:
 class ReceivedByHand:
     """A payment that a merchant asked the engine to record.
 
-    While `is_acknowledged` is false, the engine may or may not have recorded the payment. If the gateway's answer was
-    lost, the next poll decides (D-52).
+    While `is_acknowledged` is false, the engine may or may not have recorded the payment. Before the engine records a
+    payment in full, the gateway must cancel the invoice's charge. If the gateway's answer is lost, the engine records
+    the payment when a poll finds the charge canceled (D-52).
     """
 
     account_id: str
@@ -90,8 +92,8 @@ def refund_errors(
     """Yield what is wrong with a refund (D-53, D-151).
 
     `stage` is the refund's stage in the engine; None if the engine stored no refund. If `complete` is true, the engine
-    must have finished the refund. A repeat of a refused request may succeed, so only the newest answer counts as a
-    refusal.
+    must have finished the refund. A refusal counts only if it is the newest answer, because a repeat of the refused
+    request may succeed.
     """
     live = [each for each in made if each.state != "failed"]
     is_done = any(each.state == "done" for each in live)
@@ -160,7 +162,8 @@ def may_be_charged(
 ) -> bool:
     """Return whether `amount_cents` was open at some time. The open amount is the total minus what the merchant held.
 
-    The engine may learn about the provider's entries later than about payments that the merchant recorded.
+    The engine may learn about the provider's entries late. Each amount held by the provider's entries is therefore
+    combined with each amount held by payments that the merchant recorded.
     """
     held = [0, *held_after_each(theirs)]
     received = [0, *held_after_each(by_hand)]

@@ -24,7 +24,7 @@ def server(settings: Mapping[str, str] | None = None) -> Generator[str]:
 
 
 def process_count() -> int:
-    """Return the number of worker processes: one more than the machine's cores, or one on a single core.
+    """Return the number of worker processes: the number of cores plus one, but only one if there is a single core.
 
     A worker waits while its server process executes a statement, so both together use about one core.
     """

@@ -18,10 +18,11 @@ _INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, 
 async def try_policies(
     url: str, catalog: Catalog, *, mine: UUID, theirs: UUID, rows: Mapping[str, str], tally: Tally
 ) -> None:
-    """Try to reach rows of account `theirs` with different values of the setting `app.account`, and in discovery mode.
+    """Try to reach rows of account `theirs` with different values of `app.account`, and with `app.discover` on.
 
-    The values are the id of another account (`mine`), an empty text, and no value. `rows` has one row of account
-    `theirs` for each table, as JSON.
+    The values of `app.account` are the id of another account (`mine`), an empty text, and no value. With `app.discover`
+    on, workers read some tables of all accounts to find due work. `rows` has one row of account `theirs` for each
+    table, as JSON.
     """
     async with connected(url) as connection:
         await connection.execute(

@@ -19,9 +19,9 @@ class Request:
     """A client's request. After a kill, the client repeats the request with the same Idempotency-Key.
 
     `path` may contain the names of ids that the fixture created, such as `{plan}`. `body` computes the JSON body.
-    `replays` is false if a repeat may get another answer: if the engine ignores the Idempotency-Key of this route
-    (D-14), or if the answer shows the progress. If a request of the first kind took effect before the kill, its repeat
-    may get the status `done_by` instead of a success. Other requests are repeated until the answer is not 202.
+    `replays` is true if a repeat gets the answer of the first request. Such a request is repeated while the answer is
+    202. `replays` is false if the engine ignores the Idempotency-Key on this route (D-14), or if the answer shows the
+    progress of the work. If the request took effect before the kill, a repeat may get the status `done_by`.
     """
 
     method: str

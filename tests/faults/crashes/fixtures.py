@@ -1,6 +1,6 @@
 """Functions that create fixtures. A fixture is the account in which a flow starts.
 
-Most functions leave no work of the engine due. Each other function has a name that says what is due, such as
+After most functions, the engine has no due work. The names of the other functions say what is due, such as
 `due_subscribers`.
 """
 
@@ -124,9 +124,9 @@ async def partly_paid(shop: Shop) -> None:
 
 
 async def unswept(shop: Shop) -> None:
-    """Two charges that no poll asks about: a payment of a canceled one, and a second one of an issued invoice.
+    """Changes at the gateway that no poll finds: a canceled charge was paid, and an issued invoice has a second charge.
 
-    The sweep of the connection is due.
+    The nightly sweep of the connection is due. It finds such changes.
     """
     await two_ready(shop)
     await shop.run()

@@ -97,7 +97,7 @@ FLOWS: tuple[Flow, ...] = (
         (run("sweep"), run("reconciliation"), Wait(61), run("reconciliation", "push")),
         faults=UNPAID,
         before=UNPAID,
-        days=2,  # the next sweep cancels a second charge that the killed process has recorded only
+        days=2,  # the next sweep cancels a second charge that the killed process recorded but did not cancel
     ),
     Flow(
         "refund",

@@ -25,12 +25,12 @@ SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
 AFTER_DUE_SECONDS = 4 * 86400
 LATEST_FOUND_SECONDS = 60
-"""The number of second charges is limited only at gateways that create late charges within this many seconds.
+"""The run limits the second charges of invoices only at gateways that create late charges within this many seconds.
 
 At a slower gateway, a look-up may miss a charge that appears later, so the engine cannot exclude a second charge.
 """
 SECOND_CHARGES_PERMILLE = 5
-"""Second charges allowed per thousand charges.
+"""Maximum number of second charges per thousand charges.
 
 A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
 """

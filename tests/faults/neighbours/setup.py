@@ -45,7 +45,8 @@ QUIET = "UPDATE webhook SET disabled_at = now() WHERE account_id = $1"
 class Setup:
     """The merchants, and what their endpoints have received.
 
-    `arrived` has the arrival time of each event, by event id. `asked` has that of each price call, by item id.
+    `arrived` has the arrival time of each event, by event id. `asked` has the arrival time of each price call, by item
+    id.
     """
 
     deps: Deps

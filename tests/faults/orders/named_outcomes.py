@@ -1,6 +1,6 @@
 """Named outcomes: correct outcomes of two concurrent operations that neither serial order of the operations has.
 
-Each has the reason why it is correct.
+Each named outcome has the reason why it is correct.
 """
 
 import re
@@ -12,10 +12,10 @@ from tests.faults.orders.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class NamedOutcome:
-    """A correct outcome, described by its differences from the outcome of another execution, the `reference`.
+    """A correct outcome, described by its differences from the outcome of a reference execution.
 
-    `reference` is a serial order of both operations (`a b` or `b a`), or one operation alone (`a` or `b`). `answers`
-    has a regular expression for each response that differs. Rows of `ignored_tables` are not compared.
+    `reference` names this execution: a serial order of both operations (`a b` or `b a`), or one operation alone (`a` or
+    `b`). `answers` has a regular expression for each response that differs. Rows of `ignored_tables` are not compared.
     """
 
     reason: str
@@ -24,7 +24,7 @@ class NamedOutcome:
     ignored_tables: frozenset[str] = frozenset()
 
     def is_met(self, outcome: Outcome, reference: Outcome) -> bool:
-        """Return whether `outcome` is this named outcome, given the outcome of the execution `self.reference`."""
+        """Return whether `outcome` differs from the outcome `reference` only as this object allows."""
         return outcome.rows_except(self.ignored_tables) == reference.rows_except(self.ignored_tables) and all(
             re.search(self.answers[side], answer)
             if side in self.answers

@@ -31,7 +31,7 @@ from tests.faults.report import Options, Report, Scale
 from tests.support.world import Json
 
 TRIES_FOR_ONE = 20
-"""Maximum number of random draws per schedule. If the operations lock early, many draws give the same schedule."""
+"""Maximum number of random draws per executed schedule. Many draws repeat a schedule that was already executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ async def _try_all(server_url: str, options: Options, pairs: Sequence[Pair]) -> 
 
 
 def _try_half(server_url: str, seed: int, half: int) -> Tally:
-    """Try every second pair at full scale: those with even numbers (`half` 0) or those with odd numbers (`half` 1)."""
+    """Try half of the pairs at full scale: those with even numbers (`half` 0) or those with odd numbers (`half` 1)."""
     return asyncio.run(_try_all(server_url, Options(seed, Scale.FULL), PAIRS[half::2]))
 
 

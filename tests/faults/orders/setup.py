@@ -171,7 +171,7 @@ async def _side(
 ) -> AsyncGenerator[tuple[Deps, httpx.AsyncClient]]:
     db = await connect(database_url, max_connections=2, connection_class=stepper.connection_class)
     await open_whole(db, 2)
-    # OnClock answers queries for the database's time itself: each would be an additional, unpredictable step
+    # OnClock returns the time without a query to PostgreSQL, which would be an additional, unpredictable step
     on_clock = cast("Database", OnClock(db, clock))
     deps = wire(world.deps.settings, on_clock, vault=world.deps.vault, clock=clock, notify=_drop_notification)
     try:

@@ -145,7 +145,7 @@ class Stepper:
     async def run(self, choose: Choose, *, after: After | None = None) -> Sequence[Step]:
         """Run the actors one step at a time until all are done. `after` is called after every step.
 
-        If an actor raises an exception, only the task that `act` returned raises it. Raises StuckError.
+        If an actor raises an exception, the task that `act` returned raises it, and `run` does not. Raises StuckError.
         """
         self.trace = []
         while True:
@@ -249,7 +249,7 @@ class Stepper:
     async def _still_wait(self, at_work: Sequence[_Thread]) -> bool:
         """Return whether the recorded sessions still block every thread at work.
 
-        If other sessions block a thread now, or none, clear its record `waits_for`.
+        If a thread is now blocked by other sessions or by none, clear its record `waits_for`.
         """
         if not all(each.waits_for for each in at_work):
             return False

@@ -53,7 +53,7 @@ class Truth:
 
 
 async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
-    """Compare the charges with the database, resolve parked invoices as a person would, and compare the ledgers."""
+    """Compare the charges with the database, act for invoices that wait for a person, and compare the ledgers."""
     invoices = await _invoices(story)
     at = f"story {story.seed}, restore {story.restores}"
     newer = {
@@ -88,7 +88,7 @@ def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) ->
 def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: set[str], *, at: str) -> None:
     """Check that each live charge is the charge of its cycle's invoice again.
 
-    If their amounts differ, it is also correct that the invoice's attempt is parked for a person.
+    If their amounts differ, the invoice may instead wait for a person (stage `parked`).
     """
     restored = {_cycle(row): row for row in invoices}
     for charge in truth.charges:
@@ -141,7 +141,7 @@ def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
 async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """As a person would, cancel the charges of parked invoices at the gateway, then retry issuance.
+    """Act as the person for whom invoices wait: cancel their charges at the gateway, then retry issuance.
 
     If the charge that `fatura restored` found was paid with less than the total, record a manual payment of the rest.
     """

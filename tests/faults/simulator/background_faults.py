@@ -86,9 +86,9 @@ async def _send_webhook(world: World, charge: SimCharge) -> None:
 
 
 async def _move_money(world: World, _merchants: Sequence[Merchant]) -> None:
-    """Refund some charges, dispute others, and pay others a second time.
+    """Refund some charges, and open or end disputes of others.
 
-    The gateway sends a webhook for half of these changes.
+    The gateway sends a webhook for about half of these changes.
     """
     for charge in list(world.side.gateway.charges.values()):
         if world.rng.randrange(100) < MOVED_PERCENT and _move_one(world, charge) and world.rng.randrange(2):

@@ -28,9 +28,9 @@ Calls less than CALLS_APART apart count as one, because a batch makes many calls
 SWEPT_WITHIN = timedelta(days=2)
 """While no faults occur, a connection's newest complete sweep began within this time (D-161)."""
 SPACING = timedelta(hours=24) - timedelta(minutes=5)
-"""Minimum time between the charges of two invoices of a subscription that wait at the same time (D-57).
+"""If two invoices of one subscription wait at the same time, the minimum time between their charges (D-57).
 
-It is five minutes shorter than a day, because the gateway creates a charge some minutes after the engine reserved it.
+It is five minutes shorter than a day, because the gateway may create a charge minutes after the engine planned it.
 """
 _INVOICES = """
 SELECT v.invoice_id::text AS invoice_id, v.subscription_id::text AS subscription_id, v.status, v.total_cents,
@@ -218,7 +218,10 @@ class MoneyChecker:
             yield from self._unfinished(books)
 
     def _unfinished(self, books: Books) -> Iterator[str]:
-        """Yield the unfinished work of an invoice. The engine has polled every unpaid charge within ASKED_WITHIN."""
+        """Yield the unfinished work of an invoice.
+
+        The engine polls every unpaid charge within ASKED_WITHIN, so it must know of each earlier cancellation.
+        """
         now, status, shown = self._world.schedule.now, books.invoice["status"], books.named_charge
         others = [
             each for each in books.made if each.is_payable and not each.was_forgotten and each is not shown
@@ -296,9 +299,9 @@ def _must_be_reported(refused: Sequence[datetime]) -> bool:
 def _charge_errors(books: Books) -> Iterator[str]:
     """Yield what is wrong with the gateway's charges of an invoice.
 
-    An invoice may have two charges if one of them was paid after it was closed, if the gateway had forgotten or doubled
-    one, or if payments of one, or payments received by hand, were returned. A double can be paid until the nightly
-    sweep finds it.
+    An invoice may have a second charge in three cases: a charge was paid after it was closed, the gateway forgot a
+    charge or created it twice, or payments were returned. If the gateway created a charge twice, both charges can be
+    paid until the nightly sweep finds the second.
     """
     status, total_cents = books.invoice["status"], books.invoice["total_cents"]
     payable = [each for each in books.made if each.is_payable and not (each.was_forgotten or each.is_double)]

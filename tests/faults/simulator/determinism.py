@@ -115,8 +115,8 @@ class _ErrorListener:
         """Return whether a fault explains the error.
 
         An invoice gets a second charge if the gateway creates a charge twice or temporarily forgets it, or if a payer
-        pays a closed earlier charge. This also happens if a person refunds payments of an earlier charge that the
-        engine does not know yet: when the engine records these payments, it is already creating a new charge.
+        pays an earlier charge after it was closed. A person can cause a second charge, too, by returning payments that
+        the engine has not recorded yet. When the engine records these payments, it is already creating a new charge.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])

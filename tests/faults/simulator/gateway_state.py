@@ -28,14 +28,14 @@ The engine waits longer before it treats a charge as absent (D-33). With a slowe
 excluded.
 """
 FAILING_SHARE = 0.25
-"""Share of the slow refunds that the gateway gives up."""
+"""Share of the slow refunds that fail."""
 OWN_ACCOUNT, OTHER_ACCOUNT = "own", "other"
 """The merchant's account at the provider, and another one, in which no charge of the merchant exists (D-59)."""
 
 
 @dataclass(slots=True)
 class SimRefund:
-    """A refund that the engine asked for. The gateway makes it at `ends_at`, or fails if `is_to_fail`."""
+    """A refund that the engine asked for. At `ends_at`, it is made or, if `is_to_fail` is true, fails."""
 
     refund_id: UUID
     reason: str
@@ -52,11 +52,11 @@ class SimRefund:
 
 @dataclass(slots=True)
 class SimCharge:
-    """One charge, with what its payer and the gateway will do in `acts`.
+    """One charge. `acts` contains what its payer and the gateway will do.
 
     `is_forgotten` is true while the gateway does not know the charge, and `was_forgotten` from then on. `was_paid_late`
-    is true if a payment arrived although the gateway had closed the charge. `is_double` is true for a second charge
-    that the gateway made for one request, although its answer named only the first. `was_returned` is true if a person
+    is true if a payment arrived although the gateway had closed the charge. If the gateway made two charges for one
+    request, its answer named only the first, and `is_double` is true for the second. `was_returned` is true if a person
     canceled the charge and returned its payments. `told` counts the entries that the gateway returned in its last
     answer.
     """
@@ -251,7 +251,7 @@ class GatewayState:
             case payers.REMEMBER:
                 charge.is_forgotten = False
             case _:
-                pass  # impossible, because the charge has changed meanwhile
+                pass  # the charge has changed, so the act is not possible any more
 
     def pay(self, charge: SimCharge, cents: int, *, at: datetime) -> None:
         """Pay a charge.

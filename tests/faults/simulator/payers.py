@@ -34,7 +34,7 @@ _HABITS: tuple[tuple[int, Sequence[Step]], ...] = (
 _STUBBORN_PERCENT = 15
 """Percentage of the payers that pay a charge although the gateway canceled it."""
 FAITHFUL_PERCENT, LATECOMER_PERCENT = 88, 30
-"""Percentages of payers that pay at the end of a world: of open or refused charges, and of expired charges."""
+"""Percentages of charges that are paid at the end of a world: of open or refused charges, and of expired charges."""
 
 
 @dataclass(frozen=True, slots=True)
