@@ -125,7 +125,7 @@ async def _waited_ms(url: str, gateways: _Gateways, lane: LaneName, *, hang: boo
 
 
 async def _waits(owner: Any, lane: LaneName, accounts: Sequence[UUID]) -> list[float]:
-    """Make one invoice after another due. Return the milliseconds until each is done."""
+    """Make the accounts' invoices due, one after another. Return the milliseconds until the lane has handled each."""
     waits: list[float] = []
     for account_id in accounts:
         began = time.perf_counter()

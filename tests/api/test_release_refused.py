@@ -1,4 +1,4 @@
-"""Invalid requests to enter a value, retry pricing or test a price endpoint are refused (spec 4.2, 4.5)."""
+"""The API refuses invalid requests to enter a value, retry pricing or test a price endpoint (spec 4.2, 4.5)."""
 
 from uuid import uuid4
 

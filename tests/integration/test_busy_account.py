@@ -76,7 +76,7 @@ async def test_shares_are_given_back() -> None:
     await asyncio.sleep(0)
     await asyncio.wait_for(shares.take(account, reads=True), 1)
     await asyncio.wait_for(shares.take(other, reads=False), 1)
-    behind_all = asyncio.create_task(shares.take(other, reads=False))  # one of four is reserved for reads
+    behind_all = asyncio.create_task(shares.take(other, reads=False))  # one of four shares is kept for reads
     await asyncio.sleep(0)
     assert not any(each.done() for each in (*waiting, behind_all))
     for each in (*waiting, behind_all):

@@ -1,4 +1,4 @@
-"""A claim locks no more rows than its limit, with every query plan that PostgreSQL may choose."""
+"""A claim is a statement with which a worker takes due rows. With any query plan, it takes no more than its limit."""
 
 from datetime import timedelta
 

@@ -74,9 +74,9 @@ async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: 
 
 
 async def _stops_at(world: World, *, sequence: int) -> None:
-    """Check that the clock stops at the later of two instants, and move the clock there.
+    """Check that the clock stops at the endpoint's or the event's next attempt, whichever is later.
 
-    One is the next attempt of the endpoint, the other is the next attempt of the event.
+    Move the clock to this instant.
     """
     (row,) = await world.sql(
         "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"

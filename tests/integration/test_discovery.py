@@ -1,4 +1,7 @@
-"""Discovery finds every account's due work, with any clock, even while much work of other accounts is due."""
+"""Discovery is a lane's search for accounts with due work. It finds every such account.
+
+An account's test clock and a backlog of other accounts make no difference.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Query plans with Row Level Security: discovery reads few rows, and policies lower no row estimates."""
+"""Query plans with Row Level Security: discovery reads few rows, and policies do not change estimated row counts."""
 
 import json
 from collections.abc import AsyncIterator

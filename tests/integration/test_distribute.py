@@ -137,7 +137,7 @@ _MAY_MOVE = "SELECT has_function_privilege('citus_move_shard_placement(bigint)',
 
 
 async def test_distribution_is_refused_while_the_role_may_move_shards(coordinator: str):
-    """Row Level Security hides all rows from this role, so moving a shard would delete its rows."""
+    """Row Level Security hides all rows from this role. If it moved a shard, Citus would lose the shard's rows."""
     async with connected(coordinator.replace("://fatura@", "://postgres@")) as administrator:
         await administrator.execute(_MOVE)
         with pytest.raises(MigrationError, match="would delete their rows") as refused:
@@ -157,7 +157,7 @@ async def test_distribution_revokes_the_functions_that_move_shards(coordinator: 
 
 
 async def test_settings_reach_the_nodes_of_a_cluster(coordinator: str, monkeypatch: pytest.MonkeyPatch):
-    """Citus passes only the settings of a transaction to its nodes."""
+    """Citus passes a setting to its nodes only if a transaction changes it with SET LOCAL."""
     monkeypatch.setattr(pool, "_SERVER", "SELECT true AS bound_by_row_security, true AS has_citus")
     sent: list[str] = []
 

@@ -58,5 +58,5 @@ async def _move_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> 
         await crowd.until("SELECT count(*) FROM invoice WHERE account_id = $1", SUBSCRIPTIONS)
         assert await asyncio.to_thread(workers[2].stop) == 0
     checked = await asyncio.to_thread(run, "check", env=env)
-    # the killed workers' leases of invoices have not ended yet
+    # `check` may report other work, because the killed workers' leases of invoices have not ended yet
     assert "connection" not in checked.stdout, checked.stdout

@@ -1,6 +1,6 @@
 """The engine records answers that arrive together in one transaction.
 
-If it fails, the engine records each answer in a separate transaction.
+If this transaction fails, the engine records each answer in a separate transaction.
 """
 
 import asyncio

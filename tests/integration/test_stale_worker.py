@@ -47,7 +47,10 @@ async def test_a_late_refusal_does_not_undo_a_later_charge(world: World) -> None
 async def test_a_worker_frozen_for_half_its_lease_sends_nothing(
     world: World, moved: str, more: timedelta, sent: int
 ) -> None:
-    """While the machine is suspended, one of the two clocks may stop. The worker therefore checks both. [D-33]"""
+    """A worker checks its lease by the real-time clock and by the monotonic clock.
+
+    While a machine is suspended, one of these clocks may stop. [D-33]
+    """
     await world.enroll(await world.plan())
     await world.run("generation")
     account = await load_account(world.deps, world.account_id)
@@ -93,9 +96,9 @@ async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> N
 
 
 async def test_a_look_up_counts_from_its_request(world: World) -> None:
-    """An empty look-up counts only if it starts at least 80 seconds after the request.
+    """An empty look-up counts only if it starts at least 80 seconds after the request for the charge.
 
-    The time of its answer does not matter. [D-33]
+    The time of the look-up's answer does not matter. [D-33]
     """
     await world.enroll(await world.plan())
     await world.run("generation")

@@ -28,7 +28,7 @@ PAID = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status = 'paid'"
 
 
 async def test_a_killed_worker_leaves_out_no_charge(database_url: str, tmp_path: Path) -> None:
-    """The sweep finds every payment and every second charge, whether it reads them before or after the kill. [D-161]"""
+    """Whether read before or after the kill, all payments are recorded and all duplicate charges canceled. [D-161]"""
     async with open_crowd(database_url) as crowd:
         await crowd.merchant.set_up_gateway(behaviour="never_pay")
         plan = await crowd.merchant.plan(await crowd.merchant.product(100))

@@ -42,13 +42,13 @@ async def killed(
     before: Callable[[], Awaitable[object]] = nothing,
     after: Callable[[], Awaitable[object]] = die,
 ) -> None:
-    """Send a request whose process dies, by default after the gateway has canceled the charge."""
+    """Send a request. The process that handles it dies, by default after the gateway has canceled the charge."""
     with around_the_cancellation(before, after), suppress(asyncio.CancelledError):
         await request
 
 
 async def end_requests(world: World) -> None:
-    """Let the time pass for which a process may wait for the gateway. It is real time."""
+    """Let the real time pass for which a process may wait for the gateway."""
     await world.sql("UPDATE idempotency_key SET in_progress_until = now() WHERE status IS NULL")
     for table in ("reissue_request", "payment_request"):
         await world.sql(f"UPDATE {table} SET in_progress_until = now() - interval '1 minute'")  # noqa: S608 - written here

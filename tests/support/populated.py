@@ -48,7 +48,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    # A free invoice begins in state `paid`, so PostgreSQL lets tests insert a copy of its row.
+    # Tests insert a copy of the newest invoice. PostgreSQL accepts the copy, because a new free invoice may be `paid`.
     free = await merchant.product(0)
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()

@@ -125,7 +125,7 @@ async def stored_charges(world: World) -> list[Json]:
 
 
 async def park(world: World) -> None:
-    """Park the charge of a ready invoice: a look-up finds its charge, but with a wrong amount."""
+    """Park a ready invoice's charge, so that a person must decide: a look-up finds it with a wrong amount."""
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
     await world.sql("UPDATE sandbox_charge SET amount_cents = 999")

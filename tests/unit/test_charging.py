@@ -105,11 +105,11 @@ def test_the_gateway_gets_no_due_date_in_the_past(due, today, given_date):
     [
         ("03-07 15:03", "03-08 00:00"),  # daily before the hourly polls
         ("03-08 15:03", "03-09 00:00"),
-        ("03-09 00:00", "03-09 01:00"),  # hourly from one day before the last day of payment
+        ("03-09 00:00", "03-09 01:00"),  # hourly from the day before the last day of payment
         ("03-09 15:03", "03-09 16:00"),
         ("03-10 23:30", "03-11 00:00"),
         ("03-12 22:59", "03-12 23:00"),
-        ("03-12 23:00", "03-13 00:00"),  # until two days after it
+        ("03-12 23:00", "03-13 00:00"),  # daily again from the third day after the last day of payment
         ("03-13 00:00", "03-14 00:00"),
         ("09-13 11:00", "09-14 00:00"),
     ],

@@ -1,4 +1,4 @@
-"""Which merchant URLs are accepted, decided from the text without DNS."""
+"""Which merchant URLs the engine accepts. This depends only on the text of the URL, not on DNS."""
 
 from urllib.parse import urlsplit
 

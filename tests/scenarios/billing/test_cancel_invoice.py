@@ -1,6 +1,6 @@
 """Cancel invoices (D-27).
 
-If the invoice has a charge, the gateway must cancel the charge first. If not, Fatura calls no gateway.
+If the invoice has a charge, the gateway must cancel the charge first. Otherwise, Fatura calls no gateway.
 """
 
 import asyncio

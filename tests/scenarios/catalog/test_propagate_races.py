@@ -1,4 +1,4 @@
-"""Propagation with many subscribers, and concurrently with billing runs and other requests (D-23)."""
+"""Propagation to many subscribers, and propagation during billing runs and other requests (D-23)."""
 
 import asyncio
 import tracemalloc

@@ -99,7 +99,7 @@ async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(world: World, 
 
 
 async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
-    """The person who retries accepts that the parked attempt may have created a charge. [D-34 retry, D-33]"""
+    """The person who retries accepts that the attempt may have created a charge. [D-34 retry, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)

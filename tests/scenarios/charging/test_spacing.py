@@ -145,9 +145,9 @@ async def test_other_subscriptions_do_not_wait(world: World) -> None:
 
 
 async def moved_between_cycles(world: World, fault: str | None = None) -> tuple[Json, Json]:
-    """Return invoices of a subscription that was moved from a broken connection to a working one between them.
+    """Return the invoices of two cycles. In between, the subscription was moved to a working connection.
 
-    The broken connection is inactive, or its calls end with the fault.
+    The first connection is broken: its calls end with `fault` or, if `fault` is None, it is inactive.
     """
     await world.set_up_gateway(behaviour="never_pay")
     old = await connection_id(world)

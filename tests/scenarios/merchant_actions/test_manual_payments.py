@@ -185,9 +185,9 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
 
 
 async def test_a_late_cancellation_records_the_payment(world: World, issued: Json) -> None:
-    """The process is suspended before it calls the gateway.
+    """The API process is suspended just before it asks the gateway to cancel the charge.
 
-    While it is suspended, polls find the charge payable. It resumes, makes the call and dies. [D-171]
+    Meanwhile, polls find the charge payable. Then the process resumes, sends the cancellation and dies. [D-171]
     """
 
     async def wait() -> None:

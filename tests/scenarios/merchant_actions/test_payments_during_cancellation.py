@@ -109,7 +109,7 @@ async def test_a_part_keeps_a_payment_that_waits_for_the_polls(
 
 
 async def test_a_waiting_payment_is_not_replaced_by_another_body(world: World, issued: Json) -> None:
-    """Not even by a part, for which no charge is canceled. [D-14, D-52 key]"""
+    """The engine refuses the other body, although it is a part payment, which cancels no charge. [D-14, D-52 key]"""
     await queue_fault(world, "cancel_charge", "timeout_after")
     assert (await receive(world, issued, key="once", amountCents=9990)).status == 409
 

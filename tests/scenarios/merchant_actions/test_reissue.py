@@ -300,7 +300,7 @@ async def test_the_budget_of_polls_counts_every_charge(world: World) -> None:
     await world.sql("UPDATE connection_health SET polls_per_second = 1, polls_from = NULL")
     [before] = await world.sql("SELECT now() AS at")
 
-    await world.set_up_gateway(behaviour="never_pay")  # makes the open charges due
+    await world.set_up_gateway(behaviour="never_pay")  # new settings make all open charges due for a poll
     await world.sql("UPDATE connection_health SET polls_per_second = 1, polls_from = NULL")
     await world.run("reconciliation")
 

@@ -83,9 +83,9 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world
 
 
 async def test_a_late_cancellation_continues_the_reissue(world: World) -> None:
-    """The process is suspended before it calls the gateway.
+    """The API process is suspended just before it asks the gateway to cancel the charge.
 
-    While it is suspended, polls find the charge payable. It resumes, makes the call and dies. [D-171]
+    Meanwhile, polls find the charge payable. Then the process resumes, sends the cancellation and dies. [D-171]
     """
     invoice = await unpaid_invoice(world)
 
@@ -138,7 +138,7 @@ async def test_a_repeat_continues_the_reissue_of_a_process_that_died(world: Worl
 
 
 async def test_a_repeat_waits_for_the_first_request(world: World) -> None:
-    """After five seconds, it gets 409. It asks the gateway for nothing. [D-14, D-51 key]"""
+    """After five seconds, the repeat gets 409. It sends nothing to the gateway. [D-14, D-51 key]"""
     invoice = await unpaid_invoice(world)
     answers = list[Answer]()
 

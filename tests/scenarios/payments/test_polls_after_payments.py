@@ -23,7 +23,7 @@ class Polls:
     failing: set[str] = field(default_factory=set[str])
 
     def days(self, charge_id: str, *, since: datetime) -> Sequence[int]:
-        """Return on which days after an instant a charge was asked for."""
+        """Return the days on which a charge was polled, counted from the instant `since`."""
         return [(at - since).days for each, at in self.calls if each == charge_id and at > since]
 
 
@@ -51,7 +51,7 @@ async def issued(world: World) -> Json:
 
 
 async def pay(world: World, charge_id: str, **body: Json) -> datetime:
-    """Pay a charge, with a webhook. Return when."""
+    """Pay a charge. The gateway's webhook triggers a poll. Return the time."""
     await world.made(f"/v1/sandbox/charges/{charge_id}/pay", body)
     await world.run("reconciliation")
     return await now(world)

@@ -112,7 +112,7 @@ async def test_a_cycle_billed_after_the_backup_gets_the_same_invoice_id(world: W
 
 
 async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
-    """Each retry parks the attempt again, until a person cancels the charge at the gateway. [D-123]"""
+    """After each retry, the invoice waits again, until a person cancels the charge at the gateway. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"] + 1)
@@ -166,7 +166,7 @@ async def test_a_paid_charge_with_another_amount_is_adopted(
 
 
 async def test_a_late_check_leaves_the_payment_of_a_restored_charge_to_a_poll(world: World):
-    """If the late check recorded the payment, the invoice would already be paid and could not adopt the charge.
+    """If the late check recorded the payment, the invoice would be paid before the charge is known to be its charge.
 
     [D-170, D-125]
     """

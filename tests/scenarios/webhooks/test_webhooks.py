@@ -308,9 +308,8 @@ async def test_redelivery_uses_up_no_attempts(world: World, receiver: Receiver) 
     log = await deliveries(world, 1)
     assert (log["status"], len(log["data"])) == ("pending", 14)
     assert 2 not in receiver.sequences
-    await emit(
-        world, 1
-    )  # an event is given up only if the endpoint accepts another one after its first failure
+    # The engine gives event 1 up only if the endpoint has accepted another event since event 1 first failed.
+    await emit(world, 1)
     await world.advance(days=4)
     assert (await deliveries(world, 1))["status"] == "given_up"
     assert (await deliveries(world, 2))["status"] == "delivered"
