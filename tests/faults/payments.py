@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 KINDS = ("payment", "refund", "dispute_opened", "dispute_won", "dispute_lost")
-"""The kinds of entries. At the same instant, entries happen in this order."""
+"""The kinds of entries. Entries of the same instant happen in this order."""
 _SIGN = {"payment": 1, "refund": -1, "dispute_opened": -1, "dispute_won": 1, "dispute_lost": 0}
 OPEN = frozenset({"ready", "issued", "overdue"})
 """States of an invoice in which payments count towards its total."""

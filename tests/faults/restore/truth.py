@@ -53,7 +53,7 @@ class Truth:
 
 
 async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
-    """Compare the charges with the database, act for invoices that wait for a person, and compare the ledgers."""
+    """Compare the charges with the database, act as the person for whom invoices wait, and compare the ledgers."""
     invoices = await _invoices(story)
     at = f"story {story.seed}, restore {story.restores}"
     newer = {

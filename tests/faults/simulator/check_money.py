@@ -176,7 +176,7 @@ class MoneyChecker:
             books[received.entry.invoice_id].by_hand.append(received.entry)
         for entry in filter(
             payments.is_manual_refund, ours
-        ):  # `_check_refunds` compares them with the requests
+        ):  # true, because `_check_refunds` compares them with the requests
             books[entry.invoice_id].by_hand.append(entry)
             books[entry.invoice_id].true.append(entry)
         for entry in required:
@@ -220,7 +220,7 @@ class MoneyChecker:
     def _unfinished(self, books: Books) -> Iterator[str]:
         """Yield the unfinished work of an invoice.
 
-        The engine polls every unpaid charge within ASKED_WITHIN, so it must know of each earlier cancellation.
+        If the gateway canceled a charge more than ASKED_WITHIN ago, a poll must have found this.
         """
         now, status, shown = self._world.schedule.now, books.invoice["status"], books.named_charge
         others = [

@@ -211,7 +211,7 @@ async def test_the_same_request_joins_the_running_propagation(world: World):
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_request_that_selects_fewer_subscribers_waits_for_the_running_one(world: World):
-    """If this request replaced the running target, the subscribers of other versions would not be moved.
+    """If this request replaced the running propagation, the subscribers of other versions would not be moved.
 
     [D-54 replaced, D-141]
     """
