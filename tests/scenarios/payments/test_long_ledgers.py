@@ -45,3 +45,31 @@ async def test_the_payments_of_an_unknown_invoice_are_not_found(world: World) ->
     assert (await world.get(f"/v1/invoices/{invoice['subscriptionId']}/payments")).status == 404
     other = await world.another()
     assert (await other.get(f"/v1/invoices/{invoice['id']}/payments")).status == 404
+
+
+MANY_PAYMENTS = """
+    UPDATE sandbox_charge SET status = 'paid', entries = (
+        SELECT jsonb_agg(jsonb_build_object('kind', 'payment', 'reference', 'part_' || n, 'amount_cents', 30,
+            'occurred_at', created_at + n * interval '1 millisecond'))
+        FROM generate_series(1, 350) AS n
+    )
+"""
+
+
+async def test_many_new_entries_are_recorded_in_batches(world: World) -> None:
+    """350 payments of 30 cents, of which 333 cover the total of 99.90. [D-178, D-50]"""
+    invoice = await unpaid_invoice(world)
+    await world.sql(MANY_PAYMENTS)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    for _ in range(2):
+        await world.run("reconciliation")
+
+    paid = await read(world, invoice)
+    assert (paid["status"], paid["paidCents"], paid["paymentCount"]) == ("paid", 10_500, 350)
+    assert [each["status"] for each in paid["charges"]] == ["paid"]
+    batches = await world.sql("SELECT count(*) AS entries FROM payment_entry GROUP BY xmin::text::bigint")
+    assert sorted(each["entries"] for each in batches) == [50, 100, 100, 100]
+    assert len(await world.events("invoice.partially_paid")) == 332
+    assert len(await world.events("invoice.paid")) == 1
+    assert len(await world.events("invoice.overpaid")) > 0
+    assert await world.broken() == []

@@ -114,6 +114,7 @@ async def _record_payments(
     """
     if canceled.entries:
         answers = [ChargeAnswer(canceled.invoice_id, gateway.connection_id, canceled)]
+        await gateway_payments.record_ahead(deps, account, answers)
         due_again = {canceled.invoice_id}
         await in_transaction(deps, account, gateway_payments.record, answers, due_again=due_again)
 

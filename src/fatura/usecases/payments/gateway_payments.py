@@ -9,24 +9,29 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from uuid import UUID
 
+from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, InvoiceCharge
 from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts
+from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts, in_order
 from fatura.gateways.port import Charge
 from fatura.observability import log
 from fatura.store.billing import payment_entries
 from fatura.store.billing.payment_entries import LedgerInvoice
 from fatura.store.charging import charge_polling, charges
+from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
+from fatura.usecases.deps import Deps
 from fatura.usecases.payments import merchant_requests, refund_outcomes, second_charges
-from fatura.usecases.transaction import Work
+from fatura.usecases.transaction import Work, in_transaction
 
 _Key = tuple[UUID, str, str]
 """The connection, the kind and the reference of a gateway's entry."""
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
+BATCH = 100
+"""Maximum number of a charge's new entries that one transaction records (D-178)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +55,7 @@ async def record(
     if not answers:
         return
     invoices = await payment_entries.lock_invoices(work.tx, [each.invoice_id for each in answers])
-    new = await _new_entries(work, answers)
-    if new:
-        await payment_entries.add(work.tx, new)
-        changed = {entry.invoice_id: invoices[entry.invoice_id] for entry in new}
-        await report_new(work, changed, new, due_again=due_again)
-        stages = {(each.connection_id, each.charge.charge_id): each.charge.state for each in answers}
-        await second_charges.plan_looks(work, new, stages=stages)
+    await _add(work, invoices, answers, await _new_entries(work, answers), due_again=due_again)
     reported = {
         refund.refund_id: (answer.connection_id, refund)
         for answer in answers
@@ -64,6 +63,48 @@ async def record(
     }
     if reported:
         await refund_outcomes.record(work, reported)
+
+
+async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
+    """Record the entries of charges that have more than BATCH new ones, BATCH in each transaction (D-178).
+
+    The oldest are recorded first. `record` must follow for the same answers, and records the rest, at most BATCH for
+    each charge.
+    """
+    for answer in answers:
+        if len(answer.charge.entries) > BATCH:
+            while await in_transaction(deps, account, _record_oldest, answer):
+                pass
+
+
+async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
+    """Record the oldest BATCH new entries of a charge if it has more than that. Return whether it had."""
+    if not await frozen_accounts.may_charge(work.tx):
+        return False
+    invoices = await payment_entries.lock_invoices(work.tx, [answer.invoice_id])
+    new = await _new_entries(work, [answer])
+    if len(new) <= BATCH:
+        return False
+    await _add(work, invoices, [answer], in_order(new)[:BATCH])
+    return True
+
+
+async def _add(
+    work: Work,
+    invoices: Mapping[UUID, LedgerInvoice],
+    answers: Sequence[ChargeAnswer],
+    new: Sequence[PaymentEntry],
+    *,
+    due_again: Collection[UUID] = frozenset(),
+) -> None:
+    """Add new entries of these answers to the ledgers of locked invoices, and report the facts that follow."""
+    if not new:
+        return
+    await payment_entries.add(work.tx, new)
+    changed = {entry.invoice_id: invoices[entry.invoice_id] for entry in new}
+    await report_new(work, changed, new, due_again=due_again)
+    stages = {(each.connection_id, each.charge.charge_id): each.charge.state for each in answers}
+    await second_charges.plan_looks(work, new, stages=stages)
 
 
 async def unrecorded(work: Work, connection_id: UUID, found: Sequence[Charge]) -> set[str]:

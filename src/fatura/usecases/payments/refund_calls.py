@@ -199,7 +199,12 @@ async def _call_and_record(deps: Deps, account: Account, calls: Sequence[_Call])
 
 
 async def _call_and_record_one(deps: Deps, account: Account, call: _Call) -> None:
-    await in_transaction(deps, account, _record, call, await _make(deps, call))
+    answer, connection_id = await _make(deps, call), call.request.connection_id
+    assert connection_id is not None, "an open refund has a connection"
+    if isinstance(answer, port.Charge):
+        found = ChargeAnswer(call.request.invoice_id, connection_id, answer)
+        await gateway_payments.record_ahead(deps, account, [found])
+    await in_transaction(deps, account, _record, call, answer)
 
 
 async def _make(deps: Deps, call: _Call) -> _Answer:

@@ -83,6 +83,7 @@ async def _poll_and_record(deps: Deps, account: Account, polls: Sequence[Poll]) 
 
 async def _record_answers(deps: Deps, account: Account, answered: Sequence[Poll]) -> None:
     try:
+        await gateway_payments.record_ahead(deps, account, _answers(answered))
         seconds = await in_transaction(deps, account, _record, answered)
     except Exception:  # noqa: BLE001 - each answer is recorded alone; the failure of one is logged
         if len(answered) == 1:
@@ -179,12 +180,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, 
     unanswered = [each.invoice.invoice_id for each in polls if not each.is_answered]
     if unanswered:
         await waiting.mark(work.tx, unanswered)
-    answers = [
-        ChargeAnswer(each.charge.invoice_id, each.charge.connection_id, each.answer)
-        for poll in polls
-        for each in poll.asked
-        if each.answer is not None
-    ]
+    answers = _answers(polls)
     await gateway_payments.record(work, answers, due_again=due_again)
     poll_at = {each.invoice.invoice_id: _next_poll_at(work, each) for each in polls}
     poll_at |= dict.fromkeys(due_again, work.now)
@@ -209,6 +205,15 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, 
     for invoice_id in {charge.invoice_id for _, charge in unwanted}.difference(due_again):
         await charge_polling.make_due(work.tx, invoice_id, at=work.now + RETRY_AFTER)
     return unwanted
+
+
+def _answers(polls: Sequence[Poll]) -> Sequence[ChargeAnswer]:
+    return [
+        ChargeAnswer(each.charge.invoice_id, each.charge.connection_id, each.answer)
+        for poll in polls
+        for each in poll.asked
+        if each.answer is not None
+    ]
 
 
 async def _record_stages(
