@@ -74,7 +74,7 @@ def _v1(body: bytes, secret: str, timestamp: int) -> str:
 def _decoded(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except ValueError:  # binascii.Error is a ValueError
+    except ValueError:  # this includes binascii.Error
         key = b""
     if not key:
         raise SignatureError(f"an integration secret must be `{PREFIX}` followed by base64")

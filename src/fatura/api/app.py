@@ -41,7 +41,7 @@ def create_app(
         app.router.routes += each.routes
     app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES]
     docs.add(app, document)
-    # Only the observer wraps the router, in place of FastAPI's five layers of middleware: it answers all exceptions.
+    # FastAPI would wrap the router in five layers of middleware. The observer replaces them and answers all exceptions.
     app.middleware_stack = Observer(app.router)
     if deps is not None:
         set_deps(app, deps, authenticate=authenticate)

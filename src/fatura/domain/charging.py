@@ -16,7 +16,7 @@ BOLETO_CLEARING_DAYS = 2
 """Banking days that a boleto may need to clear after its due date (D-26)."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
-"""Hourly polls of an unpaid charge begin 1 day before its last payment day starts, and end 3 days after that (D-55)."""
+"""An unpaid charge is polled hourly from 1 day before its last payment day starts to 3 days after that start (D-55)."""
 POLL_FOR = timedelta(days=400)
 """The engine stops polling an unpaid charge when its due date is this long ago."""
 PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
@@ -47,7 +47,7 @@ RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20,
 """Delay after each consecutive transient failure of issuance. The last delay repeats without limit (D-34)."""
 
 MAX_RETRIES = 10
-"""Maximum number of requests to retry an invoice's issuance that are accepted in a row, without a pause (D-113)."""
+"""Fatura accepts at most this many retries of an invoice's issuance in a row, without a pause (D-113)."""
 RETRY_GAP = timedelta(minutes=15)
 """Time after which one more retry becomes possible. So at most 106 retries of an invoice are possible in a day."""
 RETRY_WINDOW = MAX_RETRIES * RETRY_GAP
@@ -145,15 +145,15 @@ class PollBudget:
     def delays(self, polls: int, *, real_now: datetime) -> Sequence[timedelta]:
         """Return how long each poll must wait.
 
-        Each second's polls may all be made at its start, so the first `per_second` polls have no delay if
-        `free_from` has passed.
+        All polls of a second may be made at the start of the second. So if `free_from` has passed, the first
+        `per_second` polls have no delay.
         """
         first = max(self.free_from, real_now)
         at = [first + place // self.per_second * timedelta(seconds=1) for place in range(polls)]
         return [max(each - real_now, timedelta()) for each in at]
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed if `polls` polls are made now. Do not count polls that must wait."""
+        """Return when the next poll is allowed if `polls` polls are made now. `polls` excludes polls that must wait."""
         return max(self.free_from, real_now) + polls * timedelta(seconds=1) // self.per_second
 
 

@@ -25,7 +25,8 @@ from fatura.domain.offer import PaymentMethod
 class Connection:
     """A merchant's connection to a payment provider, without its credentials (D-43).
 
-    The minimums are the lowest amount of a charge, and of each installment of a card; None means no minimum (D-49).
+    The minimums are the lowest amount of a charge, and of an installment of a card payment. None means no minimum
+    (D-49).
     """
 
     connection_id: UUID
@@ -65,7 +66,7 @@ def check_support(
 ) -> None:
     """Refuse a method or a number of installments that no connection with `may_bill` supports (spec 4.3, D-20, D-21).
 
-    `field` is the field of the request with the number of installments.
+    `field` is the name of the request's field that has the number of installments.
     Raises EngineError: `engine.payment_method_unsupported` or `engine.installments_unsupported`.
     """
     billing = [connection for connection in connections if connection.may_bill]

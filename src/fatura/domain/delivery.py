@@ -22,7 +22,7 @@ RETRY_DELAYS = (
 MAX_ATTEMPTS = len(RETRY_DELAYS) + 1
 MAX_JITTER_PERMILLE = 100
 PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
-"""Pause after each failed round of requests before the endpoint is tried again; the last one repeats."""
+"""Pause after each failed round of requests before the endpoint is tried again; the last pause repeats."""
 MAX_CONCURRENT = 64
 """Maximum number of concurrent requests to one endpoint."""
 DISABLE_AFTER = timedelta(days=5)
@@ -30,7 +30,8 @@ DISABLE_AFTER = timedelta(days=5)
 STALE_AFTER = timedelta(hours=30)
 """An endpoint's failures are forgotten if no attempt was made for this long after `next_attempt_at`.
 
-A pending delivery is retried sooner. The assertion below checks this for the longest retry delay.
+While a delivery is pending, its retries come sooner, so the failures are not forgotten. The assertion below checks
+this for the longest retry delay.
 """
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
@@ -137,7 +138,7 @@ class EndpointHealth:
         )
 
     def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
-        """Return the start of the outage that a round ended; `before` is the health before that round.
+        """Return the start of the outage that has just ended; `before` is the health before the newest round.
 
         Return None if no outage ended, or if the outage was shorter than MIN_OUTAGE.
         """

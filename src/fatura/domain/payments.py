@@ -76,13 +76,13 @@ class PaymentEntry:
 
     @property
     def paid_at(self) -> datetime:
-        """Return when a payment happened. A gateway's clock may be ahead, so it is at most when it was recorded."""
+        """Return when a payment happened, or when it was recorded if that is earlier: gateways' clocks may be ahead."""
         return min(self.occurred_at, self.recorded_at)
 
 
 @dataclass(slots=True)
 class Balance:
-    """The sums of a ledger. `disputed_cents` is in disputes that are open or lost."""
+    """The sums of a ledger. `disputed_cents` is the money in disputes that are open or lost."""
 
     paid_cents: int = 0
     refunded_cents: int = 0
@@ -203,7 +203,7 @@ def _late_excess(
     paid_cents: int,
     total_cents: int | None,
 ) -> Sequence[EntryFact]:
-    """Return OVERPAID if a new payment that happened before recorded ones makes the payments exceed the total."""
+    """Return OVERPAID if the payments exceed the total only because a new payment happened before recorded ones."""
     told = {each.fact for each in found}
     payment = _last_new(entries, new, EntryKind.PAYMENT)
     exceeds = total_cents is not None and paid_cents > total_cents

@@ -84,9 +84,9 @@ class RefundRequest:
 
     `left_cents` is the amount that could be refunded when the refund was stored. A refund of manual payments has no
     connection.
-    `sent_at` is when the newest request was reserved. `unknown_since` is when a request was reserved whose answer was
-    lost. `looked_up_at` is when the last look-up was reserved that counts. `lease_until` is real time; other instants
-    are on the account's clock. `next_attempt_at` is None if the refund is done or failed.
+    `sent_at` is when the newest request was reserved. If the answer to a request was lost, `unknown_since` is when that
+    request was reserved. `looked_up_at` is when the last counted look-up was reserved. `lease_until` is real time;
+    other instants are on the account's clock. `next_attempt_at` is None if the refund is done or failed.
     """
 
     refund_id: UUID

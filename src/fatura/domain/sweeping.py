@@ -7,7 +7,7 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charging import DAY, HOUR, PAID_POLLS_AFTER, jitter
 
 WINDOW = PAID_POLLS_AFTER[-1] + timedelta(days=10)
-"""A sweep compares the charges created after the last complete sweep, or at most this long before it.
+"""A sweep compares the charges created since the last complete sweep, and those created up to this long before it.
 
 So even after a long pause, a sweep compares all charges that could have changed since the last complete sweep.
 """

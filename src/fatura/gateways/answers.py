@@ -109,7 +109,7 @@ def _check_refund(refund: Any) -> None:
 
 
 def _ledger_faults(charge: Charge) -> Iterator[str]:
-    """Yield a description of each rule that the charge's entries and refunds break together.
+    """Yield each fault of the charge's entries and refunds as a whole, in words.
 
     These rules ensure that the ledger does not depend on the order in which answers arrive.
     """

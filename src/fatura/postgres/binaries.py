@@ -49,7 +49,7 @@ def find(given: Path | None, major: int | None) -> Binaries:
     """Return the first suitable programs, from the folder `given` if it is set.
 
     `major` is the version of the existing cluster, which the programs must have; it is None if there is no cluster yet.
-    Raises EmbeddedPostgresError if there are no programs of that version, or none of OLDEST_MAJOR or newer.
+    Raises EmbeddedPostgresError if no programs have that version, or if all are older than OLDEST_MAJOR.
     """
     found: set[int] = set()
     for folder in _folders(given):

@@ -43,7 +43,7 @@ class OsUser:
         """Run a program to its end, in its own session, so that Ctrl-C does not reach it.
 
         An argument that equals `folder` is replaced by a path through which this user can open that folder.
-        Raises OSError if the program cannot be run, EmbeddedPostgresError if root may not become this user.
+        Raises OSError if the program cannot be run, and EmbeddedPostgresError if root may not become this user.
         """
         with ExitStack() as stack:
             inherited, reached = list(kept_open), folder

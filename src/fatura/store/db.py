@@ -246,11 +246,13 @@ class Database:
     async def _acquire(self, share: tuple[UUID, bool] | None = None) -> AsyncGenerator[Any]:
         """Yield a connection.
 
-        `share` is an account, and whether the connection counts in the account's share of the pool for reads.
+        `share` is an account, and whether the connection is for reads. An account has one share of the pool for
+        reads, and one for writes.
         """
         is_connected = has_share = False
         try:
-            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):  # `acquire(timeout=...)` starts a task
+            # This limits the wait instead of `acquire(timeout=...)`, which would start a task for each transaction.
+            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):
                 if share is not None:
                     await self._shares.take(share[0], reads=share[1])
                     has_share = True

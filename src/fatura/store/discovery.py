@@ -144,8 +144,9 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
 }
 """For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
 
-The indexes by time have `> '-infinity'` in their conditions, and so do these statements. Other statements do not, so
-that PostgreSQL cannot use such an index to find one account's rows: it would read the due rows of all accounts.
+The indexes by time have `> '-infinity'` in their conditions, and so do these statements. Other statements leave this
+condition out, so PostgreSQL cannot use these indexes for them. To find the rows of one account, such an index would
+make PostgreSQL read the due rows of all accounts.
 """
 DISCOVER_ONE_BY_ONE: LiteralString = """
 SELECT a.account_id, a.mode, a.currency, a.clock_offset
@@ -283,7 +284,7 @@ async def discover_one_by_one(
 
 
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts with events to deliver now. `is_down` selects accounts whose endpoint is down, or up."""
+    """Return the accounts with events to deliver now: with `is_down`, those whose endpoint is down, else the others."""
     due = await discovery.fetch(
         """
         SELECT w.account_id FROM webhook w

@@ -13,8 +13,8 @@ BODY_PLACE = "idempotency_key.body_hash"
 class StoredKey:
     """A key with its request and answer.
 
-    `status` is null until the request has an answer. `in_progress_until` (real time) is when a repeat of a request may
-    continue it that waits for a third party.
+    `status` is null until the request has an answer. While a request waits for a third party, a repeat may continue it
+    only after `in_progress_until` (real time).
     """
 
     route: str
@@ -87,7 +87,7 @@ async def store_answer(
 
 
 async def set_in_progress(tx: Tx, key: str, *, until: datetime) -> None:
-    """Set until when repeats of an unanswered request wait for it."""
+    """Set the instant until which repeats of an unanswered request wait for its answer."""
     await tx.execute(
         """
         UPDATE idempotency_key i SET in_progress_until = $3

@@ -20,9 +20,9 @@ RowId = UUID | str
 class SealedColumn:
     """An encrypted column with the statements that replace its values.
 
-    `page` locks and reads rows after row id `$2` whose value is not encrypted with key `$3`. `first` is an id that
-    sorts before the ids of all rows. `write` stores the new values. If the table also has a hash of the plain value,
-    `keyed_hash` computes this hash, and `write` stores it from `$4`.
+    `page` locks and reads the next rows: those with an id above `$2` and a value that is not encrypted with key `$3`.
+    `first` is an id below the ids of all rows. `write` stores the new values. If the table also has a hash of the
+    plain value, `keyed_hash` computes this hash, and `write` stores the hash from `$4`.
     """
 
     place: str

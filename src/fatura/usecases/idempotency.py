@@ -269,7 +269,7 @@ async def _find_answer(work: Work, request: IdempotentRequest) -> StoredAnswer |
 
 
 async def _claim(work: Work, request: IdempotentRequest) -> bool:
-    """Claim the key. The body's hash is encrypted: a tax document in the body could be guessed from a plain hash."""
+    """Claim the key. The body's hash is encrypted, because a tax document could be guessed from a plain hash."""
     real_now = work.deps.clock()
     return await idempotency.claim(
         work.tx,

@@ -1,4 +1,4 @@
-"""Limit the concurrent calls to third parties that API requests wait for in one process, by account and in all."""
+"""Limit how many calls to third parties may be open at the same time in one process, for each account and in all."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -13,24 +13,24 @@ MAX_OPEN_CALLS = 200
 MAX_OPEN_CALLS_IN_ALL = 500
 """Maximum concurrent calls to price endpoints that requests of all accounts wait for."""
 MAX_GATEWAY_REQUESTS = 100
-"""Maximum concurrent requests of one account that wait for gateways, so that others are still served (D-175)."""
+"""Maximum concurrent requests of one account that wait for gateways, so that other requests are served (D-175)."""
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
 """Maximum concurrent requests of all accounts that wait for gateways.
 
-Together with MAX_OPEN_CALLS_IN_ALL, this is less than the number of requests that a process serves, so that it still
-answers all other requests.
+Together with MAX_OPEN_CALLS_IN_ALL, this is less than the number of requests that a process serves. So the process
+still answers all other requests.
 """
 RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account may hold at most as many as are left for all others (D-175).
+    """Counts open calls. An account may hold at most as many open calls as are then left for all accounts (D-175).
 
-    However many accounts have hanging endpoints, another account can therefore still make calls.
+    So another account can still make calls, however many accounts have endpoints that hang.
     """
 
     def __init__(self, most: int, *, most_in_all: int, what: str) -> None:
-        """`most` is the limit of one account. `what` names in the error's detail what is limited."""
+        """`most` is the limit of one account. `what` is the name of what is limited, for the error's detail."""
         self.most = most
         self.most_in_all = most_in_all
         self._what = what
@@ -38,7 +38,7 @@ class OpenCallLimit:
 
     @contextmanager
     def places(self, account_id: UUID) -> Generator["Places"]:
-        """Yield places of the account; the block's end frees them."""
+        """Yield the account's places for open calls. The end of the block frees them."""
         places = Places(self, account_id)
         try:
             yield places
@@ -83,8 +83,7 @@ class Places:
     taken: int = 0
 
     def take(self, count: int) -> None:
-        """Count `count` calls as open, in place of those that were taken before, so that a transaction may be repeated.
-
+        """Hold `count` calls open. This replaces the number that was taken before, because a transaction may run again.
         Raises EngineError: `engine.rate_limited`, `engine.unavailable`.
         """
         self.limit.check(self.account_id, count - self.taken)

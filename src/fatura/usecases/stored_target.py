@@ -33,7 +33,7 @@ class BatchedMove:
     """A kind of move; each function takes the id of a stored target. `name` begins its log events.
 
     `move` moves or skips the next subscriptions. It returns how many it visited, plus one if the move has ended.
-    `visited_to` returns the id of the subscription visited last. `skip_next` skips the first one after it.
+    `visited_to` returns the id of the subscription visited last. `skip_next` skips the first subscription after it.
     """
 
     name: str

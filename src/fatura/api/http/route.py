@@ -84,7 +84,7 @@ class Call:
 
 
 def read_text_id(text: str) -> str:
-    """Return an id that is not a UUID. Raises ValueError if it is too long or PostgreSQL cannot store it."""
+    """Read an id that need not be a UUID. Raises ValueError if the text is too long or cannot be stored."""
     if len(text) > MAX_ID_CHARS or not body.is_storable(text):
         raise ValueError(text)
     return text

@@ -73,9 +73,9 @@ def _alternatives(tags: Sequence[str]) -> str:
 def _path(location: tuple[str | int, ...], value: Any) -> str:
     """Convert the location that pydantic gives for an error into a path in the request.
 
-    If a field has a union type, pydantic inserts the name of the type that it tried into the location. The path omits
-    these names. A step of the location, except the last step, is such a name if it leads to no object or array in
-    `value`.
+    For a field with a union type, pydantic tries the types of the union, and adds the name of the tried type to the
+    location. The path omits these names. A step of the location is such a name if it is not the last step and leads to
+    no object or array in `value`.
     """
     path = WHOLE_BODY
     for place, step in enumerate(location, 1):

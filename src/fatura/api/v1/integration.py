@@ -175,11 +175,11 @@ async def patch_gateway(call: Call, connection_id: ConnectionId, body: Connectio
     ],
 )
 async def move_subscriptions(call: Call, connection_id: ConnectionId, body: MoveForm) -> Response:
-    """Pin all active subscriptions of the connection to another one, which bills them from their next cycle on.
+    """Pin all active subscriptions of a connection to another connection, which bills them from their next cycle on.
 
-    Existing invoices keep the connection. A subscription whose payment method or installments the other connection
-    does not support is listed in `skipped` with the reason. Each moved subscription emits
-    `subscription.gateway_changed`.
+    Existing invoices keep the old connection. If the other connection does not support the payment method or the
+    installments of a subscription, the subscription is listed in `skipped` with the reason. Each moved subscription
+    emits `subscription.gateway_changed`.
 
     If not all subscriptions were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
     the others. `GET /v1/integration/gateways/{connectionId}/move` shows the progress. To keep new subscriptions away

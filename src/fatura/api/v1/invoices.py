@@ -212,7 +212,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """Cancel the charge of an issued or overdue invoice at the gateway, and issue the invoice with a new charge.
 
     You can also reissue a `ready` invoice if the gateway refused to create its charge. The invoice keeps its due date,
-    its payment method and its installments. The new charge may have other ones: see its entry in `charges`.
+    its payment method and its installments. Those of the new charge may differ: see the charge's entry in `charges`.
 
     If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
     not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.
@@ -278,8 +278,8 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
 
     The answer is 200 if the gateway has made the refund. It is 202 while the gateway works on the refund, and while the
     outcome is unknown: `refunds` shows the refund as `pending`, and Fatura finishes it. Then `invoice.refunded` or
-    `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes a second refund. It returns
-    the current state of the first one.
+    `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes a second refund. Its answer
+    shows the current state of the first refund.
 
     One refund returns payments of a single charge. Fatura takes the most recently paid charge that has enough money
     left. If no charge has enough, Fatura takes the payments that you received without the gateway. Fatura then only

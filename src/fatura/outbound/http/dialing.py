@@ -109,8 +109,8 @@ class Dialer:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 return await self._resolver(host)
-        except OSError as error:  # TimeoutError is an OSError
-            self._check_descriptors()  # the resolver does not say that it could open no socket
+        except OSError as error:  # this includes TimeoutError
+            self._check_descriptors()  # if the resolver could open no socket, its error does not say so
             raise NoConnectionError(_UNREACHABLE) from error
 
     def _check_descriptors(self) -> None:
@@ -147,7 +147,7 @@ class Dialer:
                     return await self._connect(target, address)
             except ssl.SSLError as error:
                 raise NoConnectionError(_NO_TLS) from error
-            except OSError as error:  # TimeoutError is an OSError
+            except OSError as error:  # this includes TimeoutError
                 if error.errno in _LOCAL_ERRORS:
                     raise self._out_of_resources(error) from error
         raise NoConnectionError(_UNREACHABLE)

@@ -71,7 +71,7 @@ class Response:
             self._fail(too_much)
 
     def end(self, *, was_clean: bool) -> None:
-        """Handle the end of the connection; `was_clean` says that the server closed it without an error.
+        """Handle the end of the connection; `was_clean` says whether the server closed it without an error.
 
         A clean end also ends a body that has no Content-Length and no chunks. In all other cases an incomplete response
         is faulty.

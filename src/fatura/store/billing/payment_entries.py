@@ -110,7 +110,7 @@ async def page(tx: Tx, invoice_id: UUID, *, skip: int, limit: int) -> Sequence[P
 
 
 async def newest_payments(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """Return when the newest payment of each invoice happened, at most when it was recorded."""
+    """Return when the newest payment of each invoice happened, as `PaymentEntry.paid_at` does."""
     rows = await tx.fetch(
         """
         SELECT e.invoice_id, max(least(e.occurred_at, e.recorded_at)) AS paid_at FROM payment_entry e

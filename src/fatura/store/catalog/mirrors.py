@@ -113,7 +113,7 @@ async def record_done(
 async def record_failure(
     tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt. The next one is at `next_attempt_at`; if this is None, there is no next one.
+    """Record a failed attempt. The next attempt is at `next_attempt_at`, or never if that is None.
 
     If the product changed since the claim, `next_attempt_at` is ignored, because the copy stays due now.
     """

@@ -99,7 +99,7 @@ async def newest_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
 
 
 async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
-    """Lock the plan's running propagation and return it. This waits for the commit of its current batch."""
+    """Lock the plan's running propagation and return it. This waits until the propagation's batch is committed."""
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
@@ -269,9 +269,9 @@ async def groups(tx: Tx, target: Target) -> Sequence[SubscriberGroup]:
 async def would_skip(
     tx: Tx, target: Target, reasons: Sequence[tuple[PaymentRoute, int, SkipReason]]
 ) -> Sequence[tuple[UUID, SkipReason]]:
-    """Return the subscribers with one of the given payment routes and numbers of billed cycles, ordered by id.
+    """Return the subscribers that a propagation would skip, each with the reason, ordered by id.
 
-    Each has the skip reason of its route and number.
+    `reasons` has a skip reason for each pair of a payment route and a number of billed cycles that cannot be charged.
     """
     rows = await tx.fetch(
         """

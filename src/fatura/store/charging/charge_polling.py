@@ -86,7 +86,7 @@ async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now:
 
 
 async def make_paid_due(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datetime]) -> None:
-    """Poll locked invoices that are paid or canceled at these times, or earlier if that is planned already."""
+    """Schedule a poll of each of these locked invoices that is paid or canceled. An earlier scheduled poll stays."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = least(v.next_attempt_at, u.at)

@@ -100,7 +100,7 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
 
 
 async def mark_unknown(tx: Tx, charge_ids: Sequence[UUID]) -> None:
-    """Move charges whose answer was lost from `sending` to `unknown`; leave charges in other stages."""
+    """Move charges whose answer was lost from `sending` to `unknown`. Charges in other stages do not change."""
     await tx.execute(
         """
         UPDATE charge c SET stage = 'unknown'

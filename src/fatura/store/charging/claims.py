@@ -97,9 +97,9 @@ async def reschedule_issuance(
 ) -> None:
     """End the lease of a `ready` invoice and set its next attempt.
 
-    If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction set a
-    different time after the claim, that time is kept and `error` is not stored. If the stored time is null,
-    it stays null, and an `error` replaces the stored error.
+    If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction has stored
+    another time since the claim, the stored time stays, and no error is stored. If another transaction has stored
+    null, null stays, and `error` replaces the stored error unless it is None.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(

@@ -14,7 +14,7 @@ class PaymentRequest:
     """The payment, with the id of its future ledger entry, and the charge that is being canceled.
 
     If `amount_cents` is None, the payment is for the amount that is open when the payment is recorded.
-    `in_progress_until` is real time.
+    `in_progress_until` (real time) is when the request's process stops waiting for the cancellation.
     """
 
     invoice_id: UUID

@@ -60,7 +60,7 @@ async def has_open(tx: Tx, invoice_id: UUID) -> bool:
 
 
 async def after_unknown(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
-    """Return those of these refunds whose charge has a failed refund that the gateway may still make (D-151)."""
+    """Return the given refunds whose charge also has a failed refund that the gateway may still make (D-151)."""
     rows = await tx.fetch(
         """
         SELECT r.refund_id FROM refund_request r

@@ -14,7 +14,10 @@ from fatura.store.db import Tx, record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReissueRequest:
-    """The charge that is being canceled, and the id and terms of the next one; `in_progress_until` is real time."""
+    """The charge that is being canceled, and the id and terms of the next charge.
+
+    `in_progress_until` (real time) is when the request's process stops waiting for the cancellation.
+    """
 
     invoice_id: UUID
     charge_id: UUID

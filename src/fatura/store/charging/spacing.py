@@ -48,8 +48,8 @@ async def uncharged(
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
     `others_sent_at` ignores charges that were sent and confirmed before `since`. An invoice that waits at another
-    connection, and could not be issued since then, delays no other invoice: the merchant may have moved the
-    subscription away from a broken connection (D-59).
+    connection delays no other invoice if its issuance was already failing before `since`: the merchant may have moved
+    the subscription away from a broken connection (D-59).
     """
     return await tx.fetch_as(
         WaitingInvoice,

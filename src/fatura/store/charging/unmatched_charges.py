@@ -1,4 +1,7 @@
-"""SQL of `unmatched_charge`: charges at gateways that are not stored in `charge`, each with its next look (D-162)."""
+"""SQL of `unmatched_charge`: charges at gateways that are not stored in `charge` (D-162).
+
+A look reads such a charge from the gateway and decides what to do with it. `next_look_at` is when the next look is due.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +16,8 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A charge to look at.
 
-    `state` is None until the gateway has returned the charge. `paid_at` is the instant of its newest recorded payment,
-    None if it has none.
+    `state` is None until the gateway has returned the charge. `paid_at` is the instant of the charge's newest recorded
+    payment, or None without one.
     """
 
     connection_id: UUID
@@ -25,7 +28,7 @@ class UnmatchedCharge:
 
 @dataclass(frozen=True, slots=True)
 class PaidCharge:
-    """A second charge with a new payment. `next_look_at` is None if the looks after a payment are over."""
+    """A second charge with a new payment. `next_look_at` is None if no further look is needed after this payment."""
 
     connection_id: UUID
     gateway_charge_id: str
@@ -44,7 +47,8 @@ async def add(
 ) -> None:
     """Store unmatched charges, or schedule another look at stored ones.
 
-    A look that is already scheduled is kept, unless it is a later look at a charge with payments.
+    A scheduled look stays. But if the charge has payments and its look is scheduled later, the look moves to
+    `next_look_at`.
     """
     await tx.execute(
         """
@@ -65,7 +69,10 @@ async def add(
 
 
 async def add_paid(tx: Tx, charges: Sequence[PaidCharge], *, found_at: datetime) -> None:
-    """Store second charges with new payments, or note the payments of stored ones. A look that is due earlier stays."""
+    """Store second charges with new payments. If a charge is stored already, note its payment.
+
+    An earlier scheduled look stays.
+    """
     columns = (
         [each.connection_id for each in charges],
         [each.gateway_charge_id for each in charges],
@@ -114,7 +121,7 @@ async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
 
 
 async def count_waiting(tx: Tx, connection_id: UUID) -> int:
-    """Return how many of the connection's unmatched charges wait for a look, paid ones not counted."""
+    """Return how many of the connection's unmatched charges wait for a look. Paid charges are not counted."""
     return await tx.fetchval(
         """
         SELECT count(*) FROM unmatched_charge u
@@ -160,7 +167,7 @@ async def remove(tx: Tx, charges: Sequence[UnmatchedCharge]) -> None:
 async def keep(
     tx: Tx, charge: UnmatchedCharge, state: ChargeStage | None, *, next_look_at: datetime | None
 ) -> None:
-    """Store the state of a second charge. A webhook or a sweep may schedule an earlier look."""
+    """Store the state of a second charge, and when the next look at it is due. None means no further look."""
     await tx.execute(
         """
         UPDATE unmatched_charge u SET state = $4, next_look_at = $5

@@ -2,7 +2,7 @@
 
 from fatura.store.invariants.invariant import Invariant
 
-# A materialized WITH keeps the events' data out of sorts.
+# With a materialized WITH, PostgreSQL sorts rows without the events' data.
 # Statements that compare two tables use UNION ALL with GROUP BY, because a join could run as a slow nested loop.
 EVENTS: tuple[Invariant, ...] = (
     Invariant(

@@ -198,9 +198,9 @@ CREATE TABLE reissue_request (
     )
 );
 
--- A payment that was received elsewhere and covers the total, while the gateway cancels the charge. If the process dies,
--- a poll of the charge records the payment. Without `amount_cents`, it is for what is open then. `in_progress_until` is
--- real time.
+-- A payment that was received elsewhere and covers the open amount. It waits here until the gateway has canceled the
+-- charge. If the process dies, a poll of the charge records the payment. Without `amount_cents`, the payment is for the
+-- amount that is open when it is recorded. `in_progress_until` is real time.
 CREATE TABLE payment_request (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -322,9 +322,10 @@ CREATE TRIGGER refund_request_kept BEFORE DELETE ON refund_request
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- The nightly sweep, which compares a connection's charges with the provider's list (D-161). `next_sweep_at` (account's
--- clock) is when it begins or continues. `lease_until` is real time. `swept_to` is when the last complete sweep
--- began. While a sweep is in progress, `started_at` is when it began. The provider's charges that were created before
--- `listed_to` are compared. Then our charges with ids up to `checked_to` were looked for.
+-- clock) is when the next sweep begins, or when the running sweep continues. `lease_until` is real time. `swept_to` is
+-- when the last complete sweep began. `started_at` is when the running sweep began. The running sweep has compared the
+-- listed charges that were created before `listed_to`. It has then looked in the list for the stored charges with ids
+-- up to `checked_to`.
 CREATE TABLE connection_sweep (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -344,9 +345,9 @@ CREATE TABLE connection_sweep (
 ) WITH (fillfactor = 70);
 CREATE INDEX connection_sweep_by_time ON connection_sweep (next_sweep_at) WHERE next_sweep_at > '-infinity';
 
--- A charge at a gateway that no row of `charge` has: a webhook or the provider's list named it. `next_look_at` (account's
--- clock) is when the engine reads it from the gateway. `state` is the charge's state at the last look, and `paid_at` the
--- instant of its newest recorded payment.
+-- A charge at a gateway that no row of `charge` has, and that a webhook or the provider's list named. `next_look_at`
+-- (account's clock) is when the engine next reads the charge from the gateway. `state` is the charge's state when the
+-- engine last read it. `paid_at` is the instant of the charge's newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,

@@ -98,7 +98,7 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
 
 
 async def next_due_at(tx: Tx) -> datetime | None:
-    """Return when the first delivery is due that does not wait for another delivery, or None if there is none.
+    """Return when the earliest delivery is due, or None. Deliveries that wait for another delivery are left out.
 
     If `unblock_next_events` still has to process a closed delivery, return an instant in the past.
     """
@@ -249,7 +249,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Make due now the deliveries whose last failure was at or after `failed_since` and before `now`.
+    """Make open deliveries due now if their last failure was at or after `failed_since` and before `now`.
 
     Each delivery is made due in this way at most once, until its retry schedule is restarted.
     """
@@ -313,7 +313,7 @@ async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
 
 
 async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Reopen a closed delivery or insert a new one, due now. It need not wait for earlier events of its invoice.
+    """Reopen a closed delivery or insert a new one, due now. The delivery does not wait for its invoice's other events.
 
     `delivered_at` is kept, because the event was delivered even if all further attempts fail.
     """

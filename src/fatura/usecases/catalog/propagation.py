@@ -102,7 +102,7 @@ async def _visited_to(work: Work, propagation_id: UUID) -> UUID | None:
 
 
 async def dry_run(work: Work, plan_id: UUID, *, from_version: int | None) -> PropagationView:
-    """Return what `propagate` would answer. Nothing is locked but the plan, and nothing changes (D-23).
+    """Return what `propagate` would answer. Only the plan is locked, and nothing changes (D-23).
 
     Raises EngineError: `engine.not_found` for the plan or its `from_version`; `engine.plan_archived`.
     """
@@ -141,7 +141,7 @@ async def _read(work: Work, propagation_id: UUID) -> tuple[Propagation, Propagat
 
 
 async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Started:
-    """Store the target. Continue a running propagation to the same target, and replace one to another target.
+    """Store the target. A running propagation to the same target continues. One to another target is replaced.
 
     The new target must include all subscribers that the running propagation selects, so that none is forgotten.
     """
@@ -277,7 +277,7 @@ async def _reasons(
 ) -> Mapping[tuple[PaymentRoute, int], SkipReason | None]:
     """Return why a connection cannot charge under the new terms, or None if it can.
 
-    The keys are the payment routes with the numbers of billed cycles: discounts of past cycles do not count (D-49).
+    Each key is a payment route and a number of billed cycles, because discounts of past cycles do not count (D-49).
     """
     connections: dict[UUID, Connection] = {
         each.connection_id: each for each in await account_connections(work)

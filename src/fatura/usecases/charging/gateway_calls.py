@@ -87,7 +87,7 @@ async def _look_up(call: GatewayCall) -> port.Charge | None:
 async def _known_charge(call: GatewayCall) -> port.Charge:
     """Return the charge that `fatura restored` found for this request (D-123).
 
-    If it found several charges, return the only one that is not canceled, or the first if all are canceled.
+    Of several found charges, return the only one that is not canceled, or the first one if all are canceled.
     Raises SeveralChargesError if more than one is not canceled.
     """
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):

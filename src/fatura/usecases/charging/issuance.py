@@ -189,7 +189,7 @@ async def _reserve_one(
         return []
     is_parked = state.charge is not None and state.charge.stage is ChargeStage.PARKED
     if is_parked and is_repeated:
-        return []  # an earlier request with this key may have reopened the charge, which was parked again
+        return []  # an earlier request with this key has done its work; the charge may have been parked again since
     await _pace(work, state, real_now=real_now)
     if is_parked:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
@@ -261,8 +261,8 @@ def _ask_again(
 ) -> GatewayCall:
     """Return the call that finds out whether an earlier request created the charge (D-33).
 
-    Return a REPEAT if `may_send`, the gateway still deduplicates the request, and `fatura restored` found no charge for
-    it. Otherwise, or if the stored request cannot be decrypted, return a LOOK_UP.
+    Return a REPEAT if `may_send` is true, the gateway still deduplicates the request, `fatura restored` found no charge
+    for the request, and the stored request can be decrypted. Otherwise, return a LOOK_UP.
     """
     real_now = work.deps.clock()
     request = None

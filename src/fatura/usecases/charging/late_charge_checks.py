@@ -53,7 +53,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[charge.invoice_id],
-                # without known ids, `outcomes` leaves the charges that `fatura restored` found to issuance
+                # the known ids are left out: issuance, not this check, handles what `fatura restored` found
                 charge=replace(charge, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,

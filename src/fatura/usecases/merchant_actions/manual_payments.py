@@ -1,8 +1,8 @@
 """Record money that was received elsewhere.
 
-If it covers the open amount, the gateway cancels the charge first (D-52). The request and its Idempotency-Key are
-committed before the call. If the process dies afterwards, a poll records the payment if the gateway has canceled the
-charge. A repeat with the same key finds the payment by its id, which is derived from the key.
+If the money covers the open amount, the gateway cancels the charge first (D-52). The merchant's request and its
+Idempotency-Key are committed before the call. If the process dies afterwards, and the gateway has canceled the charge,
+a poll records the payment. The payment's id is derived from the key, so a repeat with the same key finds the payment.
 """
 
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> Reser
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await _is_recorded(work, invoice_id, received):
-        return await invoices.read(work, invoice_id)  # a poll has recorded it
+        return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     open_cents = await _open_cents(work, state)
     amount_cents = open_cents if received.amount_cents is None else received.amount_cents
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
@@ -123,11 +123,11 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> Reser
 
 
 async def _complete(work: Work, *, invoice_id: UUID, received: Received, released: Released) -> InvoiceView:
-    """Record the payment for which a charge was canceled. It may exceed what is open now."""
+    """Record the payment for which a charge was canceled. The payment may exceed what is open now."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await _is_recorded(work, invoice_id, received):
-        return await invoices.read(work, invoice_id)  # a poll has recorded it
+        return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     open_cents = await _open_cents(work, state)
     amount_cents = open_cents if received.amount_cents is None else received.amount_cents
     charge = state.charge
@@ -151,9 +151,10 @@ async def _record(work: Work, state: IssuanceState, received: Received, *, amoun
 async def _give_up(
     work: Work, request: IdempotentRequest, invoice_id: UUID, received: Received, *, is_unsure: bool
 ) -> None:
-    """End the request, which a repeat with the same key may make again.
+    """End the request, so that a repeat with the same key is possible.
 
-    If the charge may be canceled, keep the payment for the poll that `charge_release.reserve` has scheduled.
+    With `is_unsure`, nobody knows whether the charge was canceled. Then keep the stored payment for the poll that
+    `charge_release.reserve` has scheduled.
     """
     if is_unsure:
         await pause(work, request)

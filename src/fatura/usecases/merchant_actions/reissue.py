@@ -1,8 +1,8 @@
 """Reissue an invoice: cancel its charge at the gateway, then issue it again with another charge (D-51).
 
-The request and its Idempotency-Key are committed before the gateway is called. If the process dies afterwards, a poll
-continues the reissue if the gateway has canceled the charge. A repeat with the same key finds what was done by the id
-of the next charge, which is derived from the key.
+The merchant's request and its Idempotency-Key are committed before the gateway is called. If the process dies
+afterwards, and the gateway has canceled the charge, a poll continues the reissue. The id of the next charge is derived
+from the key, so a repeat with the same key finds that charge.
 """
 
 from dataclasses import dataclass
@@ -144,9 +144,10 @@ async def _replace(
 async def _give_up(
     work: Work, request: IdempotentRequest, invoice_id: UUID, next_charge_id: UUID, *, is_unsure: bool
 ) -> None:
-    """End the request, which a repeat with the same key may make again.
+    """End the request, so that a repeat with the same key is possible.
 
-    If the charge may be canceled, keep the request for the poll that `charge_release.reserve` has scheduled.
+    With `is_unsure`, nobody knows whether the charge was canceled. Then keep the stored request for the poll that
+    `charge_release.reserve` has scheduled.
     """
     if is_unsure:
         await pause(work, request)

@@ -48,8 +48,8 @@ async def record(
 ) -> None:
     """Record the new entries and refunds of charges, and report the resulting facts to `invoice_moves`.
 
-    Lock the invoices of charges with entries or refunds. `due_again` are the ids of invoices whose charges must be
-    polled again immediately.
+    This locks the invoices of charges with entries or refunds. `due_again` are the ids of invoices whose charges must
+    be polled again immediately.
     """
     answers = [each for each in answers if each.charge.entries or each.charge.refunds]
     if not answers:

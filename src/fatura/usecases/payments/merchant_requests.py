@@ -1,8 +1,9 @@
 """Reissues and manual payments that wait until the gateway has canceled a charge (D-51, D-52).
 
-A request is in progress while its process may still wait for the gateway's answer. If the process is suspended, it may
-cancel the charge even later, when it resumes. So the stored request is kept for KEPT_FOR after that time. If a poll
-finds the charge canceled, the poll continues the request. A later request of the merchant replaces the stored one.
+A request is in progress while its process may still wait for the gateway's answer. A suspended process may cancel the
+charge even later, when the process resumes. So the stored request is kept for KEPT_FOR after `in_progress_until`. If a
+poll finds the charge canceled, the poll continues the request. A later request of the merchant replaces the stored
+request.
 """
 
 from collections.abc import Sequence

@@ -49,7 +49,10 @@ class _CallKind(Enum):
     SEND = auto()
     """Ask for the refund. If the gateway deduplicates refunds, this may repeat an earlier request."""
     LOOK_UP = auto()
-    """Read the charge, which shows its refunds: also before a request, if an earlier refund may be made late."""
+    """Read the charge, which shows its refunds.
+
+    A look-up also comes before the first request, if the gateway may still make an earlier refund of the charge.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

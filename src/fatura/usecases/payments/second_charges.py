@@ -35,9 +35,9 @@ async def plan_checks(work: Work, charge_id: UUID) -> None:
 async def plan_looks(
     work: Work, new: Sequence[PaymentEntry], *, stages: Mapping[tuple[UUID, str], ChargeState]
 ) -> None:
-    """Plan looks at the second charges that have new payments, to find refunds and disputes (D-55, D-162).
+    """Plan later looks at the second charges that have new payments, to find refunds and disputes (D-55, D-162).
 
-    `stages` has what the gateway said of each charge, by its connection and its id there.
+    `stages` has each charge's state at the gateway, by the connection and the gateway's id of the charge.
     """
     found: dict[tuple[UUID, str], PaidCharge] = {}
     for entry in sorted(new, key=lambda each: each.paid_at):
@@ -63,7 +63,7 @@ async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
 async def cancel(gateway: Gateway, charge: Charge) -> None:
     """Cancel a second charge that is not paid.
 
-    If the cancellation fails, it is only logged. The next late check or poll that finds the charge repeats it.
+    A failure is only logged. The next late check or poll that finds the charge repeats the cancellation.
     """
     if charge.state is ChargeState.PAID:
         return

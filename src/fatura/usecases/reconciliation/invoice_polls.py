@@ -39,7 +39,7 @@ class Asked:
 class Poll:
     """The poll of a leased invoice: all its confirmed charges, the newest one last.
 
-    `paid_at` is when the newest payment happened that was recorded before this poll.
+    `paid_at` is the instant of the newest payment that was recorded before this poll.
     """
 
     invoice: ClaimedInvoice
@@ -65,7 +65,10 @@ class Poll:
 
     @property
     def is_answered(self) -> bool:
-        """Return whether the poll counts: the decisive charge was answered, and of a paid invoice every charge."""
+        """Return whether the poll counts.
+
+        The gateway must have answered about the decisive charge or, for a paid invoice, about every charge.
+        """
         return self.decisive.has_answer and (self.invoice.paid_at is None or self.has_all_answers)
 
 

@@ -14,7 +14,7 @@ from fatura.views.events import IssueErrorView
 
 
 def next_poll_at(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> datetime | None:
-    """Return when to poll a charge again that the gateway does not know, or None for no further poll."""
+    """Return when to poll again after the gateway did not know a charge, or None for no further poll."""
     if not charge.is_unpaid_at_gateway or _is_missing(charge, polled_at=polled_at):
         return None
     return (charge.unknown_since or work.now) + MISSING_AFTER

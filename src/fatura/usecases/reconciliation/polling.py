@@ -222,8 +222,8 @@ async def _record_stages(
     """Store the stages of the polled charges.
 
     Return the polls without outdated answers, and second charges to cancel. An answer is outdated if another
-    transaction has changed the charge since the poll began, unless the answer says that the charge is paid. If the
-    gateway shows a charge as payable that the engine has canceled or replaced, that charge is a second charge.
+    transaction has changed the charge since the poll began, unless the answer says that the charge is paid. A charge
+    that the engine has canceled or replaced is a second charge if the gateway shows it as payable.
     """
     locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
@@ -281,7 +281,8 @@ def _next_poll_at(work: Work, poll: Poll) -> datetime | None:
 def _next_paid_poll_at(work: Work, poll: Poll) -> datetime | None:
     """Return when to poll again after a payment.
 
-    A poll that a charge did not answer is repeated, until the newest payment is older than POLL_FOR.
+    If the gateway did not answer about every charge, the poll is repeated until the newest payment is older than
+    POLL_FOR.
     """
     payments = [at for at in (poll.paid_at, poll.invoice.paid_at) if at is not None]
     if not payments:

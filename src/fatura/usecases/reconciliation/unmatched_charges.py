@@ -143,7 +143,7 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """Remove a charge that is not a second one now. One with recorded payments is looked at again (D-55)."""
+    """Remove a charge that is not a second charge now. But look again at a charge with recorded payments (D-55)."""
     if found.paid_at is None:
         await _forget(work, [found])
     else:

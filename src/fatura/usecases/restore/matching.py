@@ -168,7 +168,7 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the number for a charge that is missing in the restored database: its own, or a higher unused one."""
+    """Return a number for a charge that the restored database lacks: its own number, or a higher unused number."""
     return charge.attempt if invoice.number is None else max(charge.attempt, invoice.number + 1)
 
 

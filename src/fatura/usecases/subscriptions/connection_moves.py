@@ -60,7 +60,7 @@ class _Started(View):
 async def move(
     deps: Deps, account: Account, request: IdempotentRequest | None, from_id: UUID, *, to_id: UUID
 ) -> MoveAnswer:
-    """Pin the active subscriptions of a connection to another one, which bills them from their next cycle on (D-59).
+    """Pin a connection's active subscriptions to another connection, which bills them from their next cycle (D-59).
 
     Existing invoices keep their connection. Each moved subscription emits `subscription.gateway_changed`.
     Raises EngineError: `engine.not_found`, `engine.gateway_move_running`,

@@ -10,7 +10,7 @@ from fatura.views.events import EventListView, EventView
 
 START = "0"
 MAX_CURSOR_CHARS = 18
-"""Any number with this many digits fits PostgreSQL's bigint."""
+"""Maximum length of a cursor. Any number with this many digits fits PostgreSQL's bigint."""
 
 
 def parse_cursor(cursor: str) -> int:

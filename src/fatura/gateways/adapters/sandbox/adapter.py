@@ -60,7 +60,7 @@ class SandboxGateway:
         )
 
     async def check_credentials(self) -> str | None:
-        """Return the setting `providerAccount`. `capabilities` refuses all credentials of a sandbox.
+        """Return the setting `providerAccount`. There are no credentials to check: `capabilities` refuses them.
 
         Only faults of the operation `all` affect this call. Raises AuthFailedError, TransientError.
         """
