@@ -1,7 +1,8 @@
 """Measure how long an account waits for its gateway calls while the gateways of 1,000 or more others never answer.
 
-One worker process runs all lanes. A round measures two waits of accounts whose gateway answers: from a due invoice to
-its charge, and from a due poll to its recorded answer. The rival is the same round without calls that hang.
+One worker process runs all lanes. A round measures two waits of accounts whose gateway answers. One begins when an
+invoice becomes due, and ends with its charge. The other begins when a poll becomes due, and ends when the answer is
+recorded. The rival is the same round without calls that hang.
 """
 
 import asyncio

@@ -16,9 +16,7 @@ EXPRESSION = re.compile(r"\$response\.body#(/.+)")
 
 
 def links() -> Iterator[tuple[str, Json, Json]]:
-    """For every link, yield three values: the id of the operation whose response contains the link, the link,
-    and the schema of that response.
-    """
+    """For every link in a response, yield the operation's id, the link, and the response's schema."""
     for source, (_, operation) in OPERATIONS.items():
         for status, response in operation["responses"].items():
             for link in response.get("links", {}).values():

@@ -56,7 +56,7 @@ class ExternalGateway:
         """Accept all credentials."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
-        """Raises TransientError, UnknownOutcomeError, and PermanentError if the gateway refuses a repeated request."""
+        """Raises TransientError, UnknownOutcomeError or, if the gateway refuses a repeated request, PermanentError."""
         body = {
             "accountId": str(self._config.account_id),
             "connectionId": str(self._config.connection_id),
@@ -91,7 +91,7 @@ class ExternalGateway:
         return charge_of(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
 
     async def refund_charge(self, request: RefundRequest) -> Charge:
-        """Raises NotFoundError, UnknownOutcomeError, and PermanentError if too little is left of the payments."""
+        """Raises NotFoundError, UnknownOutcomeError or, if too little is left of the payments, PermanentError."""
         body = {
             "refundId": str(request.refund_id),
             "amountCents": request.amount_cents,

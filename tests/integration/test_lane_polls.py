@@ -1,4 +1,4 @@
-"""If a lane's polls for due work fail, readiness, the metrics and one line of the log show it (D-5, D-128)."""
+"""Readiness, the metrics and one line of the log show that a lane's polls for due work fail (D-5, D-128)."""
 
 import asyncio
 from dataclasses import replace

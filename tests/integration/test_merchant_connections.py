@@ -270,7 +270,7 @@ async def name_server(answer: str | None) -> AsyncGenerator[tuple[str, list[byte
 async def test_missing_file_descriptors_are_no_failure_of_the_merchant(merchant, client):
     """If the engine's own process has no free file descriptors, the call raises OutOfResourcesError.
 
-    A log line says so once. [D-30]
+    Several such calls in a row write only one log line. [D-30]
     """
     async with client.session() as session:
         with no_free_descriptors(), captured_logs() as logged:

@@ -79,7 +79,7 @@ async def _assert_shared(database_url: str, pooler_url: str) -> None:
             assert await connection.fetchval("SHOW lock_timeout") == "0"
         names = {row["name"]: row["sessions"] for row in await direct.fetch(_SESSIONS)}
         assert names.pop("fatura listen") == 1
-        assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # and the connection `direct`
+        assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # one more for the connection `direct`
     finally:
         for connection in [*pooled, direct]:
             await connection.close()

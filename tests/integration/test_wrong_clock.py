@@ -25,7 +25,7 @@ _LEASED = "SELECT count(*) FROM invoice WHERE lease_until IS NOT NULL"
 
 
 def with_clock_set(world: World, *, by: timedelta = AHEAD) -> Deps:
-    """Return the dependencies of a host whose clock was set."""
+    """Return the dependencies of a host whose clock is ahead of real time by `by`."""
     clock = world.deps.clock
     return replace(world.deps, clock=lambda: clock() + by)
 

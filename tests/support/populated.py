@@ -107,7 +107,7 @@ async def _propagate(merchant: Merchant, connection_id: str) -> None:
 
 
 async def _move(merchant: Merchant) -> None:
-    """Move one of two subscriptions from one connection to another, which cannot bill the second one."""
+    """Move the subscriptions of a connection to another connection. It cannot bill one of them, which is skipped."""
     plan = await merchant.plan()
     old, new = [
         (await merchant.connect(methods=each))["connectionId"] for each in (["pix", "boleto"], ["pix"])

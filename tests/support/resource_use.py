@@ -1,4 +1,4 @@
-"""Measure how long a block of code stalls other asyncio tasks, and its peak memory. Take resources away from it."""
+"""Measure how long a block of code stalls other asyncio tasks, and its peak memory. Run a block without descriptors."""
 
 import asyncio
 import gc
@@ -57,7 +57,7 @@ def _rss_mb() -> float:
 
 @contextmanager
 def no_free_descriptors() -> Generator[None]:
-    """Let this process open no file or socket during a block. Open ones still work."""
+    """Prevent this process from opening files and sockets during the block. Those already open still work."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

@@ -1,4 +1,4 @@
-"""The limits on calls and requests that wait for others hold for each account, and in all (D-105, D-175)."""
+"""Price calls and requests that wait for gateways have a limit for each account and one for all (D-105, D-175)."""
 
 from contextlib import ExitStack, suppress
 from uuid import uuid4

@@ -106,7 +106,7 @@ class Client:
         return Write("subscription", "POST", "/v1/subscriptions", reference, body)
 
     async def _settle(self, http: httpx.AsyncClient, write: Write, chance: Random) -> None:
-        """Repeat a write until it succeeds. After each failed attempt at a create, the client may give up at random."""
+        """Repeat a write until it succeeds. After each failed create request, the client may give up at random."""
         while True:
             if await self._send_once(http, write):
                 return

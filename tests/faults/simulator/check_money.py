@@ -133,7 +133,7 @@ class MoneyChecker:
     async def check_shown_sums(self, merchant: Merchant) -> None:
         """Check that the API shows the sums of the ledger.
 
-        The engine may record entries during the request, so each sum may be the one before the request or after it.
+        The engine may record entries during the request. Each sum must then equal the sum before or after the request.
         """
         before = await self._read_books()
         shown = (await merchant.get("/v1/invoices?pageSize=100"))["data"]
@@ -299,9 +299,9 @@ def _must_be_reported(refused: Sequence[datetime]) -> bool:
 def _charge_errors(books: Books) -> Iterator[str]:
     """Yield what is wrong with the gateway's charges of an invoice.
 
-    An invoice may have a second charge in three cases: a charge was paid after it was closed, the gateway forgot a
-    charge or created it twice, or payments were returned. If the gateway created a charge twice, both charges can be
-    paid until the nightly sweep finds the second.
+    An invoice may have a second charge in four cases: a charge was paid after it was closed, the gateway forgot a
+    charge, the gateway created a charge twice, or payments were returned. A charge that was created twice can be paid
+    twice until the nightly sweep finds the second one.
     """
     status, total_cents = books.invoice["status"], books.invoice["total_cents"]
     payable = [each for each in books.made if each.is_payable and not (each.was_forgotten or each.is_double)]

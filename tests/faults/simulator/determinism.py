@@ -114,9 +114,9 @@ class _ErrorListener:
     def _is_explained(self, event: EventDict) -> bool:
         """Return whether a fault explains the error.
 
-        An invoice gets a second charge if the gateway creates a charge twice or temporarily forgets it, or if a payer
-        pays an earlier charge after it was closed. A person can cause a second charge, too, by returning payments that
-        the engine has not recorded yet. When the engine records these payments, it is already creating a new charge.
+        An invoice gets a second charge in four cases: the gateway creates a charge twice, it temporarily forgets a
+        charge, a payer pays an earlier charge after it was closed, or a person returns payments that the engine has not
+        recorded yet. In the last case, the engine is already creating a new charge when it records these payments.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])

@@ -61,7 +61,7 @@ _APPS: list[FastAPI] = []
 class Outcome:
     """What happened in a world.
 
-    `money` counts the entries of the engine's ledger, the refunds by request, the reissues, and what sweeps found.
+    `money` counts the entries of the engine's ledger, the requested refunds, the reissues, and what sweeps found.
     """
 
     seed: int

@@ -83,7 +83,7 @@ async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
 
 
 async def test_hanging_gateways_of_many_accounts_hold_a_part_of_all_requests(world: World) -> None:
-    """A request above the limit is refused at once. Plain requests of every account are served. [D-175]"""
+    """A request above the limit is refused at once. Requests that call no gateway are still served. [D-175]"""
     other = await world.another()
     world.deps.gateway_requests.most_in_all = 1
     await fail_for(world, "all", "hang", seconds=600)

@@ -10,7 +10,7 @@ from tests.support.world import Answer, Json, World
 
 @pytest.mark.parametrize(("path", "body"), [("reissue", {}), ("payments", {"method": "cash"})])
 async def test_no_refund_begins_while_a_charge_is_being_canceled(world: World, path: str, body: Json) -> None:
-    """The next charge, or the payment, is for what is open, and a refund would change that. [D-151]"""
+    """The next charge or the payment has the amount that is still open. A refund would change this amount. [D-151]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pay(world, invoice, amountCents=4000)

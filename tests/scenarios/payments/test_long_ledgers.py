@@ -1,4 +1,4 @@
-"""An invoice with many payments: what it shows, how all are listed, and how many manual ones it takes (D-178)."""
+"""An invoice with many payments: which payments it shows, the list of all, and the limit of manual ones (D-178)."""
 
 from fatura.domain.payments import MAX_MANUAL_PAYMENTS, SHOWN_ENTRIES
 from tests.support.reissue_steps import unpaid_invoice
