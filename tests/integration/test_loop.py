@@ -12,8 +12,9 @@ from fatura.store.db import LockTimeoutError
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import load_account
 from fatura.workers.lanes import Lane
-from fatura.workers.loop import IDLE_PAUSE_SECONDS, Loop
-from tests.support.world import World
+from fatura.workers.loop import IDLE_PAUSE_SECONDS, Loop, run_batch
+from tests.support.sandbox_steps import table_held
+from tests.support.world import LANE, World
 
 BATCHES = 6
 
@@ -138,3 +139,16 @@ async def test_a_lane_polls_while_its_batches_hold_all_transactions(world: World
 
     assert len(looked) >= 3
     assert max(after - before for before, after in pairwise(looked)) < 2
+
+
+async def test_a_batch_that_the_database_ends_is_followed_by_a_smaller_one(world: World) -> None:
+    """A batch that takes longer than the database's time limits does not fail again and again."""
+    account = await load_account(world.deps, world.account_id)
+    await world.enroll(await world.plan())
+    before = world.deps.generation_batch.current
+
+    async with table_held(world, "invoice"):
+        assert await run_batch(world.deps, LANE["generation"], account) == 0
+
+    assert world.deps.generation_batch.current == before // 2
+    assert await run_batch(world.deps, LANE["generation"], account) == 1

@@ -32,3 +32,12 @@ def test_a_batch_that_was_slow_once_is_forgotten() -> None:
     for _ in range(20):
         batch.note(batch.current, seconds=0.01)
     assert batch.current == MOST
+
+
+def test_failed_batches_become_smaller_down_to_the_least_size() -> None:
+    batch = BatchSize()
+    for _ in range(20):
+        batch.note_failure()
+    assert batch.current == LEAST
+    batch.note(LEAST, seconds=0.001)
+    assert batch.current > LEAST

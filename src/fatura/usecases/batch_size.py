@@ -20,3 +20,7 @@ class BatchSize:
             return
         wanted = done * TARGET_SECONDS / seconds
         self.current = round(min(max((self.current + wanted) / 2, LEAST), MOST))
+
+    def note_failure(self) -> None:
+        """Halve the size, because a batch that the database's time limits end would fail again at the same size."""
+        self.current = max(self.current // 2, LEAST)

@@ -15,7 +15,7 @@ from fatura.usecases.pricing import price_pull
 from fatura.usecases.reconciliation import polling, sweep, unmatched_charges
 from fatura.usecases.sandbox import test_clock
 from fatura.usecases.subscriptions import connection_moves
-from fatura.usecases.transaction import LaneName, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, in_transaction
 from fatura.usecases.webhooks import delivery
 
 CALL_BATCH = 64
@@ -66,7 +66,11 @@ async def _move_subscriptions(deps: Deps, account: Account) -> int:
 
 async def _generate(deps: Deps, account: Account) -> int:
     began = time.monotonic()
-    done = await generation.run(deps, account, limit=deps.generation_batch.current)
+    try:
+        done = await generation.run(deps, account, limit=deps.generation_batch.current)
+    except DATABASE_FAILURES:
+        deps.generation_batch.note_failure()
+        raise
     deps.generation_batch.note(done, seconds=time.monotonic() - began)
     return done
 
