@@ -1,4 +1,4 @@
-"""Record the engine's SQL statements and answer for each request. `bench.bare_api` replays the statements."""
+"""For each request, record the engine's SQL statements and its answer. `bench.bare_api` replays the statements."""
 
 import asyncio
 import pickle

@@ -151,7 +151,7 @@ async def cancel_statements(scene: Scene, server: Server) -> None:
 
 
 async def hold_lock(scene: Scene, server: Server) -> None:
-    """Hold a lock that every create of the account needs. The waiting requests occupy connections of the API."""
+    """Hold a lock that every create request needs. The waiting requests occupy connections of the API."""
     async with server.owner() as owner, owner.transaction():
         await owner.execute("SELECT FROM account_counter FOR UPDATE")
         await asyncio.sleep(HOLD_SECONDS)

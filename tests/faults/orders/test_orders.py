@@ -1,4 +1,4 @@
-"""Test the run `orders` at small scale, and that the run detects missing locks."""
+"""Execute the run `orders` at small scale, and check that it detects missing locks."""
 
 import random
 from collections.abc import Callable, Generator

@@ -268,7 +268,7 @@ class MoneyChecker:
                     )
 
     async def _check_connections(self) -> None:
-        """Check that events report long series of refused calls as failing, then as recovered connections (D-55)."""
+        """Check that events report a connection as failing after many refused calls, and later as recovered (D-55)."""
         told: defaultdict[str, list[tuple[str, datetime]]] = defaultdict(list)
         for row in await self._world.observer.fetch(_CONNECTION_EVENTS):
             told[row["connection_id"]].append((row["type"], row["created_at"]))

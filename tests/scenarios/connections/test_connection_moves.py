@@ -249,7 +249,7 @@ async def test_a_subscription_that_is_created_meanwhile_moves_too(world: World) 
     new = await other_connection(world)
     await send(world, old, new)
     late = await world.enroll(await world.plan(), gatewayConnectionId=old)
-    # The new subscription's id is now lower than the last visited id, as if it had been requested earlier.
+    # The new subscription's id is now lower than the last visited id, as if the request had begun earlier.
     await world.sql("UPDATE connection_move SET visited_to = 'ffffffff-ffff-ffff-ffff-ffffffffffff'")
     await world.run("propagation")
     assert await connections_of(world, [*subscriptions, late]) == [new] * 4

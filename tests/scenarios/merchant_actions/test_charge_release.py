@@ -1,6 +1,6 @@
 """Before a merchant's request changes an invoice, Fatura cancels the invoice's charge.
 
-These tests check the gateway's answers.
+These tests make the gateway give wrong answers.
 """
 
 from dataclasses import replace
