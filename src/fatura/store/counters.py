@@ -88,8 +88,8 @@ async def note_webhook(tx: Tx) -> None:
 async def note_events_taken(tx: Tx) -> None:
     """Store that all events have deliveries. Do nothing if the last event's number is above `fanned_out_to`.
 
-    The caller must have locked the webhook. Like `add`, call this after the transaction's other changes. It
-    waits for concurrent transactions as `note_webhook` does.
+    The caller must have locked the webhook. Like `add`, call this after the transaction's other changes. Like
+    `note_webhook`, this statement waits for concurrent transactions that emit events.
     """
     await tx.execute(
         """

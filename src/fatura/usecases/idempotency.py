@@ -28,7 +28,8 @@ KEEP_SECRET_FOR = timedelta(hours=24)
 KEY_WAIT_SECONDS = 5
 """How long a request waits for an earlier one with the same key (D-14).
 
-During the wait, each lock timeout returns the database connection to the pool.
+The request waits in several transactions, one after another. Each ends with a lock timeout, and returns its database
+connection to the pool.
 """
 _KEY_POLL_SECONDS = 0.2
 

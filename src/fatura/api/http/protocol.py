@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 10
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request that the process has no place for, and close the connection."""
+    """Refuse a request, because the process serves as many requests as it may, and close the connection."""
     error = EngineError(
         UNAVAILABLE, "This server serves too many requests now; try again.", retry_after_seconds=1
     )
@@ -99,7 +99,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Serve a request. If the process is full, uvicorn passes an `app` that answers in plain text."""
+        """Serve a request. If the process is full, `app` is uvicorn's plain-text answer: send a problem instead."""
         super()._start_asgi_task(cycle, _REFUSED if app is service_unavailable else app)
 
     def on_body(self, body: bytes) -> None:

@@ -89,8 +89,8 @@ async def check(
     """Return the account's next charges after id `after`, in the order of their ids.
 
     A charge of the connection is missing if it was created at `since` or later, was confirmed at `until` or earlier,
-    and was not listed since `unpaid_listed_from`, or since `paid_listed_from` if it is paid. A canceled charge is never
-    missing.
+    and was not listed recently. Recently means since `paid_listed_from` for a paid charge, and since
+    `unpaid_listed_from` for any other. A canceled charge is never missing.
     """
     return await tx.fetch_as(
         CheckedCharge,

@@ -119,7 +119,10 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 
 
 async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> None:
-    """Delete calls that were not made and have no outcome; end the leases of scheduled ones, which become due again."""
+    """Delete those of these calls that have no outcome, because they were not made.
+
+    If such a call was scheduled, end its item's lease, and make the item due at `due_at`.
+    """
     await tx.execute(
         """
         WITH withdrawn AS (

@@ -17,7 +17,7 @@ from fatura.store.db import Discovery, Row, Tx
 class StoredClock:
     """A clock's progress. `target_at` is None unless the clock is advancing; `processed` counts each lane's work.
 
-    `leased_by` is the newest claim. Its lease may have ended.
+    `leased_by` is the id of the newest claim. The lease of that claim may have ended.
     """
 
     status: Literal["ready", "advancing"]

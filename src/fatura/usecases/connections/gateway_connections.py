@@ -288,8 +288,8 @@ async def _update_health(
 ) -> None:
     """Treat the connection as working after new credentials (D-55).
 
-    After new settings or an activation, probe the connection now if it is failing. Otherwise, make the invoices that
-    wait for the connection due.
+    After new settings or an activation, probe the connection now if it is failing. If it is not failing, make the
+    invoices due that wait for it.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

@@ -47,7 +47,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The gateway did not confirm a cancellation. If its answer was lost, the charge may be canceled all the same."""
+    """The gateway did not confirm a cancellation. If the answer was lost, the charge may be canceled nevertheless."""
 
     detail: str
     is_unsure: bool

@@ -66,10 +66,10 @@ async def record(
 
 
 async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
-    """Record the entries of charges that have more than BATCH new ones, BATCH in each transaction (D-178).
+    """If a charge has more than BATCH new entries, record the oldest ones in transactions of BATCH entries (D-178).
 
-    The oldest are recorded first. `record` must follow for the same answers, and records the rest, at most BATCH for
-    each charge.
+    At most BATCH new entries of each charge are left. The caller must then call `record` with the same answers, which
+    records the entries that are left.
     """
     for answer in answers:
         if len(answer.charge.entries) > BATCH:
@@ -78,7 +78,7 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
 
 
 async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
-    """Record the oldest BATCH new entries of a charge if it has more than that. Return whether it had."""
+    """If a charge has more than BATCH new entries, record the oldest BATCH of them and return True."""
     if not await frozen_accounts.may_charge(work.tx):
         return False
     invoices = await payment_entries.lock_invoices(work.tx, [answer.invoice_id])

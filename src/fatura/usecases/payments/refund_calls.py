@@ -332,7 +332,7 @@ async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer:
 
 
 def _counts_from(request: RefundRequest) -> datetime:
-    """Return the earliest instant at which the next look-up that does not find the refund is counted."""
+    """Return the instant from which on the next empty look-up counts. An empty look-up does not find the refund."""
     if request.looked_up_at is None:
         since = request.unknown_since or request.sent_at
         assert since is not None, "a refund that is looked up was sent"

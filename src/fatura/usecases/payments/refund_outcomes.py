@@ -1,6 +1,7 @@
 """Record the outcomes of the refunds that merchants requested (D-53).
 
-The first answer with the outcome may be that of a poll or of the refund's own request. Both have the same effect.
+The outcome may arrive first in the answer to a poll, or in the answer to the refund's own request. Both have the same
+effect.
 """
 
 from collections.abc import Mapping
@@ -65,7 +66,10 @@ async def fail(work: Work, request: RefundRequest, *, code: str, detail: str) ->
 
 
 async def _fail_next(work: Work, late: RefundRequest) -> None:
-    """Fail the unsent refund of the same charge. It was asked for because `late` seemed to have failed (D-151)."""
+    """Fail the unsent refund of the charge of `late`.
+
+    The merchant asked for that refund because `late` seemed to have failed (D-151).
+    """
     for request in await refund_requests.lock_unsent(work.tx, late.invoice_id):
         if (request.connection_id, request.gateway_charge_id) == (late.connection_id, late.gateway_charge_id):
             detail = "An earlier refund of the charge was made late. If you want to return more, ask again."

@@ -228,7 +228,8 @@ async def _call(
 ) -> tuple[PriceCall, PriceAnswer | None]:
     """Make a call. The answer is None if no call was made.
 
-    This worker may have been suspended so long that its lease may have expired, or have no free sockets.
+    No call is made if this process has no free sockets. The same holds if this worker was suspended so long that its
+    lease may have expired.
     """
     real_now = deps.clock()
     if batch.is_stale(real_now):

@@ -302,7 +302,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return the instants since which a sweep must have found an unpaid charge, and a paid one, in the list."""
+    """Return since when a sweep must have found a charge in the list: first for unpaid charges, then for paid ones."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

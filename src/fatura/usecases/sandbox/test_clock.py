@@ -31,7 +31,7 @@ from fatura.views.view import instant
 
 LEASE = timedelta(seconds=60)
 RENEWALS_PER_LEASE = 6
-"""How often a worker renews the lease within LEASE. Some renewals may fail."""
+"""How often a worker renews the lease within LEASE, so that the lease survives failed renewals."""
 WAIT_SECONDS = 100
 """How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
