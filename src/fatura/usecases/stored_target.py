@@ -59,7 +59,7 @@ async def _work_on(deps: Deps, account: Account, of: BatchedMove, target_id: UUI
     try:
         return await run_batch(deps, account, of, target_id, limit=limit)
     except LockTimeoutError:
-        # another transaction holds a subscription for long; the target is stored, so workers try again
+        # another transaction has locked a subscription for long; the target is stored, so workers try again later
         return 0
 
 

@@ -24,7 +24,7 @@ shown.
 """
 
 SHOWN_CHARGES = 100
-"""Number of newest charges that GET /v1/invoices/{invoiceId} shows; each refused retry of issuance adds one."""
+"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. Each retry that the gateway refuses adds one."""
 
 SHOWN_REFUNDS = 100
 """Number of newest refunds that GET /v1/invoices/{invoiceId} shows."""

@@ -100,7 +100,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     before = await charges.lock_one(work.tx, call.charge)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
-    if not any(each.is_payable for each in seconds):  # else repeat this check after the cancellation
+    if not any(each.is_payable for each in seconds):  # payable ones are canceled now, and then checked again
         await _count(work, call)
     after = await charges.lock_one(work.tx, call.charge)
     # issuance looks these charges up; the next poll records their payments, after the invoice was issued

@@ -51,7 +51,8 @@ async def replace(
         sent_at=work.now,
     )
     await reissue_requests.insert_planned(work.tx, planned)
-    if charge.gateway_invoice_id is not None:  # late checks read this charge, because a `ready` invoice is not polled
+    if charge.gateway_invoice_id is not None:
+        # a `ready` invoice is not polled, so late checks read the canceled charge
         await second_charges.plan_checks(work, charge.charge_id)
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
