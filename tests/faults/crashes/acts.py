@@ -19,9 +19,10 @@ class Request:
     """A client's request. After a kill, the client repeats the request with the same Idempotency-Key.
 
     `path` may contain the names of ids that the fixture created, such as `{plan}`. `body` computes the JSON body.
-    `replays` is true if a repeat gets the answer of the first request. Such a request is repeated while the answer is
-    202. `replays` is false if the engine ignores the Idempotency-Key on this route (D-14), or if the answer shows the
-    progress of the work. If the request took effect before the kill, a repeat may get the status `done_by`.
+    `replays` is true if a repeat gets the answer of the first request. `replays` is false if the engine ignores the
+    Idempotency-Key on this route (D-14), or if the answer shows the progress of the work. If the request took effect
+    before the kill, a repeat may get the status `done_by`. While an answer has the status `pending`, the client repeats
+    the request.
     """
 
     method: str
@@ -29,6 +30,7 @@ class Request:
     body: Callable[[Shop], Json] = lambda _: None
     replays: bool = True
     done_by: int | None = None
+    pending: int | None = None
 
     async def __call__(self, shop: Shop) -> Answer:
         path = self.path.format_map(shop.ids)
@@ -44,7 +46,7 @@ class Request:
         return "answered"
 
     def is_final(self, answer: Answer) -> bool:
-        is_success = answer.status < 300 and not (answer.status == 202 and self.replays)
+        is_success = answer.status < 300 and answer.status != self.pending
         return is_success or answer.status == self.done_by
 
 

@@ -102,7 +102,10 @@ FLOWS: tuple[Flow, ...] = (
     Flow(
         "refund",
         fixtures.paid,
-        (Request("POST", "/v1/invoices/{invoice}/refunds", lambda _: {"amountCents": 600}), run("push")),
+        (
+            Request("POST", "/v1/invoices/{invoice}/refunds", lambda _: {"amountCents": 600}, pending=202),
+            run("push"),
+        ),
     ),
     Flow(
         "refund-lost",
@@ -154,14 +157,14 @@ FLOWS: tuple[Flow, ...] = (
     Flow(
         "reissue",
         fixtures.issued,
-        (Request("POST", "/v1/invoices/{invoice}/reissue", lambda _: {}), run("issuance")),
+        (Request("POST", "/v1/invoices/{invoice}/reissue", lambda _: {}, replays=False), run("issuance")),
         faults=UNPAID,
         before=UNPAID,
     ),
     Flow(
         "reissue-overdue",
         fixtures.overdue,
-        (Request("POST", "/v1/invoices/{invoice}/reissue", lambda _: {}), run("issuance")),
+        (Request("POST", "/v1/invoices/{invoice}/reissue", lambda _: {}, replays=False), run("issuance")),
         faults=UNPAID,
         before=UNPAID,
     ),

@@ -130,6 +130,54 @@ async def settled(builder: FixtureBuilder) -> dict[str, Any]:
     return facts
 
 
+async def swept(builder: FixtureBuilder) -> dict[str, Any]:
+    """The fixture `paid`, with a sweep that is due too."""
+    facts = await paid(builder)
+    await builder.root.execute(
+        "UPDATE connection_sweep SET next_sweep_at = swept_to WHERE account_id = $1",
+        builder.merchant.account_id,
+    )
+    return facts
+
+
+async def partly_paid(builder: FixtureBuilder) -> dict[str, Any]:
+    """An issued invoice. A part of it was paid, and the payment is recorded."""
+    facts = await partly_paid_at_gateway(builder)
+    await _lane(builder, "reconciliation")
+    return facts
+
+
+async def partly_paid_at_gateway(builder: FixtureBuilder) -> dict[str, Any]:
+    """An issued invoice. A part of it was paid at the gateway since the last poll."""
+    facts = await issued(builder)
+    await builder.merchant.made(f"/v1/sandbox/charges/{facts['charge']}/pay", {"amountCents": 600})
+    return facts
+
+
+async def disputed(builder: FixtureBuilder) -> dict[str, Any]:
+    """A paid invoice. A part of its payment was disputed since the last poll."""
+    facts = await settled(builder)
+    await builder.merchant.made(f"/v1/sandbox/charges/{facts['charge']}/dispute", {"amountCents": 600})
+    return facts
+
+
+async def two_connections(builder: FixtureBuilder) -> dict[str, Any]:
+    """A subscription that is due for generation, and another gateway connection."""
+    facts = await due(builder)
+    first = (await builder.merchant.get("/v1/integration")).json["gateways"][0]["connectionId"]
+    return facts | {"connection": first, "other connection": await _other_connection(builder)}
+
+
+async def ready_with_two_connections(builder: FixtureBuilder) -> dict[str, Any]:
+    facts = await ready(builder)
+    return facts | {"other connection": await _other_connection(builder)}
+
+
+async def _other_connection(builder: FixtureBuilder) -> str:
+    body = {"provider": "sandbox", "credentials": {}, "settings": {}}
+    return (await builder.merchant.made("/v1/integration/gateways", body))["connectionId"]
+
+
 async def pushing(builder: FixtureBuilder) -> dict[str, Any]:
     """A webhook with a delivered event, and a later event that has no delivery yet."""
     merchant, receiver = builder.merchant, builder.receiver

@@ -95,6 +95,9 @@ GENERATION = batch("generation")
 PRICING = batch("pricing", "price pull")
 ISSUANCE = batch("issuance")
 RECONCILIATION = batch("reconciliation")
+PART_POLL = batch("reconciliation", "poll of a part payment")
+DISPUTE_POLL = batch("reconciliation", "dispute poll")
+SWEEP = batch("sweep")
 PUSH = batch("push")
 
 CANCEL = call("cancel", "POST", "/v1/subscriptions/<subscription>/cancel")
@@ -121,6 +124,12 @@ EDIT_DEARER = call(
 )
 CREATE_PLAN = call("create plan", "POST", "/v1/plans", plan_terms("dearer"))
 SUBSCRIBE = call("subscribe", "POST", "/v1/subscriptions", enrolling("bia"))
+SUBSCRIBE_HERE = call(
+    "subscribe here", "POST", "/v1/subscriptions", enrolling("bia") | {"gatewayConnectionId": "<connection>"}
+)
+MOVE = call(
+    "move", "POST", "/v1/integration/gateways/<connection>/move", {"toConnectionId": "<other connection>"}
+)
 SUBSCRIBE_TOO = call("subscribe too", "POST", "/v1/subscriptions", enrolling("bia"))
 SUBSCRIBE_KNOWN = call("subscribe known", "POST", "/v1/subscriptions", enrolling("ana"))
 SUBSCRIBE_REPLAY = call("subscribe, same key", "POST", "/v1/subscriptions", enrolling("bia"), key="subscribe")
@@ -131,9 +140,17 @@ CANCEL_INVOICE = call("cancel invoice", "POST", "/v1/invoices/<invoice>/cancel")
 CANCEL_INVOICE_AGAIN = call("cancel invoice again", "POST", "/v1/invoices/<invoice>/cancel")
 REISSUE = call("reissue", "POST", "/v1/invoices/<invoice>/reissue", {})
 REISSUE_AGAIN = call("reissue again", "POST", "/v1/invoices/<invoice>/reissue", {})
+REISSUE_REPLAY = call("reissue, same key", "POST", "/v1/invoices/<invoice>/reissue", {}, key="reissue")
 PAYMENT = call("manual payment", "POST", "/v1/invoices/<invoice>/payments", {"method": "cash"})
 PAYMENT_AGAIN = call(
     "manual payment again", "POST", "/v1/invoices/<invoice>/payments", {"method": "transfer"}
+)
+PAYMENT_REPLAY = call(
+    "manual payment, same key",
+    "POST",
+    "/v1/invoices/<invoice>/payments",
+    {"method": "cash"},
+    key="manual-payment",
 )
 RETRY_PRICING = call("retry-pricing", "POST", "/v1/invoices/<invoice>/retry-pricing")
 VALUE = call("manual value", "POST", "/v1/invoices/<invoice>/items/<item>/value", {"amount": 300})

@@ -6,15 +6,21 @@ from dataclasses import dataclass
 from tests.faults.orders import operations as does
 from tests.faults.orders.fixtures import (
     abandoned,
+    disputed,
     draft,
     due,
     held,
     issued,
     moved_on,
     paid,
+    partly_paid,
+    partly_paid_at_gateway,
     pushing,
     ready,
+    ready_with_two_connections,
     settled,
+    swept,
+    two_connections,
 )
 from tests.faults.orders.named_outcomes import NAMED_OUTCOMES, NamedOutcome
 from tests.faults.orders.operations import Operation
@@ -100,14 +106,26 @@ _CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
     ),
     (ready, does.RETRY_ISSUANCE, (does.CANCEL_INVOICE,)),
     (abandoned, does.ISSUANCE, (does.ISSUANCE, does.RETRY_ISSUANCE)),
-    (paid, does.RECONCILIATION, (does.RECONCILIATION, does.GATEWAY_WEBHOOK, does.CANCEL_INVOICE)),
+    (
+        paid,
+        does.RECONCILIATION,
+        (does.RECONCILIATION, does.GATEWAY_WEBHOOK, does.CANCEL_INVOICE, does.PAYMENT),
+    ),
+    (partly_paid_at_gateway, does.PART_POLL, (does.PAYMENT, does.REISSUE)),
+    (swept, does.SWEEP, (does.SWEEP, does.RECONCILIATION, does.GATEWAY_WEBHOOK)),
+    (two_connections, does.MOVE, (does.GENERATION, does.SUBSCRIBE_HERE, does.CANCEL)),
+    (ready_with_two_connections, does.MOVE, (does.ISSUANCE,)),
     (issued, does.CANCEL_INVOICE, (does.CANCEL_INVOICE_AGAIN, does.RECONCILIATION, does.GATEWAY_WEBHOOK)),
     (
         issued,
         does.REISSUE,
-        (does.REISSUE_AGAIN, does.RECONCILIATION, does.PAYMENT, does.CANCEL_INVOICE),
+        (does.REISSUE_AGAIN, does.REISSUE_REPLAY, does.RECONCILIATION, does.PAYMENT, does.CANCEL_INVOICE),
     ),
-    (issued, does.PAYMENT, (does.PAYMENT_AGAIN, does.RECONCILIATION, does.CANCEL_INVOICE)),
+    (
+        issued,
+        does.PAYMENT,
+        (does.PAYMENT_AGAIN, does.PAYMENT_REPLAY, does.RECONCILIATION, does.CANCEL_INVOICE),
+    ),
     (
         settled,
         does.REFUND,
@@ -119,6 +137,8 @@ _CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
             does.CONNECTION_OFF,
         ),
     ),
+    (partly_paid, does.REFUND, (does.REISSUE,)),
+    (disputed, does.REFUND, (does.DISPUTE_POLL,)),
     (
         pushing,
         does.PUSH,

@@ -276,6 +276,23 @@ async def test_a_move_waits_for_a_subscription_that_is_being_created(world: Worl
     assert await world.broken() == []
 
 
+async def test_a_subscription_whose_request_waited_during_a_whole_move_begins_after_it(world: World) -> None:
+    """[D-59 meanwhile, D-160]"""
+    old, _ = await enrolled(world, 0)
+    new, plan = await other_connection(world), await world.plan()
+    async with row_held(world, "plan", plan_id=plan["id"]):
+        creating = asyncio.create_task(
+            world.post("/v1/subscriptions", subscription_body(plan, gatewayConnectionId=old))
+        )
+        await until_waiting(world)
+        assert (await send(world, old, new)).json["moved"] == 0
+    created = (await creating).json
+    assert await connections_of(world, [created]) == [old]
+    (row,) = await world.sql("SELECT m.ended_at FROM connection_move m")
+    assert created["startedAt"] > row["ended_at"].isoformat()
+    assert await world.broken() == []
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_a_move_stops_when_its_target_becomes_inactive(world: World) -> None:
     """[D-59 stopped, D-160]"""

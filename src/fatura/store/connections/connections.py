@@ -106,6 +106,14 @@ async def lock(tx: Tx, connection_id: UUID) -> StoredConnection | None:
     return await find(tx, connection_id)
 
 
+async def keep_moves_running(tx: Tx, connection_id: UUID) -> None:
+    """Keep moves from the connection from ending before this transaction does. Wait for a move that is ending."""
+    await tx.execute(
+        "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR KEY SHARE",
+        connection_id,
+    )
+
+
 async def find(tx: Tx, connection_id: UUID) -> StoredConnection | None:
     found = await find_all(tx)
     return next((each for each in found if each.connection.connection_id == connection_id), None)

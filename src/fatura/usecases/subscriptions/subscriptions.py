@@ -22,6 +22,7 @@ from fatura.domain.subscription import (
 )
 from fatura.store import counters
 from fatura.store.catalog import plans
+from fatura.store.connections import connections
 from fatura.store.subscriptions import subscriptions, terms_history
 from fatura.usecases.catalog.plans import (
     account_connections,
@@ -81,6 +82,10 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     cycle = first_cycle(
         work.today, charge_day=enrollment.charge_day, first_charge_date=enrollment.first_charge_date
     )
+    await connections.keep_moves_running(work.tx, connection.connection_id)
+    await (
+        work.refresh()
+    )  # if a move from the connection has ended meanwhile, the subscription begins after it (D-160)
     subscription = Subscription(
         subscription_id=work.new_id(),
         external_ref=enrollment.external_ref,
