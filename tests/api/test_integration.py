@@ -42,6 +42,7 @@ async def test_a_new_sandbox_account_has_one_connection(world: World):
                     "minInstallmentCents": None,
                     "refunds": True,
                     "productCatalog": False,
+                    "settings": {},
                     "createdAt": connection["createdAt"],
                     "health": WELL,
                 }
@@ -74,6 +75,7 @@ async def test_a_new_connection_shows_its_capabilities(world: World):
         "active": True,
         "createdAt": connection["createdAt"],
         "health": WELL,
+        "settings": settings,
         **settings,
     }
     assert (await world.get(GATEWAYS)).json["data"][1:] == [connection]
@@ -101,7 +103,7 @@ async def test_a_change_merges_settings_key_by_key(world: World, change, shown):
     made = await world.connect(maxInstallments=5)
     answer = await world.patch(f"{GATEWAYS}/{made['connectionId']}", change)
 
-    expected = {**made, **shown}
+    expected = {**made, **shown, "settings": {"maxInstallments": 5, **change.get("settings", {})}}
     if not expected["active"]:
         expected["health"] = {"state": "paused", "since": answer.json["health"]["since"], "error": None}
     assert (answer.status, answer.json) == (200, expected)

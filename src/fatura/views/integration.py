@@ -1,6 +1,6 @@
 """The integration of an account: API keys, the secret and gateway connections (spec 4.6, D-41 to D-43)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -126,15 +126,24 @@ class ConnectionView(View):
         bool, Meta(description="Whether Fatura copies products to the gateway's catalog.")
     ]
     refunds: Annotated[bool, Meta(description="Whether Fatura can refund payments through the gateway.")]
+    settings: Annotated[
+        Mapping[str, Any],
+        Meta(description="The provider's settings that were sent, without the secret ones."),
+    ]
     created_at: Instant
     health: ConnectionHealthView
 
     @classmethod
     def of(
-        cls, connection: Connection, health: ConnectionHealth = HEALTHY, *, paused_at: datetime | None = None
+        cls,
+        connection: Connection,
+        health: ConnectionHealth = HEALTHY,
+        *,
+        settings: Mapping[str, Any],
+        paused_at: datetime | None = None,
     ) -> Self:
         shown = ConnectionHealthView.of(connection, health, paused_at=paused_at)
-        return cls.from_attributes(connection, health=shown)
+        return cls.from_attributes(connection, settings=settings, health=shown)
 
 
 class ConnectionListView(ListView[ConnectionView]):

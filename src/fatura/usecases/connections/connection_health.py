@@ -129,4 +129,6 @@ async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, aft
 async def _view(work: Work, connection_id: UUID) -> ConnectionView:
     stored = await connections.find(work.tx, connection_id)
     assert stored is not None, "a connection is never deleted"
-    return ConnectionView.of(stored.connection, stored.health, paused_at=stored.paused_at)
+    return ConnectionView.of(
+        stored.connection, stored.health, settings=stored.settings, paused_at=stored.paused_at
+    )

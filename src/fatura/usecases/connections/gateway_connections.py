@@ -143,7 +143,7 @@ async def connect(
         work.tx, connection.connection_id, created_at=work.now, next_sweep_at=first_sweep_at
     )
     await _enqueue_catalog(work, stored.connection)
-    return ConnectionView.of(stored.connection)
+    return ConnectionView.of(stored.connection, settings=stored.settings)
 
 
 def _with_access(work: Work, connection: Connection, access: _Access) -> StoredConnection:
@@ -305,7 +305,9 @@ async def _update_health(
 
 
 def _view(stored: StoredConnection) -> ConnectionView:
-    return ConnectionView.of(stored.connection, stored.health, paused_at=stored.paused_at)
+    return ConnectionView.of(
+        stored.connection, stored.health, settings=stored.settings, paused_at=stored.paused_at
+    )
 
 
 def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, Any]) -> _Access:

@@ -148,15 +148,15 @@ _ALL: tuple[View, ...] = (
     DeliveriesView(
         status=DeliveryStatus.DELIVERED, next_attempt_at=None, data=[DeliveryAttemptView.of(_DELIVERY)]
     ),
-    IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION)]),
+    IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION, settings={})]),
     NewApiKeyView.of(_API_KEY, key=_KEY),
     ApiKeyListView(data=[ApiKeyView.of(_API_KEY)]),
     NewSecretView(
         secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - a made-up secret
         previous_valid_until=instant(AT + timedelta(days=1)),
     ),
-    ConnectionView.of(CONNECTION),
-    ConnectionListView(data=[ConnectionView.of(CONNECTION)]),
+    ConnectionView.of(CONNECTION, settings={}),
+    ConnectionListView(data=[ConnectionView.of(CONNECTION, settings={})]),
     ReceivedView(received=True),
     TestClockView(now=instant(AT), status="ready", processed={"generation": 1, "issuance": 1}),
     SandboxChargeView.of(_CHARGE),

@@ -167,9 +167,9 @@ DATA: Mapping[str, View] = {
         ),
     ),
     "connection.failing": ConnectionErrorDataView(
-        connection=ConnectionView.of(CONNECTION, _FAILING),
+        connection=ConnectionView.of(CONNECTION, _FAILING, settings={}),
         error=ConnectionErrorView.of(_TIMEOUT),
     ),
-    "connection.recovered": ConnectionDataView(connection=ConnectionView.of(CONNECTION)),
+    "connection.recovered": ConnectionDataView(connection=ConnectionView.of(CONNECTION, settings={})),
 }
 """A sample of the `data` of every event type."""
