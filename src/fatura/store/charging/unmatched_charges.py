@@ -164,6 +164,25 @@ async def remove(tx: Tx, charges: Sequence[UnmatchedCharge]) -> None:
     )
 
 
+async def save_state(
+    tx: Tx, connection_id: UUID, gateway_charge_id: str, *, state: ChargeStage, found_at: datetime
+) -> bool:
+    """Store the state of a second charge. Return whether it is new, or differs from the stored state."""
+    touched = await tx.execute(
+        """
+        INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, state)
+        VALUES ($1, $2, $3, $5, $4)
+        ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
+        SET state = EXCLUDED.state WHERE u.account_id = $1 AND u.state IS DISTINCT FROM EXCLUDED.state
+        """,
+        connection_id,
+        gateway_charge_id,
+        state,
+        found_at,
+    )
+    return touched == 1
+
+
 async def keep(
     tx: Tx, charge: UnmatchedCharge, state: ChargeStage | None, *, next_look_at: datetime | None
 ) -> None:

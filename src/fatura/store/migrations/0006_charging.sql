@@ -345,9 +345,9 @@ CREATE TABLE connection_sweep (
 ) WITH (fillfactor = 70);
 CREATE INDEX connection_sweep_by_time ON connection_sweep (next_sweep_at) WHERE next_sweep_at > '-infinity';
 
--- A charge at a gateway that no row of `charge` has, and that a webhook or the provider's list named. `next_look_at`
--- (account's clock) is when the engine next reads the charge from the gateway. `state` is the charge's state when the
--- engine last read it. `paid_at` is the instant of the charge's newest recorded payment.
+-- A charge at a gateway that no row of `charge` has, or that is one too many. `next_look_at` (account's clock) is when
+-- the engine reads it from the gateway, because a webhook or the provider's list named it. `state` is the charge's newest
+-- state that a look found or `invoice.issue_failed` reported, and `paid_at` the instant of its newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,

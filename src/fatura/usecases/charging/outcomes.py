@@ -212,7 +212,13 @@ async def _record_wrong_amount(
 async def _record_second(work: Work, current: InvoiceCharge, charge: port.Charge) -> port.Charge:
     """Report a second charge, and record its payments (D-50)."""
     invoice_id = current.invoice_id
-    await second_charges.emit(work, invoice_id, known=current.gateway_invoice_id, charge=charge)
+    await second_charges.emit(
+        work,
+        invoice_id,
+        connection_id=current.connection_id,
+        known=current.gateway_invoice_id,
+        charge=charge,
+    )
     await gateway_payments.record(work, [ChargeAnswer(invoice_id, current.connection_id, charge)])
     return charge
 

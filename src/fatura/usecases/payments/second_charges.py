@@ -19,8 +19,19 @@ from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import IssueErrorView
 
 
-async def emit(work: Work, invoice_id: UUID, *, known: str | None, charge: Charge) -> None:
-    """Emit `invoice.issue_failed` for a second charge; `known` is the id of the invoice's own charge."""
+async def emit(
+    work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
+) -> None:
+    """Emit `invoice.issue_failed` for a second charge, once for each of its states.
+
+    `known` is the gateway's id of the invoice's own charge.
+    """
+    state = ChargeStage(charge.state)
+    is_new = await unmatched_charges.save_state(
+        work.tx, connection_id, charge.charge_id, state=state, found_at=work.now
+    )
+    if not is_new:
+        return
     message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; check it there."
     log.error("charge.second_charge_found", invoice_id=str(invoice_id), known=known, second=charge.charge_id)
     error = IssueErrorView(code="second_charge", message=message, gateway_invoice_id=charge.charge_id)

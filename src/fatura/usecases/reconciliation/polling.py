@@ -245,7 +245,13 @@ async def _record_stages(
                 answers.append(Answered(charge, stage, answer.pay, closed_at))
             elif stage in PAYABLE and charge.stage is not ChargeStage.PAID and poll.gateway is not None:
                 known = own.gateway_invoice_id
-                await second_charges.emit(work, charge.invoice_id, known=known, charge=answer)
+                await second_charges.emit(
+                    work,
+                    charge.invoice_id,
+                    connection_id=charge.connection_id,
+                    known=known,
+                    charge=answer,
+                )
                 seconds.append((poll.gateway, answer))
     answers += [
         await missing_charges.record(work, poll.decisive.charge, polled_at=poll.polled_at)

@@ -198,9 +198,11 @@ async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge 
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
         return None
     stage = ChargeStage(charge.state)
-    if stage is not found.state and charge.state is not ChargeState.CANCELED:
+    if charge.state is not ChargeState.CANCELED:
         known = invoice.gateway_invoice_id
-        await second_charges.emit(work, charge.invoice_id, known=known, charge=charge)
+        await second_charges.emit(
+            work, charge.invoice_id, connection_id=found.connection_id, known=known, charge=charge
+        )
     await stored_unmatched.keep(work.tx, found, stage, next_look_at=_next_look_at(work, found))
     await gateway_payments.record(work, [ChargeAnswer(charge.invoice_id, found.connection_id, charge)])
     return charge if charge.is_payable else None

@@ -117,7 +117,13 @@ async def _match(
     if _has_charge_or_is_closed(invoice):
         if not dry_run:
             known = invoice.gateway_invoice_id
-            await second_charges.emit(work, invoice.invoice_id, known=known, charge=charge)
+            await second_charges.emit(
+                work,
+                invoice.invoice_id,
+                connection_id=invoice.connection_id,
+                known=known,
+                charge=charge,
+            )
         return Match(MatchKind.UNMATCHED, f"a second charge of an invoice that is {invoice.status}"), invoice
     adopted = (
         invoice
