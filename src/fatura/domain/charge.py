@@ -123,14 +123,14 @@ STAGES: Mapping[ChargeStage, StageRule] = {
     _G.PAID: StageRule(_C.PAID, "the gateway confirmed the payment", (), is_confirmed=True, is_closed=True),
     _G.FAILED: StageRule(
         _C.NOT_MADE,
-        "the gateway refused the request or has a higher minimum, or a person or a cancellation ended the charge "
-        "before it existed",
+        "the gateway refused the request, the amount is below the minimum, or a person or a cancellation ended the "
+        "attempt before the charge existed",
         (),
         is_closed=True,
     ),
     _G.MISSING: StageRule(
         _C.NOT_MADE,
-        "the gateway does not know the charge any more, after two polls at least an hour apart",
+        "two polls, at least an hour apart, found that the gateway does not know the charge any more",
         (_G.OPEN, _G.REFUSED, _G.EXPIRED, _G.PAID, _G.CANCELED),
         is_confirmed=True,
         is_closed=True,

@@ -160,7 +160,7 @@ INSTALLMENTS_UNSUPPORTED = Problem(
     "engine.installments_unsupported",
     422,
     "Installments unsupported",
-    "The connection supports fewer installments, or each would be below its minimum; `meta.gatewayMax` is the maximum.",
+    "The connection supports fewer installments, or each one is below the minimum; `meta.gatewayMax` is the maximum.",
 )
 AMOUNT_UNSUPPORTED = Problem(
     "engine.amount_unsupported",
@@ -202,7 +202,7 @@ AMOUNT_EXCEEDS_OPEN = Problem(
     "engine.amount_exceeds_open",
     422,
     "Amount exceeds what is open",
-    "The payment is higher than what is open of the invoice; `meta.openCents` is what is open.",
+    "The payment is higher than the open amount of the invoice, which is `meta.openCents`.",
 )
 AMOUNT_EXCEEDS_PAID = Problem(
     "engine.amount_exceeds_paid",

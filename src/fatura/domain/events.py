@@ -10,7 +10,7 @@ CATALOGUE: Mapping[str, str] = {
     "subscription.customized": "a subscription got terms of its own",
     "subscription.terms_changed": "propagation moved a subscription to another version of its plan",
     "subscription.gateway_changed": "a subscription was moved to another gateway connection",
-    "subscription.billing_failed": "the next invoice could not be generated; it is tried again every hour",
+    "subscription.billing_failed": "the next invoice could not be generated; the engine tries again every hour",
     "subscription.canceled": "a subscription was canceled",
     "invoice.created": "the billing run generated an invoice; the event shows its state",
     "invoice.held": "the invoice became `awaiting_value`: an item's price endpoint gave no valid answer",
@@ -28,11 +28,11 @@ CATALOGUE: Mapping[str, str] = {
     "invoice.dispute_closed": "a dispute was won or lost; the invoice's state stays",
     "invoice.pricing_warning": "a price endpoint has been failing for 15 minutes",
     "invoice.pricing_exhausted": "the last price call failed; the invoice stays `awaiting_value`",
-    "invoice.issue_delayed": "the charge could not be created yet; it is retried automatically",
-    "invoice.issue_failed": "the gateway refused the charge or holds a second one, or the outcome is unknown; "
+    "invoice.issue_delayed": "the charge could not be created yet; the engine tries again automatically",
+    "invoice.issue_failed": "the gateway refused the charge or holds a second charge, or nobody knows the outcome; "
     "a person must act",
     "invoice.charge_missing": "the gateway does not know the invoice's charge any more; a person must act",
-    "invoice.payment_unexpected": "a payment arrived on a canceled invoice, or on another charge than its own",
+    "invoice.payment_unexpected": "a payment arrived on a canceled invoice, or on a charge other than its own",
     "webhook.disabled": "the webhook failed for too long and was disabled",
     "connection.failing": "the calls to a gateway have failed for an hour; only single probes are sent",
     "connection.recovered": "the calls to a gateway work again after `connection.failing`",

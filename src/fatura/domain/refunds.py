@@ -50,7 +50,7 @@ _G, _R = RefundStage, RefundStatus
 STAGES: Mapping[RefundStage, StageRule] = {
     _G.PLANNED: StageRule(
         _R.PENDING,
-        "the gateway has no such refund; its request is to be sent",
+        "the gateway has no such refund; the request for it is still to be sent",
         (_G.SENDING, _G.ACCEPTED, _G.DONE, _G.FAILED),
     ),
     _G.SENDING: StageRule(
