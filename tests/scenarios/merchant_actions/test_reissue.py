@@ -58,6 +58,25 @@ async def test_an_overdue_invoice_gets_another_charge(world: World) -> None:
     assert await world.broken() == []
 
 
+async def test_failures_of_the_first_issue_do_not_count_for_the_reissue(world: World) -> None:
+    """`invoice.issue_delayed` is emitted once for each time that issuing fails for an hour. [D-34, D-51]"""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rate_limited", times=12)
+    await pass_time(world, hours=24)
+    assert (await read(world, invoice))["status"] == "issued"
+    assert len(await world.events("invoice.issue_delayed")) == 1
+
+    await queue_fault(world, "create_charge", "rate_limited", times=12)
+    await ask(world, invoice)
+    await world.run("issuance")
+    assert len(await world.events("invoice.issue_delayed")) == 1
+
+    await pass_time(world, hours=24)
+    assert (await read(world, invoice))["status"] == "paid"
+    assert len(await world.events("invoice.issue_delayed")) == 2
+    assert await world.broken() == []
+
+
 async def test_a_due_date_ahead_is_the_charges(world: World) -> None:
     """The invoice keeps its own due date, but becomes overdue only after the due date of the new charge.
     [D-51, D-26]
