@@ -32,9 +32,10 @@ class ConnectionMove:
 
 
 def check_no_conflict(running: Collection[ConnectionMove], *, from_id: UUID, to_id: UUID) -> None:
-    """Refuse a move if a running move has the same source, or if one move's source is the other's target.
+    """Refuse a move that conflicts with a running move.
 
-    Otherwise, the result would depend on which of the moves is faster. Several moves may have the same target.
+    Two moves conflict if they have the same source, or if the source of one is the target of the other. The result
+    would depend on which of them is faster. Several moves may have the same target.
     Raises EngineError: `engine.gateway_move_running`.
     """
     for each in running:

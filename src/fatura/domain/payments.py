@@ -157,9 +157,10 @@ def facts(
 ) -> Sequence[EntryFact]:
     """Return the facts that follow from the new entries of a ledger, in order (D-50).
 
-    `entries` is the whole ledger, `new` the ids of its new entries, and `unexpected` the ids of payments of a charge
-    that is not the invoice's own. A payment may cause several facts: it is unexpected, it covers the total, and the
-    payments exceed the total. The result does not depend on the order in which entries were recorded.
+    `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
+    were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
+    the total, and the payments exceed the total. The result does not depend on the order in which entries were
+    recorded.
     """
     is_open = status in _OPEN
     covering = None

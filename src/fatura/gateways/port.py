@@ -54,8 +54,8 @@ class Capabilities:
 
     `lists_charges` is true if `charges_since` works. The nightly sweep needs that call (D-161), and so does a restore
     from a backup (D-123).
-    `min_amount_cents` is the lowest amount of a charge, and `min_installment_cents` that of each installment if a card
-    pays in several. None means that there is no minimum. The engine sends no charge below a minimum (D-49).
+    `min_amount_cents` is the lowest amount of a charge. `min_installment_cents` is the lowest amount of an installment,
+    if a card pays in several. None means that there is no minimum. The engine sends no charge below a minimum (D-49).
     `polls_per_second` limits how fast the engine polls the connection's charges; None means no limit (D-55).
     """
 

@@ -80,8 +80,8 @@ def choose(folder: DataFolder) -> Path:
     """Return a folder for the socket of a new server. Only the user that runs the server may enter the folder.
 
     Call this only while no server runs, because it removes an earlier server's socket. Raises EmbeddedPostgresError.
-    The folder is a temporary one if the data folder's path is too long for a socket (about 107 bytes), or if the server
-    runs as another user. `socket` in the data folder then links to the temporary folder, so that a restarted server has
+    If the data folder's path is too long for a socket (about 107 bytes), or if the server runs as another user, return
+    a temporary folder. `socket` in the data folder then links to the temporary folder, so that a restarted server has
     the same URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():

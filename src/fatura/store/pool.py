@@ -19,8 +19,8 @@ STATEMENTS_KEPT = 100
 STATEMENT_SECONDS = 60
 """How long a connection keeps a prepared statement.
 
-After this time, a plan that was made for small tables is replaced, even if PostgreSQL has not analyzed the
-tables since they grew.
+A plan that was made for small tables is therefore replaced after this time, even if the tables have grown and
+PostgreSQL has not analyzed them since.
 """
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
 LIMITS = {

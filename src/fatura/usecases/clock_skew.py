@@ -12,8 +12,8 @@ MAX_CLOCK_SKEW = timedelta(seconds=30)
 MAX_PUSH_SKEW = timedelta(seconds=15)
 """Maximum difference from the database's clock at which this host may deliver events.
 
-It is smaller than MAX_CLOCK_SKEW, because wrong clocks could let two workers hold an endpoint's lease, and events of
-an invoice could then arrive out of order.
+This is less than MAX_CLOCK_SKEW. With wrong clocks, two workers could hold the lease of one endpoint. The events of an
+invoice could then arrive out of order.
 """
 CACHE_SECONDS = 1
 """How long a measurement is cached. Without the cache, every transaction would ask the database for its time."""

@@ -1,7 +1,7 @@
 """Move subscriptions in batches towards a stored target, each batch in a transaction of its own (D-54, D-59).
 
-A batch locks the row of its target, so only one process works on a target at a time, and after a crash any other
-process continues. The request itself runs batches for a while. After that, the workers run them.
+A batch locks the row of its target, so only one process works on a target at a time. After a crash, any other process
+continues. The request itself runs batches for a while. After that, the workers run the batches.
 """
 
 import asyncio

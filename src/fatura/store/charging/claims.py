@@ -97,9 +97,9 @@ async def reschedule_issuance(
 ) -> None:
     """End the lease of a `ready` invoice and set its next attempt.
 
-    If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction has stored
-    another time since the claim, the stored time stays, and no error is stored. If another transaction has stored
-    null, null stays, and `error` replaces the stored error unless it is None.
+    If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction has changed the
+    stored time since the claim, that change stays. If the changed value is a time, no error is stored. If it is null,
+    the stored error stays, or is replaced by `error`.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(

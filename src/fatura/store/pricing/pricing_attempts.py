@@ -119,9 +119,9 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 
 
 async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> None:
-    """Delete those of these calls that have no outcome, because they were not made.
+    """Delete calls that were not made. Keep those that were recorded as lost meanwhile.
 
-    If such a call was scheduled, end its item's lease, and make the item due at `due_at`.
+    If a deleted call was scheduled, end the lease of its item, and make the item due at `due_at`.
     """
     await tx.execute(
         """

@@ -159,7 +159,10 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
 
 
 async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall]:
-    """Lease one invoice that waits for a failing connection, and store its charge, unless D-57 puts it off (D-55)."""
+    """Lease one invoice that waits for a failing connection, and store its charge (D-55).
+
+    If D-57 puts the invoice off, return no call.
+    """
     if not await frozen_accounts.may_charge(work.tx):
         return []
     real_now = work.deps.clock()

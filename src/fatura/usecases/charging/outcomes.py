@@ -110,8 +110,8 @@ def _confirms(call: GatewayCall, current: InvoiceCharge, charge: port.Charge) ->
 def _expected_cents(call: GatewayCall, current: InvoiceCharge) -> int:
     """Return the amount that the gateway's charge should have.
 
-    This is the amount of the request. If `fatura restored` found the charge, it is the invoice's total instead, because
-    `fatura restored` may have stored the amount of the gateway's charge.
+    This is usually the amount of the request. For a charge that `fatura restored` found, return the invoice's total,
+    because `fatura restored` may have stored the amount of the gateway's charge.
     """
     return call.invoice.total_cents if current.known_charge_ids else current.amount_cents
 

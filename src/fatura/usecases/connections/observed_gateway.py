@@ -40,8 +40,8 @@ class ObservedGateway:
 
     `results` has the result of each call, in the order in which the calls ended; `connection_health.record` stores the
     results. `is_probe` is true for a probe of a failing connection. An invalid answer, or an exception of the adapter's
-    own code, counts neither as a success nor as a failure. It may concern a single charge, and must not stop the work
-    on other charges.
+    own code, counts neither as a success nor as a failure. Such an error may concern a single charge, and must not stop
+    the work on other charges.
     """
 
     def __init__(

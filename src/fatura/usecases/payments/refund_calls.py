@@ -95,7 +95,7 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
 
 
 async def _claim_one(work: Work, refund_id: UUID) -> Sequence[_Call]:
-    """Lease a refund that was not sent yet or that is due, unless another process has leased it."""
+    """Lease a refund if it was not sent yet or is due, and if no other process has leased it."""
     if not await frozen_accounts.may_charge(work.tx):
         return []
     (request,) = await refund_requests.lock(work.tx, [refund_id])
@@ -306,8 +306,9 @@ def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str
 async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer: _Answer) -> None:
     """Handle a look-up that did not end the refund. A refund that was not sent yet is sent next.
 
-    If the charge does not show the refund and the gateway deduplicates refunds, repeat the request. Otherwise, or if
-    the gateway had accepted the refund, end the refund as not made after EMPTY_LOOKUPS_NEEDED counted look-ups (D-33).
+    If the charge does not show the refund, repeat the request, provided that the gateway deduplicates refunds and has
+    not accepted this one. If the request must not be repeated, end the refund as not made after EMPTY_LOOKUPS_NEEDED
+    counted look-ups (D-33).
     """
     is_answered = isinstance(answer, port.Charge | port.NotFoundError)
     if not is_answered or (isinstance(answer, port.Charge) and _shows(answer, current.refund_id)):

@@ -23,7 +23,7 @@ def next_poll_at(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> d
 async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> Answered:
     """Return what to store about an unpaid charge that the gateway does not know.
 
-    If an earlier poll, at least MISSING_AFTER ago, did not find the charge either, mark it missing and emit
+    If a poll at least MISSING_AFTER ago did not find the charge either, mark the charge missing, and emit
     `invoice.charge_missing`.
     """
     if not _is_missing(charge, polled_at=polled_at):

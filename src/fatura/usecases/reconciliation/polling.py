@@ -55,9 +55,9 @@ FACT_OF_STATE = {
 async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` invoices whose poll is due, and poll their charges concurrently.
 
-    One transaction records all answers. If it fails, the answers about each invoice are recorded in a
-    transaction of their own, so that one faulty answer does not block the others. Then second charges are
-    canceled. Return how many invoices were claimed.
+    One transaction records all answers. If it fails, one transaction for each invoice records the answers about that
+    invoice, so that one faulty answer does not block the others. Then second charges are canceled. Return how many
+    invoices were claimed.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, polls = await in_transaction(deps, account, _claim, limit=limit)

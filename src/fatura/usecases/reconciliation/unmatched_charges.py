@@ -185,8 +185,8 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge | None:
     """Record the payments of a second charge. Return the charge if it can be paid, so that the caller cancels it.
 
-    If the outcome of the invoice's newest request is unknown and the charge has the reference of this request, schedule
-    a late charge check instead (D-125).
+    If the outcome of the invoice's newest request is unknown, that request may have created the charge. If the charge
+    has the reference of that request, schedule a late charge check instead (D-125).
     """
     await invoices.lock(work.tx, [charge.invoice_id])
     invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)

@@ -162,10 +162,11 @@ def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
 
 
 def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
-    """Return whether the invoice has a charge or is closed, or `charge` is one of its ended charges.
+    """Return whether the invoice cannot adopt the charge.
 
-    A charge has ended if the invoice has a charge with a higher number, or if the charge is the invoice's newest one
-    and `invoice.is_open` is false.
+    An invoice that has a charge or is closed adopts no other. A charge that has ended is not adopted. A charge has
+    ended if the invoice has a charge with a higher number. The invoice's newest charge has ended if `invoice.is_open`
+    is false.
     """
     if _has_charge_or_is_closed(invoice):
         return True

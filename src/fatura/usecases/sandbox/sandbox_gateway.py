@@ -84,7 +84,7 @@ async def _change(
     charge_id: str,
     change: Callable[[SandboxControls], Awaitable[SandboxCharge]],
 ) -> SandboxChargeView:
-    """Change a charge at the connection that has it, and schedule an immediate poll of it."""
+    """Change a charge at the connection that has the charge, and schedule an immediate poll of the charge."""
     for connection_id, gateway in (await in_transaction(deps, account, _open_gateways)).items():
         try:
             charge = await change(gateway)

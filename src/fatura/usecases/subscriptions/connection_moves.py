@@ -149,7 +149,7 @@ async def _target(work: Work, from_id: UUID, to_id: UUID) -> Connection:
 async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
     """Store the target. A running move to the same target is joined.
 
-    Both connections are locked, so that of two requests at the same time the second sees the move of the first.
+    Both connections are locked. So if two requests come at the same time, the second one sees the move of the first.
     """
     for connection_id in sorted((from_id, to_id)):
         await connections.lock(work.tx, connection_id)
@@ -178,9 +178,8 @@ async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
 async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
     """Move or skip the next subscriptions, and store the progress, in this transaction.
 
-    The move ends when no subscription is left on the old connection. A subscription that was created meanwhile may have
-    a lower id than the last visited one, so the batches then begin again. If the target has been made inactive, the
-    move stops.
+    The move ends when no subscription is left on the old connection. A new subscription may have a lower id than the
+    last visited subscription. The batches then begin again. If the target has been made inactive, the move stops.
     """
     of = await stored_moves.claim_running(work.tx, move_id)
     if of is None:
