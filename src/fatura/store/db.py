@@ -69,7 +69,7 @@ class DeadlockError(Exception):
 
 
 def record(kind: type[T], row: Row, **others: Any) -> T:
-    """Build a dataclass. Each field gets the column, or the value in `others`, that has the field's name.
+    """Build a dataclass. Each field gets the value that has the field's name, in the row or in `others`.
 
     Text is converted to enums.
     """

@@ -125,7 +125,7 @@ async def _execute_or_replay(
         assert stored is not None, "a conflicting key is committed and visible"
         answer = _answer(work, stored, request)
         if answer is not None:
-            return answer  # otherwise `begin` has claimed the key for this request
+            return answer  # without an answer, `begin` has claimed the key for this same request
     progress.is_claimed = True
     answer = await _execute(work, function, status=status)
     body = answer.body

@@ -132,7 +132,7 @@ async def count_manual_payments(tx: Tx, invoice_id: UUID) -> int:
 
 
 async def known(tx: Tx, references: Sequence[str]) -> Sequence[KnownEntry]:
-    """Return the recorded entries of gateways with these references, of any connection and invoice."""
+    """Return the recorded gateway entries with these references, whatever their connection and invoice."""
     return await tx.fetch_as(
         KnownEntry,
         """

@@ -1,4 +1,4 @@
-"""Probe failing connections: make the calls of one waiting invoice, and resume all work if they succeed (D-55)."""
+"""Probe failing connections: make the calls of one waiting invoice, and resume all work if the calls succeed (D-55)."""
 
 import asyncio
 from collections.abc import Sequence

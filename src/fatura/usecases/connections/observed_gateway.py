@@ -84,7 +84,7 @@ class ObservedGateway:
     async def charge_pages(self, since: datetime, *, size: int) -> AsyncGenerator[Sequence[Listed]]:
         """Yield the charges created at or after `since`, in lists of at most `size`, the oldest first.
 
-        Each list counts as one call. An invalid charge is replaced by its error, so that it does not stop the others.
+        Each list counts as one call. An invalid charge is replaced by its error, so that the other charges are read.
         Raises GatewayError, TimeoutError.
         """
         charges = aiter(self.adapter.listed_since(since))

@@ -254,7 +254,7 @@ _BATCHES = BatchedMove("connection_move", _has_ended, _move_batch, _visited_to, 
 async def _reasons(
     work: Work, target: Connection, kinds: Collection[ChargeKind]
 ) -> Mapping[ChargeKind, SkipReason | None]:
-    """Return for each way of charging why the target cannot bill it, or None if it can (D-21, D-49)."""
+    """For each way of charging, return why the target cannot charge in this way, or None if it can (D-21, D-49)."""
     amounts: Mapping[UUID, Sequence[tuple[int, int]]] = {}
     if target.has_minimums:
         terms = await plans.billing_terms(work.tx, {kind.plan_version_id for kind in kinds})
