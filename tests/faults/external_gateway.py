@@ -52,7 +52,7 @@ class ExternalGateway:
     def capabilities(self) -> Capabilities:
         return capabilities_of(self._config)
 
-    async def check_credentials(self) -> None:
+    async def check_credentials(self) -> str | None:
         """Accept all credentials."""
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
@@ -64,9 +64,10 @@ class ExternalGateway:
             "attempt": request.attempt,
             "amountCents": request.amount_cents,
             "dueDate": request.due_date.isoformat(),
+            "method": request.method,
         }
         sent_at = {} if self._clock is None else {SENT_AT: self._clock().isoformat()}
-        return charge_of(await self._ask("POST", "/charges", writes=True, json=body, headers=sent_at))
+        return self._charge(await self._ask("POST", "/charges", writes=True, json=body, headers=sent_at))
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
         return next(iter(await self.find_charges(invoice_id, attempt)), None)
@@ -74,30 +75,31 @@ class ExternalGateway:
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
         query = {"invoiceId": str(invoice_id), "attempt": str(attempt)}
         found = (await self._ask("GET", "/charges", params={**self._connection(), **query}))["data"]
-        return [charge_of(each) for each in found]
+        return [self._charge(each) for each in found]
 
     async def get_charge(self, charge_id: str) -> Charge:
         """Raises NotFoundError, TransientError."""
-        return charge_of(await self._ask("GET", f"/charges/{charge_id}"))
+        return self._charge(await self._ask("GET", f"/charges/{charge_id}"))
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
         """Yield charges oldest first. Raises TransientError."""
         query = {**self._connection(), "since": since.isoformat()}
         for row in (await self._ask("GET", "/charges", params=query))["data"]:
-            yield charge_of(row)
+            yield self._charge(row)
 
     async def cancel_charge(self, charge_id: str) -> Charge:
         """Raises NotFoundError, TransientError, UnknownOutcomeError."""
-        return charge_of(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
+        return self._charge(await self._ask("POST", f"/charges/{charge_id}/cancel", writes=True))
 
     async def refund_charge(self, request: RefundRequest) -> Charge:
         """Raises NotFoundError, UnknownOutcomeError or, if too little is left of the payments, PermanentError."""
         body = {
             "refundId": str(request.refund_id),
             "amountCents": request.amount_cents,
+            "reason": request.reason,
             "deduplicates": self.capabilities().refunds == "key",
         }
-        return charge_of(
+        return self._charge(
             await self._ask("POST", f"/charges/{request.charge_id}/refunds", writes=True, json=body)
         )
 
@@ -108,12 +110,23 @@ class ExternalGateway:
     async def mirror_product(self, product: ProductMirror) -> str:
         return (await self._ask("PUT", f"/products/{product.product_id}", writes=True, json={}))["id"]
 
+    def _charge(self, row: Any) -> Charge:
+        return charge_of(row)
+
+    def _headers(self) -> dict[str, str]:
+        return {}
+
     def _connection(self) -> dict[str, str]:
         return {"connectionId": str(self._config.connection_id)}
 
     async def _ask(self, method: str, path: str, *, writes: bool = False, **options: Any) -> Any:
+        headers = {**self._headers(), **options.pop("headers", {})}
         try:
-            async with self._session.request(method, self._url + path, **options) as response:
+            async with self._session.request(
+                method, self._url + path, headers=headers, **options
+            ) as response:
+                if response.status == 401:
+                    raise AuthFailedError("the gateway refuses the credentials")
                 if response.status == 404:
                     raise NotFoundError(path)
                 if response.status == 409:

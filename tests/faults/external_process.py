@@ -21,11 +21,13 @@ def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
 
 
 @contextmanager
-def external(folder: Path, *, clock: FastClock, faults: GatewayFaults) -> Generator[str]:
+def external(
+    folder: Path, *, clock: FastClock, faults: GatewayFaults, module: str = "tests.faults.external"
+) -> Generator[str]:
     """Run the test gateway and merchants during the block, and yield their URL. They write a journal into `folder`."""
     if not (folder / SECRETS_FILE).exists():
         share_secrets(folder, {})
-    words = [sys.executable, "-m", "tests.faults.external", str(folder), str(clock), str(faults)]
+    words = [sys.executable, "-m", module, str(folder), str(clock), str(faults)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:

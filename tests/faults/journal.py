@@ -12,7 +12,8 @@ from typing import Any
 _TABLES = """
 CREATE TABLE IF NOT EXISTS charge (
     charge_id TEXT PRIMARY KEY, account_id TEXT, connection_id TEXT, invoice_id TEXT, attempt INTEGER,
-    amount_cents INTEGER, due_date TEXT, state TEXT, created_at TEXT, visible_at TEXT, paid_at TEXT
+    amount_cents INTEGER, due_date TEXT, state TEXT, created_at TEXT, visible_at TEXT, paid_at TEXT,
+    record TEXT
 );
 CREATE INDEX IF NOT EXISTS charge_reference ON charge (invoice_id, attempt);
 CREATE TABLE IF NOT EXISTS entry (

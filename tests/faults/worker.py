@@ -22,7 +22,8 @@ from fatura.workers.loop import Loop
 from tests.faults import breaks, clock
 from tests.faults.clock import FastClock
 from tests.faults.engine import open_engine
-from tests.faults.external_gateway import ExternalGateway, external_providers
+from tests.faults.external_gateway import external_providers
+from tests.faults.gateway.adapter import ProviderGateway
 
 _COUNT = struct.Struct("q")
 JUMP_SECONDS = 0.02
@@ -59,7 +60,7 @@ def start(url: str, *, ring: str, now: FastClock, gateway_url: str, file: Path) 
 
 
 async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_calls: OpenCalls) -> None:
-    class Counted(ExternalGateway):
+    class Counted(ProviderGateway):
         async def create_charge(self, request: ChargeRequest) -> Charge:
             with open_calls.one():
                 return await super().create_charge(request)

@@ -16,7 +16,8 @@ class GatewayFaults:
     charge. `unavailable` and `error`: it responds 503 or 500, and creates no charge.
 
     `lookup_fails`: the gateway answers a look-up with 503. `price_fails` and `push_fails`: the merchant's endpoint
-    responds 500. `never_paid`: nobody pays the charge.
+    responds 500. `never_paid`: nobody pays the charge. `refuses_days`: the gateway refuses all calls of a
+    connection for a day, and perhaps the next day too.
 
     Look-ups show a new charge after `lag_seconds`. With `knows_keys`, the gateway recognizes a repeated request and
     returns the first charge. With `refuses_repeats`, it refuses a repeated request that it recognizes.
@@ -31,6 +32,7 @@ class GatewayFaults:
     price_fails: int = 0
     push_fails: int = 0
     never_paid: int = 0
+    refuses_days: int = 0
     late_seconds: int = 60
     lag_seconds: int = 0
     knows_keys: bool = False

@@ -1,7 +1,7 @@
-"""Bill through gateways that lose responses, create charges late and show charges late.
+"""Bill through gateways that lose responses, create and show charges late, and whose payers pay in all kinds of ways.
 
-Workers and gateways are separate processes. The run kills and freezes workers while they bill. In the end, the journals
-of gateways and merchants must agree with the database (D-33, D-35).
+Workers and gateways are separate processes. Meanwhile, workers are killed and frozen, and merchants reissue, cancel and
+refund. In the end, the journals of gateways and merchants must agree with the database (D-33, D-35, D-50, D-53).
 """
 
 import asyncio
@@ -10,20 +10,29 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
 
 from tests.faults import ledgers, place
 from tests.faults.clock import started
-from tests.faults.gateway.settle import settle
+from tests.faults.gateway.people import People, gather
+from tests.faults.gateway.settle import drained, settle
+from tests.faults.gateway.truth import compare
 from tests.faults.gateway.workers import Workers, workers
 from tests.faults.gateway.world import Kind, World, kinds, open_world
 from tests.faults.report import Options, Report, Scale
 
 SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
-AFTER_DUE_SECONDS = 4 * 86400
+STEP_SECONDS, DAY_SECONDS = 8 * 3600, 86400
+REST_DAYS, MENDING_DAYS = 9, 4
+"""Days without faults at the end. On the first of them, persons do what the engine left to them."""
+LONG_REST_SECONDS = 65 * DAY_SECONDS
+"""A little longer than the longest time between two polls of a paid charge within 120 days (D-55)."""
+MOVED_PERMILLE = 20
+"""Charges that the gateway refunds or disputes by itself, per thousand charges and step."""
 LATEST_FOUND_SECONDS = 60
 """The run limits the second charges of invoices only at gateways that create late charges within this many seconds.
 
@@ -34,9 +43,7 @@ SECOND_CHARGES_PERMILLE = 5
 
 A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
 """
-INTERFERENCE_SECONDS = 0.2
-INTERFERENCE_PERMILLE = 60
-"""Number of requests that cancel or retry invoices during the charging, per thousand charges."""
+ACTION_SECONDS = 0.1
 
 
 def run(options: Options) -> Report:
@@ -58,80 +65,123 @@ async def _run(options: Options, report: Report, server: str, folder: Path) -> N
         place.database(server) as url,
         open_world(url, folder, clock=clock, kinds=gateway_kinds) as world,
     ):
+        people = gather(world, seed=options.seed)
         with workers(world, folder, count=options.pick(short=2, full=3)) as running:
-            await _charge(options, report, world, running)
-        report.problems += await ledgers.check(world.deps, url, world.journal)
-        await _count(options, report, world, running=running, gateway_kinds=gateway_kinds)
+            charges = sum(kind.charges for kind in gateway_kinds)
+            story = Story(
+                options, report, world, running, people, charges, options.pick(short=200, full=1200)
+            )
+            await story.charge()
+            await story.collect()
+            await story.rest()
+        await compare(world, people, report)
+        report.problems += await ledgers.check(world.deps, url, world.journal, has_payers=True)
+        await _count(options, report, world, people, running=running, gateway_kinds=gateway_kinds)
 
 
-async def _charge(options: Options, report: Report, world: World, running: Workers) -> None:
-    rng = random.Random(options.seed)  # noqa: S311 - not for security
-    charges = sum(kind.charges for kind in set(world.account_kinds.values()))
-    frozen = (65.0, options.pick(short=75, full=150))
-    give_up_at = time.monotonic() + options.pick(short=300, full=1200)
-    killing = asyncio.create_task(
-        running.kill_and_freeze(rng, until_calls_hit=charges * 2 // 100 + 1, frozen_seconds=frozen)
-    )
-    interfering = asyncio.create_task(
-        _interfere(world, rng, count=charges * INTERFERENCE_PERMILLE // 1000, report=report)
-    )
-    showing = asyncio.create_task(_show_progress(options, world, charges))
-    unsettled = await settle(world, running, include_polls=False, give_up_at=give_up_at)
-    world.clock.jump(AFTER_DUE_SECONDS)
-    unsettled = unsettled or await settle(world, running, include_polls=True, give_up_at=give_up_at)
-    for task in (killing, interfering, showing):
-        task.cancel()
-    ended = await asyncio.gather(killing, interfering, showing, return_exceptions=True)
-    report.problems += [repr(each) for each in ended if isinstance(each, Exception)]
-    report.problems += [
-        f"a worker ended unexpectedly with exit code {code}" for code in running.unexpected_exits()
-    ]
-    report.count("rows with unfinished work at the time limit", unsettled, at_most=0)
+@dataclass(slots=True)
+class Story:
+    """What happens in a run.
 
+    `charges` is the number of subscriptions, each of which is charged once. Merchants do half of their `actions` during
+    the charging, and half later.
+    """
 
-async def _show_progress(options: Options, world: World, charges: int) -> None:
-    while True:
-        issued = world.journal.count("charge", "state <> 'canceled'")
-        options.progress(min(issued, charges), charges, "charges")
-        await asyncio.sleep(1)
+    options: Options
+    report: Report
+    world: World
+    running: Workers
+    people: People
+    charges: int
+    actions: int
+    rng: random.Random = field(init=False)
+    give_up_at: float = field(init=False)
 
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.options.seed)  # noqa: S311 - not for security
+        self.give_up_at = time.monotonic() + self.options.pick(short=300, full=1200)
 
-async def _interfere(world: World, rng: random.Random, *, count: int, report: Report) -> None:
-    """Cancel random invoices, and retry the issuance of other random invoices, in any state."""
-    by_id = {merchant.account_id: merchant for merchant in world.merchants}
-    answered: Counter[str] = Counter()
-    while answered.total() < count:
-        rows = await world.tables.fetch(
-            "SELECT account_id, invoice_id FROM invoice ORDER BY random() LIMIT 5"
-        )
-        for row in rows:
-            verb = rng.choice(("cancel", "retry-issuance"))
-            answer = await by_id[row["account_id"]].post(f"/v1/invoices/{row['invoice_id']}/{verb}")
-            answered[f"{verb} {answer.status}"] += 1
-            if answer.status not in {200, 409, 503}:
-                report.problems.append(f"{verb} was answered {answer.status}: {answer.body!r}")
-        await asyncio.sleep(INTERFERENCE_SECONDS)
+    async def charge(self) -> None:
+        """Charge all invoices, while workers with charge calls in progress are killed and frozen."""
+        frozen = (65.0, self.options.pick(short=75, full=150))
+        others = [
+            asyncio.create_task(each)
+            for each in (
+                self.running.kill_and_freeze(
+                    self.rng, until_calls_hit=self.charges * 2 // 100 + 1, frozen_seconds=frozen
+                ),
+                self.people.act(count=self.actions // 2, pause_seconds=ACTION_SECONDS),
+                self._show_progress(),
+            )
+        ]
+        await settle(self.world, self.running, include_polls=False, give_up_at=self.give_up_at)
+        for task in others:
+            task.cancel()
+        ended = await asyncio.gather(*others, return_exceptions=True)
+        self.report.problems += [repr(each) for each in ended if isinstance(each, Exception)]
+
+    async def _show_progress(self) -> None:
+        while True:
+            issued = self.world.journal.count("charge", "state <> 'canceled'")
+            self.options.progress(min(issued, self.charges), self.charges, "charges")
+            await asyncio.sleep(1)
+
+    async def collect(self) -> None:
+        """Let the due date and some days more pass, in which payers pay, or do not, and gateways take money back."""
+        steps = self.options.pick(short=12, full=15)
+        await self.world.control("refuse")
+        for number in range(steps):
+            self.options.progress(number, steps, "days of payments")
+            self.world.clock.jump(STEP_SECONDS)
+            await self.people.move_money(permille=MOVED_PERMILLE)
+            await self.people.act(count=self.actions // 2 // steps, pause_seconds=ACTION_SECONDS / 10)
+            if number % 4 == 0:
+                self.running.kill_one(self.rng)
+            await drained(self.world, seconds=15)
+
+    async def rest(self) -> None:
+        """Stop all faults, do what the engine left to persons, and let it finish all work."""
+        world, people = self.world, self.people
+        people.world.faults.on = False
+        await world.control("calm")
+        for number in range(REST_DAYS):
+            self.options.progress(number, REST_DAYS, "days of rest")
+            if number < MENDING_DAYS:
+                await people.resolve_all()
+            world.clock.jump(DAY_SECONDS)
+            await drained(world, seconds=30)
+        is_long = self.options.scale is Scale.FULL
+        if is_long:
+            world.clock.jump(LONG_REST_SECONDS)
+            await drained(world, seconds=30)
+        await asyncio.gather(*people.tasks)
+        await people.send_missing_webhooks(only_unpolled=is_long)
+        for _ in range(2):
+            world.clock.jump(STEP_SECONDS)
+            await drained(world, seconds=30)
+        unsettled = await settle(world, self.running, include_polls=False, give_up_at=self.give_up_at)
+        self.report.count("rows with unfinished work at the time limit", unsettled, at_most=0)
+        self.report.problems += [
+            f"a worker ended unexpectedly with exit code {code}" for code in self.running.unexpected_exits()
+        ]
 
 
 async def _count(
-    options: Options, report: Report, world: World, *, running: Workers, gateway_kinds: Sequence[Kind]
+    options: Options,
+    report: Report,
+    world: World,
+    people: People,
+    *,
+    running: Workers,
+    gateway_kinds: Sequence[Kind],
 ) -> None:
-    made = {
-        (row["account_id"], row["invoice_id"]): row
-        for row in world.journal.read(
-            """
-            SELECT account_id, invoice_id, count(*) AS made, sum(state IN ('open', 'paid')) AS live
-            FROM charge GROUP BY 1, 2
-            """
-        )
-    }
-    of_kind: dict[Kind, list[int]] = {kind: [] for kind in gateway_kinds}
-    for (account_id, _), row in made.items():
-        kind = next(kind for account, kind in world.account_kinds.items() if str(account) == account_id)
-        of_kind[kind].append(row["made"])
-    for kind, numbers in of_kind.items():
-        report.count(f"invoices charged, {kind.name}", len(numbers), at_least=kind.charges * 0.9)
-    report.count("charged twice", sum(row["live"] > 1 for row in made.values()), at_most=0)
+    requests: dict[Kind, Counter[tuple[str, int]]] = {kind: Counter() for kind in gateway_kinds}
+    for charge in people.world.side.gateway.charges.values():
+        if not charge.was_forgotten:
+            requests[world.account_kinds[charge.account_id]][str(charge.invoice_id), charge.attempt] += 1
+    for kind, made in requests.items():
+        invoices = len({invoice_id for invoice_id, _ in made})
+        report.count(f"invoices charged, {kind.name}", invoices, at_least=kind.charges * 0.75)
     report.count("workers killed and frozen", running.counts.total(), at_least=1)
     charges = sum(kind.charges for kind in gateway_kinds)
     report.count(
@@ -140,27 +190,26 @@ async def _count(
         # No minimum in a short run, because most charges may be created before the first kill.
         at_least=2 if options.scale is Scale.FULL else None,
     )
-    for kind, numbers in of_kind.items():
+    refused = world.journal.count("gateway_call", "operation = 'refuse'")
+    report.count("days on which a gateway refused all calls of a connection", refused, at_least=1)
+    for kind, made in requests.items():
         late = kind.faults.late_seconds > LATEST_FOUND_SECONDS
         at_most = None if late else kind.charges * SECOND_CHARGES_PERMILLE // 1000
-        report.count(
-            f"second charges created, {kind.name}", sum(number - 1 for number in numbers), at_most=at_most
-        )
-    report.count("second charges without an event", len(await _unreported(world)), at_most=0)
+        report.count(f"second charges created, {kind.name}", made.total() - len(made), at_most=at_most)
+    report.count("second charges without an event", len(await _unreported(world, people)), at_most=0)
+    for what, count in sorted(people.acted.items()):
+        report.count(f"merchants: {what}", count)
 
 
-async def _unreported(world: World) -> Sequence[str]:
-    """Return the charges that belong to no invoice and that no `invoice.issue_failed` event names."""
+async def _unreported(world: World, people: People) -> Sequence[str]:
+    """Return the gateways' charges that no invoice has, and that no `invoice.issue_failed` event names."""
     rows = await world.tables.fetch(
         """
-        SELECT gateway_invoice_id FROM invoice WHERE gateway_invoice_id IS NOT NULL
+        SELECT gateway_invoice_id FROM charge WHERE gateway_invoice_id IS NOT NULL
         UNION ALL
         SELECT data::jsonb -> 'error' ->> 'gatewayInvoiceId' FROM event WHERE type = 'invoice.issue_failed'
         """
     )
     known = {row[0] for row in rows}
-    return [
-        row["charge_id"]
-        for row in world.journal.read("SELECT charge_id FROM charge")
-        if row["charge_id"] not in known
-    ]
+    charges = people.world.side.gateway.charges.values()
+    return [each.charge_id for each in charges if each.charge_id not in known and not each.was_forgotten]

@@ -3,7 +3,10 @@
 import asyncio
 import time
 from datetime import datetime, timedelta
+from uuid import UUID
 
+from fatura.store import due_times
+from fatura.store.db import Tx
 from tests.faults.gateway.workers import Workers
 from tests.faults.gateway.world import World
 
@@ -11,7 +14,7 @@ NEXT = """
     SELECT least(
         (SELECT min(greatest(v.next_attempt_at, v.lease_until)) FROM invoice v
             WHERE v.next_attempt_at IS NOT NULL AND ($1 OR v.status = 'ready')),
-        (SELECT min(coalesce(s.put_off_until, s.generate_at)) FROM subscription s WHERE s.status = 'active'),
+        (SELECT min(s.put_off_until) FROM subscription s WHERE s.status = 'active'),
         (SELECT min(l.next_check_at) FROM late_charge_check l),
         (SELECT min(u.next_look_at) FROM unmatched_charge u),
         (SELECT min(greatest(w.next_attempt_at, w.lease_until, u.due_at)) FROM webhook w
@@ -25,6 +28,9 @@ NEXT = """
     (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
 """
 """Selects when the next work is due, and when the last webhook lease ends.
+
+The next cycle of a subscription is no such work. The clock must not pass due dates in one jump of months, before the
+late checks have canceled second charges (D-125).
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
@@ -44,10 +50,10 @@ OPEN = """
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
-MORE = timedelta(seconds=30)
-"""Added to the next due time, so that one jump makes several rows due."""
-CHECK_SECONDS = 0.3
-QUIET_SECONDS = 0.3
+MORE, MORE_SHARE = timedelta(seconds=60), 0.1
+"""Added to the next due time, so that one jump makes several rows due. Long jumps become a tenth longer."""
+CHECK_SECONDS = 0.1
+QUIET_SECONDS = 0.25
 """The clock is set forward when the next due time has not changed for this long."""
 DEAD_PUSHER_SECONDS = 2
 """Replaces QUIET_SECONDS while a webhook is leased.
@@ -55,6 +61,8 @@ DEAD_PUSHER_SECONDS = 2
 If the lease has not changed for this long, the run assumes that its worker is dead. The clock may then pass the end
 of the lease.
 """
+STUCK_SECONDS = 2
+LEASE_SECONDS = 70
 FROZEN_JUMP = timedelta(seconds=100)
 """Maximum clock jump while a worker is frozen."""
 
@@ -68,8 +76,10 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
     since = time.monotonic()
     while time.monotonic() < give_up_at:
         now = world.clock()
+        # read once: if the worker continues meanwhile, a long jump must not follow
+        is_frozen = bool(workers.frozen)
         unsettled: int = await world.tables.fetchval(OPEN, include_polls, now, 1)
-        if not unsettled and not workers.frozen:
+        if not unsettled and not is_frozen:
             return 0
         row = await world.tables.fetchrow(NEXT, include_polls, now)
         if (row["due_at"], row["pushing_until"]) != seen:
@@ -77,8 +87,39 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
         due_at: datetime | None = row["due_at"]
         quiet = DEAD_PUSHER_SECONDS if row["pushing_until"] else QUIET_SECONDS
         if due_at is not None and due_at > now and time.monotonic() - since >= quiet:
-            ahead = due_at - now + MORE
-            world.clock.jump((min(ahead, FROZEN_JUMP) if workers.frozen else ahead).total_seconds())
+            ahead = (due_at - now) * (1 + MORE_SHARE) + MORE
+            world.clock.jump((min(ahead, FROZEN_JUMP) if is_frozen else ahead).total_seconds())
             since = time.monotonic()
         await asyncio.sleep(CHECK_SECONDS)
     return await world.tables.fetchval(OPEN, include_polls, world.clock(), None)
+
+
+async def drained(world: World, *, seconds: float) -> None:
+    """Wait until no lane of any account has due work, at most for some real seconds.
+
+    If the oldest due work does not change for STUCK_SECONDS, a dead worker probably leased it. Then pass the lease.
+    """
+    give_up_at = time.monotonic() + seconds
+    quiet_from = seen_at = time.monotonic()
+    seen: object = None
+    while time.monotonic() < give_up_at and time.monotonic() - quiet_from < QUIET_SECONDS:
+        oldest = await _oldest_due(world)
+        if oldest != seen:
+            seen, seen_at = oldest, time.monotonic()
+        if oldest is not None:
+            quiet_from = time.monotonic()
+            if time.monotonic() - seen_at >= STUCK_SECONDS:
+                world.clock.jump(LEASE_SECONDS)
+                seen_at = time.monotonic()
+        await asyncio.sleep(CHECK_SECONDS)
+
+
+async def _oldest_due(world: World) -> tuple[datetime, UUID] | None:
+    """Return when the oldest due work became due, and its account; None if no work is due."""
+    due: list[tuple[datetime, UUID]] = []
+    async with world.tables.acquire() as connection:
+        for account_id in world.account_kinds:
+            due_at = await due_times.next_due_at(Tx(connection, account_id))
+            if due_at is not None and due_at <= world.clock():
+                due.append((due_at, account_id))
+    return min(due, default=None)

@@ -55,7 +55,7 @@ class Workers:
         path = self.folder / f"worker-{self.started}"
         world, open_calls = self.world, OpenCalls.made(path)
         process = worker.start(
-            world.url, ring=world.ring, now=world.clock, gateway_url=world.gateway_url, file=path
+            world.url, ring=world.ring, now=world.clock, gateway_url=world.gateway_urls[0], file=path
         )
         self.running.append(WorkerProcess(process, open_calls))
 
@@ -83,6 +83,14 @@ class Workers:
                 victim.kill()
                 self.running.remove(victim)
                 self.start()
+
+    def kill_one(self, rng: random.Random) -> None:
+        """Kill a worker that is not frozen, whatever it does, and start another one."""
+        victim = rng.choice([each for each in self.running if each not in self.frozen])
+        self.counts["kill"] += 1
+        victim.kill()
+        self.running.remove(victim)
+        self.start()
 
     async def _busy(self, rng: random.Random) -> WorkerProcess:
         while True:

@@ -1,11 +1,12 @@
 """Accounts with many subscriptions, billed through gateways with different faults."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
@@ -20,8 +21,10 @@ from tests.faults.clock import FastClock
 from tests.faults.engine import open_engine
 from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import external, share_secrets
+from tests.faults.gateway.adapter import ProviderGateway
 from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import JOURNAL_FILE, Journal
+from tests.faults.simulator.gateway_state import OWN_ACCOUNT
 from tests.support.world import Merchant, api_client, subscription_body
 
 SUBSCRIBE_ALIKE = """
@@ -51,16 +54,23 @@ SUBSCRIBE_ALIKE = """
 """
 """Copies the subscription `$1` and its customer `$2` times. Only the original was created through the API."""
 
+PERIOD_MONTHS = 3
+"""So long that no subscription generates a second invoice before the run ends."""
+PROVIDER_MODULE = "tests.faults.gateway.provider"
 DUE_IN = timedelta(days=2)
 """Time until the first due date. Invoices are generated three days before it, and therefore immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of gateway, the number of its accounts, and the total number of charges in these accounts."""
+    """A kind of gateway, the number of its accounts, and the total number of charges in these accounts.
+
+    `idempotency` and `refunds` are the capabilities of these names.
+    """
 
     name: str
     idempotency: str
+    refunds: str
     faults: GatewayFaults
     charges: int
     accounts: int = 1
@@ -81,7 +91,16 @@ class World:
     tables: Any
     merchants: Sequence[Merchant]
     account_kinds: dict[UUID, Kind]
-    gateway_url: str
+    connections: dict[UUID, str]
+    gateway_urls: Sequence[str]
+    client: httpx.AsyncClient
+
+    async def control(self, name: str, **query: object) -> Sequence[Any]:
+        """Tell all gateways to do something, and return their answers."""
+        async with httpx.AsyncClient(timeout=60) as client:
+            urls = [f"{url}/control/{name}" for url in self.gateway_urls]
+            answers = await asyncio.gather(*(client.post(url, params=cast("Any", query)) for url in urls))
+        return [each.raise_for_status().json() for each in answers]
 
 
 @asynccontextmanager
@@ -92,15 +111,18 @@ async def open_world(
     ring = new_key()
     share_secrets(folder, {})
     async with AsyncExitStack() as stack:
-        gateways = [stack.enter_context(external(folder, clock=clock, faults=kind.faults)) for kind in kinds]
-        providers = external_providers(gateways[0], clock=clock)
+        gateways = [
+            stack.enter_context(external(folder, clock=clock, faults=kind.faults, module=PROVIDER_MODULE))
+            for kind in kinds
+        ]
+        providers = external_providers(gateways[0], clock=clock, gateway=ProviderGateway)
         deps = await stack.enter_async_context(open_engine(url, ring=ring, clock=clock, providers=providers))
         client = await stack.enter_async_context(api_client(deps))
         tables = await asyncpg.create_pool(url.replace("://fatura@", "://postgres@"), min_size=1, max_size=2)
         stack.push_async_callback(tables.close)
         journal = Journal(folder / JOURNAL_FILE)
         stack.callback(journal.close)
-        world = World(url, ring, clock, deps, journal, tables, merchants := [], {}, gateways[0])
+        world = World(url, ring, clock, deps, journal, tables, merchants := [], {}, {}, gateways, client)
         secrets: dict[str, list[str]] = {}
         for kind, gateway_url in zip(kinds, gateways, strict=True):
             for number in range(kind.accounts):
@@ -121,13 +143,17 @@ async def _subscribed(
     """Open an account with a gateway and due subscriptions. If `listens` is true, register a webhook."""
     opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
     merchant = Merchant(world.deps, client, opened)
-    settings = {"url": gateway_url, "idempotency": kind.idempotency}
-    body = {"provider": "outside", "credentials": {}, "settings": settings}
+    settings = {"url": gateway_url, "idempotency": kind.idempotency, "refunds": kind.refunds}
+    credentials = {"token": 0, "account": OWN_ACCOUNT}
+    body = {"provider": "outside", "credentials": credentials, "settings": settings}
     connection_id = (await merchant.made("/v1/integration/gateways", body))["connectionId"]
+    world.connections[merchant.account_id] = connection_id
     if listens:
         webhook = {"url": f"{gateway_url}/webhook/{merchant.account_id}"}
         assert (await merchant.put("/v1/integration/webhook", webhook)).status == 200
-    plan = await merchant.plan(await merchant.product(4990), await merchant.product(10))
+    plan = await merchant.plan(
+        await merchant.product(4990), await merchant.product(11), periodMonths=PERIOD_MONTHS
+    )
     terms = {
         "gatewayConnectionId": connection_id,
         "firstChargeDate": (local_date(world.clock()) + DUE_IN).isoformat(),
@@ -145,12 +171,12 @@ def kinds(*, charges: int, few: int, accounts: int, seed: int) -> tuple[Kind, ..
     """
     lossy = GatewayFaults(
         lost=300, late=100, refused_before=50, unavailable=50, error=50, lookup_fails=100, push_fails=20,
-        never_paid=200, late_seconds=60, lag_seconds=30, seed=seed,
+        refuses_days=300, late_seconds=60, lag_seconds=30, seed=seed,
     )  # fmt: skip
     once = replace(lossy, knows_keys=True)
     return (
-        Kind("looked up", "lookup", lossy, charges, accounts),
-        Kind("by key", "key", once, few),
-        Kind("by our id", "natural_id", replace(once, refuses_repeats=True), few),
-        Kind("ten minutes late", "lookup", replace(lossy, late=300, late_seconds=600), few),
+        Kind("looked up", "lookup", "lookup", lossy, charges, accounts),
+        Kind("by key", "key", "key", once, few),
+        Kind("by our id", "natural_id", "key", replace(once, refuses_repeats=True), few),
+        Kind("ten minutes late", "lookup", "none", replace(lossy, late=300, late_seconds=600), few),
     )

@@ -65,10 +65,10 @@ async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
 async def _send_webhooks(world: World, _merchants: Sequence[Merchant]) -> None:
     charges = list(world.side.gateway.charges.values())
     for charge in world.rng.sample(charges, k=min(2, len(charges))):
-        await _send_webhook(world, charge)
+        await send_webhook(world, charge)
 
 
-async def _send_webhook(world: World, charge: SimCharge) -> None:
+async def send_webhook(world: World, charge: SimCharge) -> None:
     """Send the gateway's webhook for a charge to the engine, once or twice."""
     path = f"/gateways/{charge.account_id}/{charge.connection_id}/webhook"
     headers = {"Content-Type": "application/json", HOOK_HEADER: str(charge.account_id)}
@@ -86,35 +86,12 @@ async def _send_webhook(world: World, charge: SimCharge) -> None:
 
 
 async def _move_money(world: World, _merchants: Sequence[Merchant]) -> None:
-    """Refund some charges, and open or end disputes of others.
-
-    The gateway sends a webhook for about half of these changes.
-    """
-    for charge in list(world.side.gateway.charges.values()):
-        if world.rng.randrange(100) < MOVED_PERCENT and _move_one(world, charge) and world.rng.randrange(2):
-            await _send_webhook(world, charge)
-
-
-def _move_one(world: World, charge: SimCharge) -> bool:
-    """Add a random entry to a charge that allows it. Return whether one was added."""
-    now, rng = world.schedule.now, world.rng
-    if world.side.gateway.as_of(charge, now).is_forgotten:
-        return False
-    left_cents = charge.left_cents
-    disputes = {each.reference: each for each in charge.entries if each.kind is EntryKind.DISPUTE_OPENED}
-    for each in charge.entries:
-        if each.kind in {EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST}:
-            del disputes[each.reference]
-    if disputes:
-        reference, dispute = disputes.popitem()
-        kind = rng.choice((EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST))
-        charge.add(kind, dispute.amount_cents, at=now, reference=reference)
-    elif left_cents > 0:
-        kind = rng.choice((EntryKind.REFUND, EntryKind.REFUND, EntryKind.DISPUTE_OPENED))
-        charge.add(kind, rng.choice((left_cents, rng.randrange(left_cents) + 1)), at=now)
-    else:
-        return False
-    return True
+    """Refund some charges, and dispute others. The gateway sends a webhook for half of these changes."""
+    gateway, rng, now = world.side.gateway, world.rng, world.schedule.now
+    for charge in list(gateway.charges.values()):
+        is_chosen = rng.randrange(100) < MOVED_PERCENT
+        if is_chosen and gateway.move_money(charge, now=now, rng=rng) and rng.randrange(2):
+            await send_webhook(world, charge)
 
 
 async def _refuse_calls(world: World, merchants: Sequence[Merchant]) -> None:
@@ -137,7 +114,7 @@ async def send_missing_webhooks(world: World, *, only_unpolled: bool) -> None:
         if len(charge.entries) <= charge.told or charge.created_at >= swept_from:
             continue
         if not (only_unpolled and _is_polled(charge)):
-            await _send_webhook(world, charge)
+            await send_webhook(world, charge)
 
 
 def _is_polled(charge: SimCharge) -> bool:

@@ -18,7 +18,6 @@ from fatura.gateways.port import (
     Capabilities,
     Charge,
     ChargeRequest,
-    ChargeState,
     ConnectionConfig,
     GatewayError,
     NotFoundError,
@@ -209,14 +208,15 @@ class SimGateway:
             return PermanentError("no_refunds", request.charge_id)
         if fault not in {None, "refund: slow", "refund: made, answer lost", "refund: made late"}:
             return None
-        if kind == "key" and any(each.refund_id == request.refund_id for each in charge.refunds):
-            return charge
-        if request.amount_cents > charge.refundable_cents:
-            return PermanentError("amount_too_high", f"{charge.refundable_cents} cents are left")
-        lag = LATEST.total_seconds() * side.faults.rng.random() if fault == "refund: made late" else 0.0
-        shown = now + timedelta(seconds=lag)
-        side.gateway.refund(charge, request, now=now, shown=shown, is_slow=fault == "refund: slow")
-        return charge
+        refusal = side.gateway.accept_refund(
+            charge,
+            request,
+            kind=kind,
+            now=now,
+            is_late=fault == "refund: made late",
+            is_slow=fault == "refund: slow",
+        )
+        return refusal or charge
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
         """Accept webhooks whose header HOOK_HEADER is the account's id. Raises AuthFailedError."""
@@ -296,18 +296,5 @@ class SimGateway:
         return is_refusing
 
     def _shown(self, charge: SimCharge) -> Charge:
-        self._side.gateway.as_of(charge, self._side.schedule.now)
-        charge.told = len(charge.entries)
-        return Charge(
-            charge_id=charge.charge_id,
-            invoice_id=charge.invoice_id,
-            attempt=charge.attempt,
-            state=ChargeState(charge.state),
-            amount_cents=charge.amount_cents,
-            due_date=charge.due_date,
-            entries=tuple(charge.entries),
-            refunds=tuple(
-                each.shown() for each in charge.refunds if each.visible_at <= self._side.schedule.now
-            ),
-            created_at=charge.created_at,
-        )
+        now = self._side.schedule.now
+        return self._side.gateway.as_of(charge, now).shown(now)

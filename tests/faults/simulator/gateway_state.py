@@ -1,5 +1,6 @@
 """The simulated gateway's charges and their entries, the accepted tokens, and the calls that it refuses."""
 
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,12 @@ from uuid import UUID
 from fatura.domain.calendar import start_of_day
 from fatura.domain.payments import EntryKind
 from fatura.gateways.port import (
+    Charge,
     ChargeEntry,
     ChargeRequest,
+    ChargeState,
     ConnectionConfig,
+    PermanentError,
     Refund,
     RefundRequest,
     RefundState,
@@ -121,6 +125,21 @@ class SimCharge:
     def cents_of(self, kind: EntryKind) -> int:
         return sum(entry.amount_cents for entry in self.entries if entry.kind is kind)
 
+    def shown(self, now: datetime) -> Charge:
+        """Return the charge as the gateway's API shows it, and count its entries as told."""
+        self.told = len(self.entries)
+        return Charge(
+            charge_id=self.charge_id,
+            invoice_id=self.invoice_id,
+            attempt=self.attempt,
+            state=ChargeState(self.state),
+            amount_cents=self.amount_cents,
+            due_date=self.due_date,
+            entries=tuple(self.entries),
+            refunds=tuple(each.shown() for each in self.refunds if each.visible_at <= now),
+            created_at=self.created_at,
+        )
+
     def ledger(self) -> Sequence[Entry]:
         return [
             Entry(
@@ -140,11 +159,13 @@ class GatewayState:
     """The state of the simulated gateway.
 
     `refuses_until` has the time until which all calls of a connection are refused. `refused_at` has the times of a
-    connection's refused calls since its last answered call. `refusals` has the earlier series of refused calls.
+    connection's refused calls since its last answered call. `refusals` has the earlier series of refused calls. The ids
+    of all charges begin with `prefix`.
     """
 
     payers: Payers
     faults: Faults
+    prefix: str = "sim"
     charges: dict[str, SimCharge] = field(default_factory=dict[str, SimCharge])
     token_of: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict[UUID, int](int))
     refuses_until: dict[UUID, datetime] = field(default_factory=dict[UUID, datetime])
@@ -163,7 +184,7 @@ class GatewayState:
     ) -> SimCharge:
         """Create a charge that look-ups show from the time `shown` on. A repeated request creates another charge."""
         charge = SimCharge(
-            charge_id=f"sim_{len(self.charges) + 1}",
+            charge_id=f"{self.prefix}_{len(self.charges) + 1}",
             account_id=config.account_id,
             connection_id=config.connection_id,
             invoice_id=request.invoice_id,
@@ -192,6 +213,10 @@ class GatewayState:
     def of_invoice(self, invoice_id: str) -> Sequence[SimCharge]:
         return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
 
+    def made_for(self, invoice_id: UUID, attempt: int) -> Sequence[SimCharge]:
+        """Return all charges that requests with a reference have created, also the forgotten ones."""
+        return self._of_reference.get((invoice_id, attempt), ())
+
     def find(self, charge_id: str, *, now: datetime) -> SimCharge | None:
         charge = self.charges.get(charge_id)
         return None if charge is None or self.as_of(charge, now).is_forgotten else charge
@@ -204,6 +229,28 @@ class GatewayState:
             if refund.state is RefundState.PENDING and refund.ends_at <= now:
                 self._end_refund(charge, refund)
         return charge
+
+    def accept_refund(
+        self,
+        charge: SimCharge,
+        request: RefundRequest,
+        *,
+        kind: str,
+        now: datetime,
+        is_late: bool,
+        is_slow: bool,
+    ) -> PermanentError | None:
+        """Accept a refund, unless the gateway knows its id and deduplicates. Return the refusal, if any.
+
+        `kind` is the capability `refunds`. A late refund is made up to LATEST after the request.
+        """
+        if kind == "key" and any(each.refund_id == request.refund_id for each in charge.refunds):
+            return None
+        if request.amount_cents > charge.refundable_cents:
+            return PermanentError("amount_too_high", f"{charge.refundable_cents} cents are left")
+        lag = LATEST.total_seconds() * self.faults.rng.random() if is_late else 0.0
+        self.refund(charge, request, now=now, shown=now + timedelta(seconds=lag), is_slow=is_slow)
+        return None
 
     def refund(
         self, charge: SimCharge, request: RefundRequest, *, now: datetime, shown: datetime, is_slow: bool
@@ -284,6 +331,26 @@ class GatewayState:
         if charge.left_cents > 0:
             charge.add(EntryKind.REFUND, charge.left_cents, at=now)
         self.move(charge, "canceled", at=now)
+
+    def move_money(self, charge: SimCharge, *, now: datetime, rng: random.Random) -> bool:
+        """Add a refund or a step of a dispute to a charge that allows it. Return whether one was added."""
+        if self.as_of(charge, now).is_forgotten:
+            return False
+        left_cents = charge.left_cents
+        disputes = {each.reference: each for each in charge.entries if each.kind is EntryKind.DISPUTE_OPENED}
+        for each in charge.entries:
+            if each.kind in {EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST}:
+                del disputes[each.reference]
+        if disputes:
+            reference, dispute = disputes.popitem()
+            kind = rng.choice((EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST))
+            charge.add(kind, dispute.amount_cents, at=now, reference=reference)
+        elif left_cents > 0:
+            kind = rng.choice((EntryKind.REFUND, EntryKind.REFUND, EntryKind.DISPUTE_OPENED))
+            charge.add(kind, rng.choice((left_cents, rng.randrange(left_cents) + 1)), at=now)
+        else:
+            return False
+        return True
 
     def let_all_pay(self, now: datetime) -> None:
         """Make most payers pay: the payers of existing charges now, those of new charges on the due date."""

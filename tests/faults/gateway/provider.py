@@ -1,0 +1,258 @@
+"""A process with a test gateway whose payers pay in parts, twice and late. It also refunds, disputes and forgets.
+
+It differs from `tests.faults.external` only in what happens to a charge: each charge is a `SimCharge` of the simulator.
+The journal's column `charge.record` has the newest version of each charge, with its payments, refunds and disputes.
+"""
+
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import uvloop
+from aiohttp import web
+
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.port import ChargeRequest, ConnectionConfig, Payer, RefundRequest
+from tests.faults import clock
+from tests.faults.clock import FastClock
+from tests.faults.external import GatewayAndMerchant, serve
+from tests.faults.gateway import faults
+from tests.faults.gateway.faults import GatewayFaults
+from tests.faults.simulator.faults import Faults
+from tests.faults.simulator.gateway_state import OWN_ACCOUNT, GatewayState, SimCharge
+from tests.faults.simulator.payers import Payers
+
+CONNECTION, MERCHANT, PROVIDER_ACCOUNT = "X-Connection", "X-Merchant", "X-Provider-Account"
+"""Headers of the adapter's calls: the connection, its account, and the provider's account of its credentials."""
+REFUSES_FOR = timedelta(days=1)
+ROUTES = (
+    ("GET", "/account", "account"),
+    ("POST", "/control/refuse", "refuse"),
+    ("POST", "/control/move-money", "move_money"),
+    ("POST", "/control/person", "person"),
+    ("POST", "/control/calm", "calm"),
+)
+_NOBODY = Payer(UUID(int=0), "Nobody", "nobody@example.com", None)
+_CHARGE = msgspec.json.Decoder(SimCharge)
+
+
+def read_record(row: Mapping[str, Any]) -> SimCharge:
+    """Return the newest version of a charge from its row of the journal."""
+    charge = _CHARGE.decode(row["record"])
+    # a repeated request may have created a late charge earlier
+    charge.created_at = datetime.fromisoformat(row["created_at"])
+    charge.visible_at = datetime.fromisoformat(row["visible_at"])
+    return charge
+
+
+class Provider(GatewayAndMerchant):
+    def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
+        super().__init__(folder, now, faults)
+        self.rng = random.Random(faults.seed)  # noqa: S311 - not for security
+        self.state = GatewayState(Payers(self.rng), Faults(self.rng), prefix=f"out{os.getpid()}")
+        self._written: dict[str, bytes] = {}
+        self._refuses_from: datetime | None = None
+        self._refused: set[tuple[str, int]] = set()
+
+    def application(self) -> web.Application:
+        app = super().application()
+        app.middlewares.append(self._refuse)
+        for method, path, name in ROUTES:
+            app.router.add_route(method, path, getattr(self, name))
+        return app
+
+    @web.middleware
+    async def _refuse(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse all calls of some connections for days. Another account at the provider knows no charge (D-59)."""
+        connection = request.headers.get(CONNECTION)
+        status = None if connection is None else self._refusal(connection)
+        if status is not None:
+            return web.json_response({"error": "closed"}, status=status)
+        if request.headers.get(PROVIDER_ACCOUNT, OWN_ACCOUNT) != OWN_ACCOUNT and request.path != "/account":
+            return web.json_response({}, status=404)
+        return await handler(request)
+
+    def _refusal(self, connection: str) -> int | None:
+        if self._refuses_from is None:
+            return None
+        period = (self.now() - self._refuses_from) // REFUSES_FOR
+        drawn = random.Random(f"{self.faults.seed}/{connection}/{period}").randrange(1000)  # noqa: S311 - not for security
+        if drawn >= self.faults.refuses_days:
+            return None
+        if (connection, period) not in self._refused:
+            self._refused.add((connection, period))
+            self._noted("refuse", connection, f"period {period}")
+        return 401 if drawn % 2 else 503
+
+    async def account(self, request: web.Request) -> web.Response:
+        """Return the id of the account that the credentials belong to."""
+        return web.json_response({"id": f"{request.headers[MERCHANT]}-{request.headers[PROVIDER_ACCOUNT]}"})
+
+    def _make(self, body: Any, *, at: datetime) -> str:
+        shown = at + timedelta(seconds=self.faults.lag_seconds)
+        account_id, connection_id = UUID(body["accountId"]), UUID(body["connectionId"])
+        made = self.state.make(
+            ConnectionConfig(account_id, connection_id, {}, {}, at), _request(body), now=at, shown=shown
+        )
+        alike = [
+            each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
+        ]
+        self.journal.write(
+            "charge",
+            charge_id=made.charge_id,
+            account_id=body["accountId"],
+            connection_id=body["connectionId"],
+            invoice_id=body["invoiceId"],
+            attempt=made.attempt,
+            amount_cents=made.amount_cents,
+            due_date=body["dueDate"],
+            created_at=at.isoformat(),
+            visible_at=shown.isoformat(),
+        )
+        for each in alike:
+            # neither request knows of the other one's charge, so the engine may learn of each by itself only
+            each.is_double = len(alike) > 1
+            self._write(each)
+        return made.charge_id
+
+    def _write(self, charge: SimCharge) -> None:
+        record = msgspec.json.encode(charge)
+        if self._written.get(charge.charge_id) != record:
+            self._written[charge.charge_id] = record
+            self.journal.change(
+                "UPDATE charge SET state = ?, record = ? WHERE charge_id = ?",
+                charge.state,
+                record.decode(),
+                charge.charge_id,
+            )
+
+    def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
+        """Find the charges that meet an SQL condition. Let happen to them what is due, then return them."""
+        query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
+        now = self.now()
+        found: list[Mapping[str, Any]] = []
+        for row in list(self.journal.read(query, *values, now.isoformat())):
+            charge = self.state.charges[row["charge_id"]]
+            charge.created_at = datetime.fromisoformat(row["created_at"])
+            charge.visible_at = datetime.fromisoformat(row["visible_at"])
+            if not self.state.as_of(charge, now).is_forgotten:
+                found.append(msgspec.to_builtins(charge.shown(now)))
+            self._write(charge)
+        return found
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        fault = self.fault("cancel", lost=self.faults.lost, error=self.faults.error)
+        charge = self.state.find(request.match_info["charge_id"], now=self.now())
+        if charge is not None and fault != "error":
+            if charge.state in {"open", "refused", "expired"}:
+                self.state.move(charge, "canceled", at=self.now())
+            self._write(charge)
+        return self._cut(request) if fault is not None else self._answer(charge)
+
+    async def refund(self, request: web.Request) -> web.Response:
+        """Make a refund at once, later or never. A fault may prevent or delay it, or lose the answer."""
+        body, wrong, now = await request.json(), self.faults, self.now()
+        fault = self.fault(
+            "refund",
+            lost=wrong.lost,
+            late=wrong.late,
+            refused_before=wrong.refused_before,
+            unavailable=wrong.unavailable,
+            error=wrong.error,
+            slow=wrong.lost,
+        )
+        charge = self.state.find(request.match_info["charge_id"], now=now)
+        self._noted("refund", "" if charge is None else str(charge.invoice_id), fault)
+        if charge is None:
+            return web.json_response({}, status=404)
+        if fault in {"unavailable", "error"}:
+            return web.json_response({"error": fault}, status=503 if fault == "unavailable" else 500)
+        if fault == "refused_before":
+            return self._cut(request)
+        refusal = self.state.accept_refund(
+            charge,
+            RefundRequest(
+                UUID(body["refundId"]), charge.charge_id, body["amountCents"], "BRL", body["reason"]
+            ),
+            kind="key" if body["deduplicates"] else "lookup",
+            now=now,
+            is_late=fault == "late",
+            is_slow=fault == "slow",
+        )
+        self._write(charge)
+        if fault in {"lost", "late"}:
+            return self._cut(request)
+        if refusal is not None:
+            return web.json_response({"error": str(refusal)}, status=409)
+        return self._answer(charge)
+
+    def _answer(self, charge: SimCharge | None) -> web.Response:
+        if charge is None:
+            return web.json_response({}, status=404)
+        return web.json_response(msgspec.to_builtins(charge.shown(self.now())))
+
+    async def refuse(self, _request: web.Request) -> web.Response:
+        """Refuse the calls of some connections for days from now on."""
+        self._refuses_from = self.now()
+        return web.json_response({})
+
+    async def move_money(self, request: web.Request) -> web.Response:
+        """Refund and dispute some charges by itself. Return the ids of these charges."""
+        permille = int(request.query["permille"])
+        moved = [
+            each
+            for each in self.state.charges.values()
+            if self.rng.randrange(1000) < permille
+            and self.state.move_money(each, now=self.now(), rng=self.rng)
+        ]
+        for each in moved:
+            self._write(each)
+        return web.json_response([each.charge_id for each in moved])
+
+    async def person(self, request: web.Request) -> web.Response:
+        """Cancel all charges of an invoice, and return their payments, as a person does at the provider."""
+        now = self.now()
+        for each in self.state.of_invoice(request.query["invoiceId"]):
+            if self.state.as_of(each, now).state != "canceled":
+                self.state.cancel_by_person(each, now=now)
+                self._write(each)
+        return web.json_response({})
+
+    async def calm(self, _request: web.Request) -> web.Response:
+        """Stop all faults, and let most payers pay."""
+        old = self.faults
+        self.faults = GatewayFaults(
+            knows_keys=old.knows_keys, refuses_repeats=old.refuses_repeats, seed=old.seed
+        )
+        self.state.let_all_pay(self.now())
+        for each in self.state.charges.values():
+            self._write(each)
+        return web.json_response({})
+
+
+def _request(body: Any) -> ChargeRequest:
+    return ChargeRequest(
+        invoice_id=UUID(body["invoiceId"]),
+        attempt=body["attempt"],
+        amount_cents=body["amountCents"],
+        currency="BRL",
+        method=PaymentMethod(body["method"]),
+        installments=None,
+        due_date=date.fromisoformat(body["dueDate"]),
+        lines=(),
+        payer=_NOBODY,
+    )
+
+
+if __name__ == "__main__":
+    provider = Provider(Path(sys.argv[1]), clock.read(sys.argv[2]), faults.read(sys.argv[3]))
+    uvloop.run(serve(provider.application()))
+    provider.journal.close()

@@ -1,0 +1,44 @@
+"""Compare the gateways' journal and what merchants know with the engine's database, by the simulator's rules."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import combinations
+
+from tests.faults.gateway.people import People
+from tests.faults.gateway.world import World
+from tests.faults.report import Report
+from tests.faults.simulator.check_money import MoneyChecker
+from tests.faults.simulator.gateway_state import SimCharge
+
+SHOWN = 20
+_EVER = datetime.max.replace(tzinfo=UTC)
+
+
+async def compare(world: World, people: People, report: Report) -> None:
+    """Report every difference. All work must be final."""
+    people.read_charges()
+    await MoneyChecker(people.world).check(at_rest=True)
+    report.problems += people.world.problems[:SHOWN]
+    report.problems += list(payable_together(people.world.side.gateway.charges.values()))[:SHOWN]
+
+
+def payable_together(charges: Iterable[SimCharge]) -> Iterator[str]:
+    """Yield the invoices that had two payable charges of different requests at one instant (D-49).
+
+    Second charges of one request are counted elsewhere, and what a gateway forgot or opened again has no known end.
+    """
+    of_invoice = defaultdict[object, list[SimCharge]](list)
+    for each in charges:
+        if not (each.was_forgotten or each.was_paid_late):
+            of_invoice[each.invoice_id].append(each)
+    for invoice_id, made in of_invoice.items():
+        for one, other in combinations(made, 2):
+            if one.attempt != other.attempt and max(one.created_at, other.created_at) < min(
+                _closed_at(one), _closed_at(other)
+            ):
+                yield f"two charges of invoice {invoice_id} could be paid at once: {one.charge_id}, {other.charge_id}"
+
+
+def _closed_at(charge: SimCharge) -> datetime:
+    return _EVER if charge.state in {"open", "refused"} else charge.state_at
