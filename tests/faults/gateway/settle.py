@@ -39,7 +39,7 @@ OPEN = """
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
             AND (status = 'ready' OR $1 AND status = 'issued')
         UNION ALL SELECT 1 FROM late_charge_check WHERE next_check_at IS NOT NULL
-        UNION ALL SELECT 1 FROM unmatched_charge WHERE next_look_at IS NOT NULL
+        UNION ALL SELECT 1 FROM unmatched_charge WHERE next_look_at < $2 + interval '12 hours'
         UNION ALL SELECT 1 FROM delivery WHERE next_attempt_at IS NOT NULL
         UNION ALL SELECT 1 FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to
         UNION ALL SELECT 1 FROM subscription WHERE status = 'active' AND coalesce(put_off_until, generate_at) <= $2
@@ -47,6 +47,9 @@ OPEN = """
     ) unended
 """
 """Counts rows with unfinished work, up to `$3` rows.
+
+A paid second charge is looked at for months. If the run waited for this, the clock would jump past all due dates, and
+the next cycle would begin.
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
