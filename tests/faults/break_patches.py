@@ -239,7 +239,10 @@ def count_refund_twice() -> None:
 
 @_break
 def send_refunds_again() -> None:
-    """If the answer to a refund request is lost, send the request again. The runs `simulator` and `gateway` detect this."""
+    """If the answer to a refund request is lost, send the request again.
+
+    The runs `simulator` and `gateway` detect this.
+    """
     plain = refund_calls._after_sending
 
     async def trusting(work: Work, current: RefundRequest, answer: Any) -> None:

@@ -39,7 +39,7 @@ OPEN = """
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
             AND (status = 'ready' OR $1 AND status = 'issued')
         UNION ALL SELECT 1 FROM late_charge_check WHERE next_check_at IS NOT NULL
-        UNION ALL SELECT 1 FROM unmatched_charge WHERE next_look_at < $2 + interval '12 hours'
+        UNION ALL SELECT 1 FROM unmatched_charge WHERE next_look_at < $2::timestamptz + interval '12 hours'
         UNION ALL SELECT 1 FROM delivery WHERE next_attempt_at IS NOT NULL
         UNION ALL SELECT 1 FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to
         UNION ALL SELECT 1 FROM subscription WHERE status = 'active' AND coalesce(put_off_until, generate_at) <= $2
