@@ -113,7 +113,7 @@ async def test_invoices_are_inserted_as_draft_ready_or_paid(world: World, engine
     }
 
 
-# The column "refused by" names the constraint that refuses the change. "yes": PostgreSQL accepts the change.
+# The last column names the constraint that refuses the change, or contains `yes` if PostgreSQL accepts the change.
 CHANGES = rows("""
     state          | change                                     | refused by
     issued         | account_id = gen_random_uuid()             | invoice_frozen

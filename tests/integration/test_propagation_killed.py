@@ -18,7 +18,7 @@ MOVED = "SELECT coalesce(sum(moved), 0) FROM propagation WHERE account_id = $1"
 async def test_a_killed_worker_loses_no_subscriber(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The generation lane bills the same subscriptions at the same time.
+    """During the propagation, the workers also generate invoices for the subscriptions.
     [D-54 target, D-54 terms_changed, D-23 races]
     """
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 0)

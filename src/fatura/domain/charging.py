@@ -39,9 +39,9 @@ LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
 Until then, the request may still be in transit.
 """
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
-"""Pause before each check for a charge that was treated as absent (D-125).
+"""Pause before each late look-up of a charge that is believed absent (D-125).
 
-The checks are therefore 10 minutes, 1 hour, 6 hours and 24 hours after the charge was treated as absent.
+The late look-ups are therefore 10 minutes, 1 hour, 6 hours and 24 hours after the charge was marked `absent`.
 """
 RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20, 30, 60))
 """Delay after each consecutive transient failure of issuance. The last delay repeats without limit (D-34)."""

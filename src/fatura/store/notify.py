@@ -1,4 +1,7 @@
-"""Notify workers by LISTEN/NOTIFY which lanes have work. Lanes also poll, so a lost notification only delays work."""
+"""Tell workers which lanes have work, by PostgreSQL's LISTEN and NOTIFY.
+
+Lanes also poll the database, so a lost notification only delays the work.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +15,7 @@ from fatura.store.transaction_end import UNAVAILABLE_ERRORS
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
-"""Wait before a notification, so that one notification names all lanes that a burst of requests concerns."""
+"""Delay before a notification is sent, so that one notification names all lanes that a burst of requests concerns."""
 RECONNECT_SECONDS = 1
 
 

@@ -48,9 +48,9 @@ _UNSETTLED = """
 async def recover(
     place: Place, flow: Flow, *, database: TrialDatabase, now: ShiftedClock, killed: bool
 ) -> dict[str, Any]:
-    """Run the engine of a trial until all work is final. Return the problems and the outcome.
+    """Run the lanes of a trial until no work is due within `flow.days`. Return the problems and the outcome.
 
-    Requests are repeated only if the process was `killed`.
+    Clients repeat their requests only if the process was `killed`.
     """
     requests = flow.requests if killed else []
     await database.wait_for_killed_sessions()
@@ -104,7 +104,10 @@ async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
 
 
 async def _follow(shop: Shop, *, until: datetime) -> datetime:
-    """Run the lanes each time work is due, up to the time `until`. Return the time at which all work was final."""
+    """Run the lanes each time work is due, up to the time `until`.
+
+    Return when `_UNSETTLED` first counted no unfinished work, or `until` if it always counted some.
+    """
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):
         if settled_at is None and not (await shop.sql(_UNSETTLED))[0]["left"]:

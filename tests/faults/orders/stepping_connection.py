@@ -14,7 +14,10 @@ from tests.faults import connections
 from tests.faults.connections import Send
 
 _NOT_A_STEP = ("BEGIN", "SET LOCAL")
-"""Statements that take no lock and no snapshot. They are no steps, and run without being chosen."""
+"""Beginnings of statements that take no lock and no snapshot.
+
+Such a statement is not a step: it runs at once, without waiting until the stepper chooses its thread.
+"""
 
 
 def connection_class(

@@ -28,9 +28,9 @@ Calls less than CALLS_APART apart count as one, because a batch makes many calls
 SWEPT_WITHIN = timedelta(days=2)
 """While no faults occur, a connection's newest complete sweep began within this time (D-161)."""
 SPACING = timedelta(hours=24) - timedelta(minutes=5)
-"""If two invoices of one subscription wait at the same time, the minimum time between their charges (D-57).
+"""Minimum time between the charges of two invoices of one subscription that waited at the same time (D-57).
 
-It is five minutes shorter than a day, because the gateway may create a charge minutes after the engine planned it.
+This is five minutes shorter than a day, because the gateway may create a charge minutes after the engine planned it.
 """
 _INVOICES = """
 SELECT v.invoice_id::text AS invoice_id, v.subscription_id::text AS subscription_id, v.status, v.total_cents,

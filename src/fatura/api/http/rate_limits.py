@@ -31,7 +31,7 @@ class RateLimiter:
         self._limit = FEWEST_REMEMBERED
 
     def take(self, key: str, *, who: str = "This API key") -> None:
-        """Count one request of a key. The error's message begins with `who`.
+        """Count one request of a key, or refuse it. The message of a refusal begins with `who`.
 
         Raises EngineError: `engine.rate_limited` with `retry_after_seconds`.
         """

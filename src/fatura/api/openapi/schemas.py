@@ -83,7 +83,7 @@ def tidy(node: Any) -> Any:
         if not (name == "title" and isinstance(inner, str))
     }
     if isinstance(tidied.get("enum"), list) and "type" not in tidied:
-        tidied["type"] = "string"  # msgspec gives an enum of texts no type
+        tidied["type"] = "string"  # msgspec writes no `type` for an enum of strings
     return tidied
 
 

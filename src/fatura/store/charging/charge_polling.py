@@ -42,7 +42,7 @@ async def make_named_due(
 
 
 async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
-    """Make late checks due for the charges with these gateway ids whose invoices were reissued and are `ready`.
+    """Make late look-ups due for the charges with these gateway ids whose invoices were reissued and are `ready`.
 
     Return the number of these charges.
     """

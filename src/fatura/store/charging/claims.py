@@ -19,7 +19,7 @@ class ClaimedInvoice:
 
     `next_attempt_at` has the value that was stored when the invoice was read. If another value is stored later, another
     transaction rescheduled the invoice in between. `next_attempt_at` is never None for a claimed invoice. It may be
-    None for an invoice that a late charge check reads without a claim.
+    None for an invoice that a late look-up reads without a claim.
     """
 
     invoice_id: UUID

@@ -1,4 +1,7 @@
-"""SQL of `late_charge_check`: scheduled checks for charges that a gateway creates late, or twice (D-125)."""
+"""SQL of `late_charge_check`: the schedule of late look-ups (D-125).
+
+A late look-up checks whether the gateway has created a charge late, or twice.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +12,7 @@ from fatura.store.db import Tx
 
 
 async def plan(tx: Tx, charge_id: UUID, *, next_check_at: datetime) -> None:
-    """Start or restart a charge's series of checks; `next_check_at` is on the account's clock."""
+    """Start or restart the late look-ups of a charge; `next_check_at` is on the account's clock."""
     await tx.execute(
         """
         INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at) VALUES ($1, $2, $3)
@@ -23,10 +26,10 @@ async def plan(tx: Tx, charge_id: UUID, *, next_check_at: datetime) -> None:
 
 
 async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Sequence[InvoiceCharge]:
-    """Return the charges whose check is due.
+    """Return the charges whose late look-up is due.
 
-    Schedule each of these checks again at `repeat_at`, in case this worker dies or gets no answer. `count` then
-    schedules the next check of the series.
+    Schedule each of these look-ups again at `repeat_at`, in case this worker dies or gets no answer. If the gateway
+    answers, `count` schedules the charge's next look-up.
     """
     return await tx.fetch_as(
         InvoiceCharge,
@@ -52,10 +55,11 @@ async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Se
 
 
 async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at: Sequence[datetime]) -> None:
-    """Count a check that the gateway answered, and schedule the next check if this was not the last one.
+    """Count a late look-up that the gateway answered, and schedule the charge's next look-up, if there is one.
 
-    `next_checks_at` has the time of the next check after the first check, after the second check, and so on. If another
-    transaction has rescheduled the check since `claim` set `repeat_at`, change nothing.
+    The first element of `next_checks_at` is the time of the next look-up if this was the first look-up, the second
+    element if this was the second, and so on. After the last look-up, there is no element, and no look-up follows. If
+    another transaction has rescheduled the look-up since `claim` set `repeat_at`, change nothing.
     """
     await tx.execute(
         """

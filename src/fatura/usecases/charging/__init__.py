@@ -11,7 +11,7 @@ Read `issuance` first, then `gateway_calls`, `outcomes` and `late_charge_checks`
 #   T + 25 s       first look-up; an empty result is ignored, because the request may still be in transit
 #   T + 80 s       first look-up whose empty result counts
 #   T + 140 s      second empty look-up; the charge is marked `absent` and sent again under the same number
-#   10 min to 24 h after `absent`: late charge checks look for a charge that appears later
+#   10 min to 24 h after `absent`: four late look-ups search for a charge that appears later
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored charge.
 # If the gateway deduplicates requests by idempotency key or natural id, the request is repeated instead of looked up.

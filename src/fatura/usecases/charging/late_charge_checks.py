@@ -1,4 +1,4 @@
-"""Check later for charges that look-ups did not find, and for second charges of an invoice (D-33, D-125).
+"""Make late look-ups: search for charges that earlier look-ups did not find, and for second charges (D-33, D-125).
 
 A gateway that does not deduplicate may create a charge minutes after the request. By then, the request may have been
 sent again, so that the invoice gets two charges.
@@ -24,16 +24,16 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
-"""Delay before a check is repeated if the gateway did not answer, or after it found a charge to cancel."""
+"""A late look-up is repeated after this time if the gateway did not answer, or if it found a charge to cancel."""
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` charges whose check is due, check them concurrently, and return their number."""
+    """Claim up to `limit` charges whose late look-up is due, look them up concurrently, and return their number."""
     claimed, calls = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(*(_check(deps, account, call) for call in calls), return_exceptions=True)
     await connection_health.record(deps, account, [call.gateway for call in calls])
     for call, failure in zip(calls, failures, strict=True):
-        if failure is not None:  # only logged: `_claim` has scheduled the check again
+        if failure is not None:  # only logged: `_claim` has scheduled the look-up again
             log.error("charge.late_check_failed", invoice_id=str(call.invoice.invoice_id), exc_info=failure)
     return claimed
 
@@ -53,7 +53,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[charge.invoice_id],
-                # the known ids are left out: issuance, not this check, handles what `fatura restored` found
+                # the known ids are left out: issuance, not this look-up, handles what `fatura restored` found
                 charge=replace(charge, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
@@ -91,7 +91,7 @@ async def _read(call: GatewayCall) -> Sequence[Charge]:
 
 
 async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None) -> Sequence[Charge]:
-    """Record the charges that a check found. If the invoice has no charge yet, issue it with one of them.
+    """Record the charges that a late look-up found. If the invoice has no charge yet, issue it with one of them.
 
     Return the second charges, which the caller must cancel. Payments of canceled charges are recorded too (D-50).
     """
@@ -100,7 +100,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     before = await charges.lock_one(work.tx, call.charge)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
-    if not any(each.is_payable for each in seconds):  # payable ones are canceled now, and then checked again
+    if not any(each.is_payable for each in seconds):  # payable ones are canceled now, then looked up again
         await _count(work, call)
     after = await charges.lock_one(work.tx, call.charge)
     # issuance looks these charges up; the next poll records their payments, after the invoice was issued
@@ -109,7 +109,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     answers = [ChargeAnswer(invoice_id, connection_id, charge) for charge in found]
     await gateway_payments.record(work, [each for each in answers if each.charge.charge_id not in looked_up])
     if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
-        # another worker may be repeating the request, which may create a second charge: start the checks again
+        # another worker may be repeating the request, which may create a second charge: start the look-ups again
         await second_charges.plan_checks(work, call.charge.charge_id)
     return seconds
 

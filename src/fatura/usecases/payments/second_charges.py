@@ -39,7 +39,7 @@ async def emit(
 
 
 async def plan_checks(work: Work, charge_id: UUID) -> None:
-    """Start the series of late checks of a charge, or start it again (D-125)."""
+    """Start or restart the late look-ups of a charge (D-125)."""
     await late_charge_checks.plan(work.tx, charge_id, next_check_at=work.now + LATE_CHECK_GAPS[0])
 
 

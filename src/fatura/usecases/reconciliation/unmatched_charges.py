@@ -38,9 +38,12 @@ from fatura.usecases.reconciliation import poll_times
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 LOOK_AFTER = timedelta(minutes=1)
-"""Delay before a look. A webhook often arrives before the engine has recorded the new charge that the webhook names."""
+"""Time from when the engine learns of an unmatched charge to its first look at the charge.
+
+A webhook often arrives before the engine has recorded the new charge that the webhook names.
+"""
 RETRY_AFTER = timedelta(minutes=10)
-"""Delay before a look is repeated if the gateway did not answer."""
+"""If the gateway did not answer, the look is repeated after this time."""
 MAX_WAITING = 20
 """Maximum number of a connection's charges that wait for a look because a webhook named them.
 
@@ -186,7 +189,7 @@ async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge 
     """Record the payments of a second charge. Return the charge if it can be paid, so that the caller cancels it.
 
     If the outcome of the invoice's newest request is unknown, that request may have created the charge. If the charge
-    has the reference of that request, schedule a late charge check instead (D-125).
+    has the reference of that request, schedule a late look-up instead (D-125).
     """
     await invoices.lock(work.tx, [charge.invoice_id])
     invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)

@@ -74,8 +74,8 @@ async def match_by_invoice(
 ) -> dict[str, Match]:
     """Match charges with the invoices that they reference; return the matches by charge id.
 
-    Charges whose invoice is missing are left out. `released` are the charges of `find_predecessors` that nobody can pay
-    any more, with their states.
+    Charges whose invoice is missing are left out. `released` contains the charges of `find_predecessors` that nobody
+    can pay any more: their ids at the gateway, each with the charge's state.
     """
     invoice_ids = [charge.invoice_id for charge in charges]
     await stored_invoices.lock(work.tx, invoice_ids)
