@@ -237,14 +237,16 @@ def _in_progress() -> EngineError:
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
     """Store the request's key without an answer; return whether the request was made before.
 
-    Called for routes that answer a repeated request with the current state and do not act again (D-113). Returns
-    False when the key was used for a different request.
+    Called for routes that answer a repeated request with the current state and do not act again (D-113).
+    Raises EngineError: `engine.idempotency_key_reused`.
     """
     if request is None:
         return False
     if not await _claim(work, request):
         stored = await idempotency.find(work.tx, request.key)
-        return stored is not None and _is_same(work, stored, request)
+        assert stored is not None, "a conflicting key is committed and visible"
+        _check_same(work, stored, request)
+        return True
     expires_at = work.deps.clock() + KEEP_FOR
     await idempotency.store_answer(
         work.tx, request.key, status=200, answer=b"", sealed=False, expires_at=expires_at
@@ -287,11 +289,7 @@ def _answer(work: Work, stored: StoredKey, request: IdempotentRequest) -> Stored
 
     Raises EngineError: `engine.idempotency_key_reused`.
     """
-    if not _is_same(work, stored, request):
-        raise EngineError(
-            IDEMPOTENCY_KEY_REUSED,
-            "This Idempotency-Key was used for another request; send a fresh key for a new one.",
-        )
+    _check_same(work, stored, request)
     body = stored.answer
     if stored.status is None or body is None:
         return None
@@ -300,11 +298,16 @@ def _answer(work: Work, stored: StoredKey, request: IdempotentRequest) -> Stored
     return StoredAnswer(stored.status, body, replayed=True)
 
 
-def _is_same(work: Work, stored: StoredKey, request: IdempotentRequest) -> bool:
-    if stored.route != request.route:
-        return False
-    body_hash = work.open(stored.body_hash, place=idempotency.BODY_PLACE, row_id=request.key)
-    return body_hash == request.body_hash()
+def _check_same(work: Work, stored: StoredKey, request: IdempotentRequest) -> None:
+    """Check that the key was used for this request. Raises EngineError: `engine.idempotency_key_reused`."""
+    if stored.route == request.route:
+        body_hash = work.open(stored.body_hash, place=idempotency.BODY_PLACE, row_id=request.key)
+        if body_hash == request.body_hash():
+            return
+    raise EngineError(
+        IDEMPOTENCY_KEY_REUSED,
+        "This Idempotency-Key was used for another request; send a fresh key for a new one.",
+    )
 
 
 async def delete_expired(work: Work, *, limit: int) -> int:

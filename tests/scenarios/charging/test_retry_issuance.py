@@ -256,15 +256,17 @@ async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World
     assert (await world.post(path, key="second")).json["status"] == "issued"
 
 
-async def test_the_key_of_another_request_is_no_repeat(world: World):
-    """A request is a repeat only if the same request was sent with the same key before. [D-113, D-14]"""
+async def test_the_key_of_another_request_is_refused(world: World):
+    """The engine could not recognize a repeat of this request, which could then send a second charge. [D-113, D-14]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/retry-issuance"
+    assert (await world.post("/v1/plans", plan_body(await world.product()), key="used")).status == 201
+    assert problem(await world.post(path, key="used")) == (422, "engine.idempotency_key_reused", None)
     await park(world)
-    plan = plan_body(await world.product())
-    assert (await world.post("/v1/plans", plan, key="k")).status == 201
-    answer = await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance", key="k")
-    assert answer.json["status"] == "issued"
+    assert problem(await world.post(path, key="used")) == (422, "engine.idempotency_key_reused", None)
+    assert await states(world) == [(1, "parked")]
+    assert len(await charges(world)) == 1
 
 
 async def test_retries_of_one_invoice_have_a_pace(world: World):

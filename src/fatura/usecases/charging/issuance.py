@@ -89,8 +89,8 @@ async def retry(
     If the newest charge failed or is parked, a new charge is sent. If `fatura restored` found charges with the
     reference of a parked charge, these charges are looked up instead. If the outcome of the newest request is unknown,
     the request is repeated or its charge is looked up. While a worker leases the invoice, nothing is sent.
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_ready`, `engine.account_recovering`,
-    `engine.rate_limited`.
+    Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
+    `engine.account_recovering`, `engine.rate_limited`.
     """
     calls = await in_transaction(deps, account, _reserve_one, request, invoice_id)
     await call_and_record(deps, account, calls)
@@ -179,12 +179,12 @@ async def _reserve_one(
     work: Work, request: IdempotentRequest | None, invoice_id: UUID
 ) -> Sequence[GatewayCall]:
     """Lease one invoice and store its charge."""
+    is_repeated = await is_repeat(work, request)
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
-    is_repeated = await is_repeat(work, request)
     await spacing.lock_subscriptions(work.tx, [invoice_id])
     await work.refresh()
     real_now = work.deps.clock()
