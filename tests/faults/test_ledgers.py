@@ -27,8 +27,9 @@ from tests.support.world import Json, Merchant, api_client, run_until_idle, subs
 JOURNAL_ERRORS = (
     (
         (
-            "INSERT INTO charge SELECT 'out_other', account_id, connection_id, invoice_id, attempt, amount_cents, "
-            "due_date, state, created_at, visible_at, paid_at FROM charge WHERE state = 'paid'"
+            "INSERT INTO charge (charge_id, account_id, connection_id, invoice_id, attempt, amount_cents, due_date, "
+            "state, created_at, visible_at, paid_at) SELECT 'out_other', account_id, connection_id, invoice_id, "
+            "attempt, amount_cents, due_date, state, created_at, visible_at, paid_at FROM charge WHERE state = 'paid'"
         ),
         ["charged twice", "not recorded, but at the gateway"],
     ),

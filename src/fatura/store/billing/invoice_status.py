@@ -57,8 +57,9 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[LockedInvoice]:
 async def write(tx: Tx, moves: Sequence[Move]) -> None:
     """Write the new states.
 
-    Without `keeps_schedule`, also end the lease, remove the failures of issuance and set the schedule. A later refund,
-    dispute or unexpected payment does not change the stored instant of the first one.
+    Without `keeps_schedule`, also end the lease, remove the issue error and set the schedule. A move to `ready` also
+    forgets earlier failures of issuance. A later refund, dispute or unexpected payment does not change the stored
+    instant of the first one.
     """
     touched = await tx.execute(
         """
@@ -75,9 +76,9 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
             issue_error_code = CASE WHEN u.keeps_schedule THEN v.issue_error_code END,
             issue_error_detail = CASE WHEN u.keeps_schedule THEN v.issue_error_detail END,
             issue_error_at = CASE WHEN u.keeps_schedule THEN v.issue_error_at END,
-            issue_failures = CASE WHEN u.keeps_schedule THEN v.issue_failures ELSE 0 END,
-            issue_failing_since = CASE WHEN u.keeps_schedule THEN v.issue_failing_since END,
-            issue_delay_emitted = u.keeps_schedule AND v.issue_delay_emitted,
+            issue_failures = CASE WHEN u.status = 'ready' THEN 0 ELSE v.issue_failures END,
+            issue_failing_since = CASE WHEN u.status <> 'ready' THEN v.issue_failing_since END,
+            issue_delay_emitted = u.status <> 'ready' AND v.issue_delay_emitted,
             next_attempt_at = CASE WHEN u.keeps_schedule THEN v.next_attempt_at ELSE u.next_attempt_at END,
             lease_until = CASE WHEN u.keeps_schedule THEN v.lease_until END
         FROM unnest($2::uuid[], $3::text[], $4::text[], $5::date[], $6::timestamptz[], $7::timestamptz[],
