@@ -20,7 +20,7 @@ from bench.bare_client import repeat_calls
 from bench.frame import Figure, Measured, Options
 from bench.one_lane import worked
 from bench.outside import GatewayProcess, started
-from bench.prepared import prepare
+from bench.prepared import analyze_filled, prepare
 from bench.servers import cloned, open_accounts, opened, prepared, seen, server
 from bench.sides import ROUNDS
 from fatura.usecases.connections import gateway_connections
@@ -149,7 +149,7 @@ async def _prepare(deps: Deps, url: str, account_id: UUID, *, outside: GatewayPr
         for statement in _USAGE:
             await connection.execute(statement, account_id, f"{outside.url}/price")
         await connection.execute(_BIND, account_id, connection_id, VARIABLE_EVERY)
-        await connection.execute("ANALYZE")
+        await analyze_filled(connection)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from bench.frame import Amount, Figure, Measured, Options
 from bench.namespaces import Host, NoNamespacesError, hosts
 from bench.one_lane import worked
 from bench.outside import GatewayProcess
-from bench.prepared import connected, prepare
+from bench.prepared import analyze_filled, connected, prepare
 from bench.servers import cloned, open_accounts, prepared, seen, server
 from bench.sides import ROUNDS
 from fatura.domain.credentials import Mode
@@ -148,7 +148,7 @@ async def _issue_on(options: Options, measured: Measured, server_url: str, there
                     connection_id = await connect_gateway(deps, account.account_id)
                     await prepare(connection, account.account_id, due=1, analyze=False)
                     await connection.execute(_BIND, account.account_id, connection_id)
-            await connection.execute("ANALYZE")
+            await analyze_filled(connection)
             await connection.close()
             await worked(url, "generation", accounts)
 

@@ -159,9 +159,8 @@ async def moved_between_cycles(world: World, fault: str | None = None) -> tuple[
     new = (await world.connect(behaviour="never_pay"))["connectionId"]
     await world.run("generation", "issuance", "gateway_probe")
     await world.made(f"/v1/integration/gateways/{old}/move", {"toConnectionId": new})
-    for _ in range(
-        4
-    ):  # a request to advance lasts at most 30 s, and the failing connection gets a probe every 15 minutes
+    for _ in range(4):
+        # One request advances for at most 30 s, and a failing connection gets a probe every 15 minutes.
         await world.advance(days=8)
     earlier, later = await world.invoices(subscription)
     return earlier, later
