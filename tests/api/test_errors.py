@@ -38,6 +38,7 @@ CODES = rows("""
     engine.gateway_connection_not_found   | 422
     engine.too_many_connections           | 422
     engine.too_many_payments              | 422
+    engine.too_many_refunds               | 422
     engine.idempotency_key_reused         | 422
     engine.amount_exceeds_open            | 422
     engine.amount_exceeds_paid            | 422

@@ -192,6 +192,13 @@ TOO_MANY_PAYMENTS = Problem(
     "Too many payments",
     "The invoice has `meta.limit` manual payments. Only a payment that covers the rest of the total is accepted.",
 )
+TOO_MANY_REFUNDS = Problem(
+    "engine.too_many_refunds",
+    422,
+    "Too many refunds",
+    "The invoice has `meta.limit` refunds. A further refund must return all that is left, which is "
+    "`meta.refundableCents`.",
+)
 IDEMPOTENCY_KEY_REUSED = Problem(
     "engine.idempotency_key_reused",
     422,

@@ -10,8 +10,11 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid5
 
-from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, EngineError
+from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, TOO_MANY_REFUNDS, EngineError
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of, in_order
+
+MAX_REFUNDS = 100
+"""Maximum number of refunds in a ledger, apart from refunds of all that is left of a charge (D-178)."""
 
 
 class RefundStage(StrEnum):
@@ -211,7 +214,7 @@ def choose(ledger: Sequence[PaymentEntry], amount_cents: int | None) -> tuple[Pa
     """Return the part that a refund uses, and its amount.
 
     If `amount_cents` is None, the amount is all that is left, and only one part may have money left.
-    Raises EngineError: `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`.
+    Raises EngineError: `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`, `engine.too_many_refunds`.
     """
     paid = parts(ledger)
     left = [part for part in paid if part.left_cents]
@@ -226,6 +229,7 @@ def choose(ledger: Sequence[PaymentEntry], amount_cents: int | None) -> tuple[Pa
     if amount_cents is not None:
         enough = next((part for part in left if part.left_cents >= amount_cents), None)
         if enough is not None:
+            _check_count(ledger, enough, amount_cents)
             return enough, amount_cents
     most_cents = max((part.left_cents for part in left), default=0)
     detail = f"At most {most_cents} cents can be refunded."
@@ -237,3 +241,12 @@ def choose(ledger: Sequence[PaymentEntry], amount_cents: int | None) -> tuple[Pa
         )
     meta = {"refundableCents": most_cents, "parts": [part.as_meta() for part in left]}
     raise EngineError(AMOUNT_EXCEEDS_PAID, detail, meta=meta)
+
+
+def _check_count(ledger: Sequence[PaymentEntry], part: Part, amount_cents: int) -> None:
+    """Limit the refunds of a ledger, because each event about a refund reads all entries (D-178)."""
+    count = sum(entry.kind is EntryKind.REFUND for entry in ledger)
+    if count >= MAX_REFUNDS and amount_cents < part.left_cents:
+        detail = f"The invoice has {count} refunds; refund all {part.left_cents} cents that are left of the payment."
+        meta = {"limit": MAX_REFUNDS, "refundableCents": part.left_cents}
+        raise EngineError(TOO_MANY_REFUNDS, detail, meta=meta)

@@ -1,6 +1,10 @@
-"""An invoice with many payments: which payments it shows, the list of all, and the limit of manual ones (D-178)."""
+"""An invoice with many entries: which ones it shows, the list of all, and the limits of manual payments and refunds."""
+
+import pytest
 
 from fatura.domain.payments import MAX_MANUAL_PAYMENTS, SHOWN_ENTRIES
+from fatura.domain.refunds import MAX_REFUNDS
+from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
 from tests.support.reissue_steps import unpaid_invoice
 from tests.support.sandbox_steps import read
 from tests.support.world import Answer, Json, World
@@ -36,6 +40,29 @@ async def test_a_long_ledger_is_shown_in_part_and_listed_whole(world: World) -> 
     assert sorted(each["amountCents"] for each in listed) == sorted([9990 - 5050, *range(1, count)])
     assert {each["id"] for each in listed[:SHOWN_ENTRIES]} == {each["id"] for each in paid["payments"]}
     assert (await read(world, invoice))["payments"] == paid["payments"]
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_after_many_refunds_only_one_of_all_that_is_left_is_accepted(
+    world: World, *, by_hand: bool
+) -> None:
+    """[D-178, D-178 refunds]"""
+    if by_hand:
+        invoice = (await record(world, await unpaid_invoice(world))).json
+    else:
+        invoice = await paid_invoice(world)
+    for _ in range(MAX_REFUNDS):
+        assert (await refund(world, invoice, amountCents=1)).status == 200
+
+    refused = await refund(world, invoice, amountCents=9889)
+
+    assert (refused.status, refused.type) == (422, "engine.too_many_refunds")
+    assert refused.json["meta"] == {"limit": MAX_REFUNDS, "refundableCents": 9890}
+    assert (await refund(world, invoice, amountCents=9891)).type == "engine.amount_exceeds_paid"
+    refunded = (await refund(world, invoice)).json
+    assert (refunded["refundedCents"], refunded["paymentCount"]) == (9990, MAX_REFUNDS + 2)
+    assert len(await refunded_at_gateway(world)) == (0 if by_hand else MAX_REFUNDS + 1)
     assert await world.broken() == []
 
 

@@ -268,6 +268,7 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
     problems=[
         errors.INVOICE_NOT_REFUNDABLE,
         errors.AMOUNT_EXCEEDS_PAID,
+        errors.TOO_MANY_REFUNDS,
         errors.REFUND_UNSUPPORTED,
         errors.REFUND_REFUSED,
         errors.ACCOUNT_RECOVERING,

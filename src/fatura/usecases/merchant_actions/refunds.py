@@ -61,7 +61,8 @@ async def refund(
     """Refund an amount, by default all that is left, and return the invoice after the gateway answered or timed out.
 
     Raises EngineError: `engine.not_found`, `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`,
-    `engine.refund_unsupported`, `engine.refund_refused`, `engine.account_recovering`; the errors of `execute_once`.
+    `engine.too_many_refunds`, `engine.refund_unsupported`, `engine.refund_refused`, `engine.account_recovering`; the
+    errors of `execute_once`.
     """
     start = partial(_start, invoice_id=invoice_id, key=request.key, amount_cents=amount_cents, reason=reason)
     stored = await execute_once(deps, account, request, start, status=202)

@@ -29,7 +29,7 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.REFUNDED: ChargeState.PAID,
 }
 MOST_ENTRIES = 100
-"""Maximum number of entries of a charge, because each event about a payment contains all of them."""
+"""Maximum number of entries that moves add to a charge. The engine limits its own refunds (D-178)."""
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 
 
