@@ -139,6 +139,7 @@ async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> 
         charge_id=charge.charge_id,
         payment_entry_id=uuid4(),
         amount_cents=charge.amount_cents,
+        at_most_open=False,
         occurred_at=datetime(2033, 11, 20, tzinfo=UTC),
         method=ManualMethod.CASH,
         reference=None,

@@ -3,7 +3,7 @@
 import pytest
 
 from fatura.usecases.merchant_actions import charge_release
-from tests.support.cancellation_steps import around_the_cancellation
+from tests.support.cancellation_steps import around_the_cancellation, end_requests
 from tests.support.sandbox_steps import charges, issued_invoice, pass_time, queue_fault, read
 from tests.support.world import Answer, Json, World, columns
 
@@ -158,6 +158,7 @@ async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
         monkeypatch.undo()
         await queue_fault(world, "cancel_charge", "rejected")
         refused = await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+        await end_requests(world)
         await queue_fault(world, "cancel_charge", "timeout_after")
         assert (await receive(world, issued, key="other")).status == 409
         return refused

@@ -4,25 +4,92 @@ import pytest
 
 from tests.support.cancellation_steps import around_the_cancellation
 from tests.support.refund_steps import pay, refund, refunded_at_gateway
-from tests.support.sandbox_steps import issued_invoice
+from tests.support.sandbox_steps import cancel, issued_invoice, pass_time, queue_fault, read
 from tests.support.world import Answer, Json, World
 
 
-@pytest.mark.parametrize(("path", "body"), [("reissue", {}), ("payments", {"method": "cash"})])
-async def test_no_refund_begins_while_a_charge_is_being_canceled(world: World, path: str, body: Json) -> None:
-    """The next charge or the payment has the amount that is still open. A refund would change this amount. [D-151]"""
+@pytest.fixture
+async def part_paid(world: World) -> Json:
+    """Return an issued invoice of 9990 cents, of which the payer has paid 4000."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pay(world, invoice, amountCents=4000)
+    return invoice
+
+
+async def refund_in_dashboard(world: World) -> None:
+    """Refund the payment of 4000 cents at the gateway; the gateway sends no webhook."""
+    await world.sql("""
+        UPDATE sandbox_charge SET entries = entries || jsonb_build_array(jsonb_build_object('kind', 'refund',
+            'reference', 'refund_' || charge_id, 'amount_cents', 4000, 'occurred_at', entries -> 0 -> 'occurred_at'))
+    """)
+
+
+@pytest.mark.parametrize(("path", "body"), [("reissue", {}), ("payments", {"method": "cash"})])
+async def test_no_refund_begins_while_a_charge_is_being_canceled(
+    world: World, part_paid: Json, path: str, body: Json
+) -> None:
+    """The next charge or the payment has the amount that is still open. A refund would change this amount. [D-151]"""
     answers = list[Answer]()
 
     async def ask_for_refund() -> None:
-        answers.append(await refund(world, invoice))
+        answers.append(await refund(world, part_paid))
 
     with around_the_cancellation(before=ask_for_refund, after=ask_for_refund):
-        assert (await world.post(f"/v1/invoices/{invoice['id']}/{path}", body)).status == 200
+        assert (await world.post(f"/v1/invoices/{part_paid['id']}/{path}", body)).status == 200
 
     assert {(each.status, each.type) for each in answers} == {(409, "engine.invoice_not_refundable")}
     assert await refunded_at_gateway(world) == []
-    assert (await refund(world, invoice, amountCents=4000)).json["refundedCents"] == 4000
+    assert (await refund(world, part_paid, amountCents=4000)).json["refundedCents"] == 4000
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize(("path", "body"), [("reissue", {}), ("payments", {"method": "cash"})])
+async def test_a_cancellation_does_not_drop_a_request_in_progress(
+    world: World, part_paid: Json, path: str, body: Json
+) -> None:
+    """Without the stored request, a refund would be accepted, and would change the open amount. [D-171]"""
+    answers = list[Answer]()
+
+    async def cancel_and_refund() -> None:
+        answers.append(await cancel(world, part_paid))
+        answers.append(await refund(world, part_paid))
+
+    with around_the_cancellation(before=cancel_and_refund):
+        assert (await world.post(f"/v1/invoices/{part_paid['id']}/{path}", body)).status == 200
+
+    assert [(each.status, each.type) for each in answers] == [
+        (409, "engine.invoice_not_cancelable"),
+        (409, "engine.invoice_not_refundable"),
+    ]
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("body", [{}, {"amountCents": 5990}], ids=["open", "given"])
+@pytest.mark.parametrize("outcome", ["answered", "polled", "repeated"])
+async def test_a_refund_in_the_gateway_does_not_raise_a_manual_payment(
+    world: World, part_paid: Json, body: Json, outcome: str
+) -> None:
+    """The merchant received the 5990 cents that were open. The next charge is for the refunded 4000. [D-52, D-171]"""
+    path, body = f"/v1/invoices/{part_paid['id']}/payments", {"method": "cash", **body}
+    if outcome == "answered":
+        await refund_in_dashboard(world)
+        assert (await world.post(path, body)).status == 200
+    else:
+        await queue_fault(world, "cancel_charge", "timeout_after")
+        assert (await world.post(path, body, key="once")).status == 409
+        await refund_in_dashboard(world)
+    if outcome == "repeated":
+        assert (await world.post(path, body, key="once")).status == 200
+
+    await pass_time(world, hours=2)
+
+    found = await read(world, part_paid)
+    assert (found["status"], found["paidCents"], found["refundedCents"]) == ("issued", 9990, 4000)
+    assert [(each["status"], each["amountCents"]) for each in found["charges"]] == [
+        ("canceled", 9990),
+        ("open", 4000),
+    ]
+    assert await world.broken() == []
+    await pay(world, found)
+    assert (await read(world, part_paid))["status"] == "paid"

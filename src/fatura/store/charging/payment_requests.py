@@ -13,19 +13,25 @@ from fatura.store.db import Tx
 class PaymentRequest:
     """The payment, with the id of its future ledger entry, and the charge that is being canceled.
 
-    If `amount_cents` is None, the payment is for the amount that is open when the payment is recorded.
-    `in_progress_until` (real time) is when the request's process stops waiting for the cancellation.
+    Without an amount of the merchant, `amount_cents` is what was open when the request was stored. Then `at_most_open`
+    is true, and no more is recorded than is open at the time of recording. `in_progress_until` (real time) is when the
+    request's process stops waiting for the cancellation.
     """
 
     invoice_id: UUID
     charge_id: UUID
     payment_entry_id: UUID
-    amount_cents: int | None
+    amount_cents: int
+    at_most_open: bool
     occurred_at: datetime
     method: ManualMethod
     reference: str | None
     note: str | None
     in_progress_until: datetime
+
+    def recorded_cents(self, *, open_cents: int) -> int:
+        """Return the amount to record while `open_cents` are open. A given amount may exceed them."""
+        return min(self.amount_cents, open_cents) if self.at_most_open else self.amount_cents
 
 
 async def save(tx: Tx, request: PaymentRequest) -> None:
@@ -33,18 +39,20 @@ async def save(tx: Tx, request: PaymentRequest) -> None:
     await tx.execute(
         """
         INSERT INTO payment_request AS r (account_id, invoice_id, charge_id, payment_entry_id, amount_cents,
-            occurred_at, method, reference, note, in_progress_until)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+            at_most_open, occurred_at, method, reference, note, in_progress_until)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         ON CONFLICT (account_id, invoice_id) DO UPDATE
         SET charge_id = EXCLUDED.charge_id, payment_entry_id = EXCLUDED.payment_entry_id,
-            amount_cents = EXCLUDED.amount_cents, occurred_at = EXCLUDED.occurred_at, method = EXCLUDED.method,
-            reference = EXCLUDED.reference, note = EXCLUDED.note, in_progress_until = EXCLUDED.in_progress_until
+            amount_cents = EXCLUDED.amount_cents, at_most_open = EXCLUDED.at_most_open,
+            occurred_at = EXCLUDED.occurred_at, method = EXCLUDED.method, reference = EXCLUDED.reference,
+            note = EXCLUDED.note, in_progress_until = EXCLUDED.in_progress_until
         WHERE r.account_id = $1
         """,
         request.invoice_id,
         request.charge_id,
         request.payment_entry_id,
         request.amount_cents,
+        request.at_most_open,
         request.occurred_at,
         request.method,
         request.reference,
@@ -57,8 +65,8 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Payment
     found = await tx.fetch_as(
         PaymentRequest,
         """
-        SELECT r.invoice_id, r.charge_id, r.payment_entry_id, r.amount_cents, r.occurred_at, r.method, r.reference,
-            r.note, r.in_progress_until
+        SELECT r.invoice_id, r.charge_id, r.payment_entry_id, r.amount_cents, r.at_most_open, r.occurred_at, r.method,
+            r.reference, r.note, r.in_progress_until
         FROM payment_request r WHERE r.account_id = $1 AND r.invoice_id = ANY($2::uuid[])
         """,
         invoice_ids,

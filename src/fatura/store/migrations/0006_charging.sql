@@ -199,14 +199,15 @@ CREATE TABLE reissue_request (
 );
 
 -- A payment that was received elsewhere and covers the open amount. It waits here until the gateway has canceled the
--- charge. If the process dies, a poll of the charge records the payment. Without `amount_cents`, the payment is for the
--- amount that is open when it is recorded. `in_progress_until` is real time.
+-- charge. If the process dies, a poll of the charge records the payment. With `at_most_open`, the payment is lowered to
+-- what is open when it is recorded. `in_progress_until` is real time.
 CREATE TABLE payment_request (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
     charge_id uuid NOT NULL,
     payment_entry_id uuid NOT NULL,
-    amount_cents bigint,
+    amount_cents bigint NOT NULL,
+    at_most_open boolean NOT NULL,
     occurred_at timestamptz NOT NULL,
     method text NOT NULL,
     reference text,

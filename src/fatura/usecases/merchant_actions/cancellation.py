@@ -85,6 +85,9 @@ async def _reserve(work: Work, invoice_id: UUID) -> Reserved | None:
     if charge.stage is ChargeStage.MISSING:
         return None
     await work.refresh()
+    if await merchant_requests.is_in_progress(work, invoice_id):
+        detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
+        raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could continue an earlier reissue
     return await charge_release.reserve(work, charge, refusal=INVOICE_NOT_CANCELABLE)
 

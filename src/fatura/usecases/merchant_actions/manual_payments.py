@@ -5,7 +5,7 @@ Idempotency-Key are committed before the call. If the process dies afterwards, a
 a poll records the payment. The payment's id is derived from the key, so a repeat with the same key finds the payment.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID, uuid5
@@ -47,9 +47,9 @@ _UNSURE = " If the charge turns out to be canceled, the payment is recorded auto
 class Received:
     """A payment that the merchant received without the gateway.
 
-    If `amount_cents` is None, the payment is for the open amount of the invoice when the payment is recorded. If
-    `paid_at` is None, the payment was made now. `key` is the Idempotency-Key of the request. The id of the ledger entry
-    is derived from the key, so a repeated request adds no second entry.
+    If `amount_cents` is None, the payment is for the open amount of the invoice. If `paid_at` is None, the payment was
+    made now. `key` is the Idempotency-Key of the request. The id of the ledger entry is derived from the key, so a
+    repeated request adds no second entry.
     """
 
     key: str
@@ -61,6 +61,14 @@ class Received:
 
     def entry_id(self, invoice_id: UUID) -> UUID:
         return uuid5(invoice_id, f"payment {self.key}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The charge to cancel, and the payment that waits for the cancellation."""
+
+    reserved: Reserved
+    stored: PaymentRequest
 
 
 async def receive(
@@ -75,20 +83,20 @@ async def receive(
     `engine.amount_exceeds_open`, `engine.account_recovering`; the errors of `begin`.
     """
     reserve = partial(_reserve, invoice_id=invoice_id, received=received)
-    reserved = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
-    if isinstance(reserved, StoredAnswer):
-        return reserved
-    released = await charge_release.release(deps, account, reserved)
+    begun = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
+    if isinstance(begun, StoredAnswer):
+        return begun
+    released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
         await in_transaction(
             deps, account, _give_up, request, invoice_id, received, is_unsure=released.is_unsure
         )
         raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if released.is_unsure else ""))
-    complete = partial(_complete, invoice_id=invoice_id, received=received, released=released)
+    complete = partial(_complete, received=received, stored=begun.stored, released=released)
     return await finish(deps, account, request, complete)
 
 
-async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> Reserved | View:
+async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> _Begun | View:
     """Store the payment as a request, and return the charge to cancel.
 
     If no charge must be canceled, record the payment and return the invoice.
@@ -100,17 +108,26 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> Reser
     if await _is_recorded(work, invoice_id, received):
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     open_cents = await _open_cents(work, state)
-    amount_cents = open_cents if received.amount_cents is None else received.amount_cents
+    earlier = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    is_repeat = earlier is not None and earlier.payment_entry_id == received.entry_id(invoice_id)
+    if earlier is not None and is_repeat:  # the open amount may have grown since
+        amount_cents = earlier.recorded_cents(open_cents=open_cents)
+    else:
+        amount_cents = open_cents if received.amount_cents is None else received.amount_cents
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
     charge = state.charge
-    if amount_cents < open_cents or charge is None or not charge.is_unpaid_at_gateway:
+    if charge is None or not charge.is_unpaid_at_gateway or (amount_cents < open_cents and not is_repeat):
         return await _record(work, state, received, amount_cents=amount_cents)
+    if earlier is not None and not is_repeat and earlier.in_progress_until > work.deps.clock():
+        detail = "Another payment of the invoice is in progress; read the invoice again in a minute."
+        raise EngineError(INVOICE_NOT_PAYABLE, detail)
     reserved = await charge_release.reserve(work, charge, refusal=INVOICE_NOT_PAYABLE)
     new = PaymentRequest(
         invoice_id=invoice_id,
         charge_id=charge.charge_id,
         payment_entry_id=received.entry_id(invoice_id),
-        amount_cents=received.amount_cents,
+        amount_cents=amount_cents,
+        at_most_open=received.amount_cents is None,
         occurred_at=received.paid_at or work.now,
         method=received.method,
         reference=received.reference,
@@ -119,26 +136,33 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> Reser
     )
     await merchant_requests.drop(work, [invoice_id])
     await payment_requests.save(work.tx, new)
-    return reserved
+    return _Begun(reserved, new)
 
 
-async def _complete(work: Work, *, invoice_id: UUID, received: Received, released: Released) -> InvoiceView:
-    """Record the payment for which a charge was canceled. The payment may exceed what is open now."""
+async def _complete(
+    work: Work, *, received: Received, stored: PaymentRequest, released: Released
+) -> InvoiceView:
+    """Record the payment for which a charge was canceled. The payment may exceed what is open now.
+
+    If a refund in the gateway has raised the open amount above the payment, plan the next charge for the rest.
+    """
+    invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await _is_recorded(work, invoice_id, received):
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     open_cents = await _open_cents(work, state)
-    amount_cents = open_cents if received.amount_cents is None else received.amount_cents
+    amount_cents = stored.recorded_cents(open_cents=open_cents)
     charge = state.charge
-    is_released = charge is not None and released.charge.charge_id == charge.charge_id
-    if not is_released:
-        await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
-    if amount_cents >= open_cents and charge is not None and charge.is_unpaid_at_gateway:
-        if not is_released:
-            detail = "The invoice was issued while the payment was being recorded; read it, then try again."
-            raise EngineError(INVOICE_NOT_PAYABLE, detail)
+    if charge is not None and released.charge.charge_id == charge.charge_id:
         await replacement.release(work, charge, released.state)
+        await _record(work, state, received, amount_cents=amount_cents)
+        await replacement.charge_rest(work, invoice_id)
+        return await invoices.read(work, invoice_id)
+    await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
+    if amount_cents >= open_cents and charge is not None and charge.is_unpaid_at_gateway:
+        detail = "The invoice was issued while the payment was being recorded; read it, then try again."
+        raise EngineError(INVOICE_NOT_PAYABLE, detail)
     return await _record(work, state, received, amount_cents=amount_cents)
 
 
@@ -154,21 +178,29 @@ async def _give_up(
     """End the request, so that a repeat with the same key is possible.
 
     With `is_unsure`, nobody knows whether the charge was canceled. Then keep the stored payment for the poll that
-    `charge_release.reserve` has scheduled.
+    `charge_release.reserve` has scheduled; the request is not in progress any more.
     """
-    if is_unsure:
-        await pause(work, request)
-        return
-    await abandon(work, request)
+    await (pause if is_unsure else abandon)(work, request)
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    await _drop(work, invoice_id, received)
-    await polling.poll_now(work, invoice_id)
+    if is_unsure:
+        stored = await _stored(work, invoice_id, received)
+        if stored is not None:
+            await payment_requests.save(work.tx, replace(stored, in_progress_until=work.deps.clock()))
+    else:
+        await _drop(work, invoice_id, received)
+        await polling.poll_now(work, invoice_id)
+
+
+async def _stored(work: Work, invoice_id: UUID, received: Received) -> PaymentRequest | None:
+    """Return the stored request if it is for this payment."""
+    stored = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    is_own = stored is not None and stored.payment_entry_id == received.entry_id(invoice_id)
+    return stored if is_own else None
 
 
 async def _drop(work: Work, invoice_id: UUID, received: Received) -> None:
     """Drop the stored request if it is for this payment. A request for another payment is kept."""
-    request = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    if request is not None and request.payment_entry_id == received.entry_id(invoice_id):
+    if await _stored(work, invoice_id, received) is not None:
         await payment_requests.remove(work.tx, [invoice_id])
 
 

@@ -5,7 +5,7 @@ afterwards, and the gateway has canceled the charge, a poll continues the reissu
 from the key, so a repeat with the same key finds that charge.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from uuid import UUID, uuid5
@@ -97,6 +97,9 @@ async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_
         return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
     charge, terms = await _check(work, state, wanted)
     await _check_refunds(work, invoice_id)
+    if await merchant_requests.is_in_progress(work, invoice_id, other_than=next_charge_id):
+        detail = "Another reissue or a payment of the invoice is in progress; read it again in a minute."
+        raise EngineError(INVOICE_NOT_REISSUABLE, detail)
     if not charge.is_unpaid_at_gateway:
         return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
     reserved = await charge_release.reserve(work, charge, refusal=INVOICE_NOT_REISSUABLE)
@@ -147,17 +150,18 @@ async def _give_up(
     """End the request, so that a repeat with the same key is possible.
 
     With `is_unsure`, nobody knows whether the charge was canceled. Then keep the stored request for the poll that
-    `charge_release.reserve` has scheduled.
+    `charge_release.reserve` has scheduled; the request is not in progress any more.
     """
-    if is_unsure:
-        await pause(work, request)
-        return
-    await abandon(work, request)
+    await (pause if is_unsure else abandon)(work, request)
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     stored = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     if stored is not None and stored.next_charge_id == next_charge_id:
-        await reissue_requests.remove(work.tx, [invoice_id])
-    await polling.poll_now(work, invoice_id)
+        if is_unsure:
+            await reissue_requests.save(work.tx, replace(stored, in_progress_until=work.deps.clock()))
+        else:
+            await reissue_requests.remove(work.tx, [invoice_id])
+    if not is_unsure:
+        await polling.poll_now(work, invoice_id)
 
 
 def _check_due_date(work: Work, due_date: date | None) -> None:

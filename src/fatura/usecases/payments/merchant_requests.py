@@ -2,8 +2,8 @@
 
 A request is in progress while its process may still wait for the gateway's answer. A suspended process may cancel the
 charge even later, when the process resumes. So the stored request is kept for KEPT_FOR after `in_progress_until`. If a
-poll finds the charge canceled, the poll continues the request. A later request of the merchant replaces the stored
-request.
+poll finds the charge canceled, the poll continues the request. A later request of the merchant replaces a stored
+request that is not in progress any more (D-171).
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,18 @@ def is_over(work: Work, in_progress_until: datetime) -> bool:
 async def is_reissuing(work: Work, invoice_id: UUID) -> bool:
     request = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     return request is not None and request.in_progress_until > work.deps.clock()
+
+
+async def is_in_progress(work: Work, invoice_id: UUID, *, other_than: UUID | None = None) -> bool:
+    """Return whether another request of a locked invoice is in progress.
+
+    `other_than` is the id of the next charge for which the caller's own request is stored.
+    """
+    reissue = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    payment = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    ends = [] if reissue is None or reissue.next_charge_id == other_than else [reissue.in_progress_until]
+    ends += [] if payment is None else [payment.in_progress_until]
+    return any(end > work.deps.clock() for end in ends)
 
 
 async def is_waiting(work: Work, invoice_id: UUID) -> bool:

@@ -41,7 +41,7 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
         state = await issuance_state.lock(work.tx, charge.invoice_id)
         assert state is not None, "a polled invoice exists"
         if answer.state in replacement.RELEASED and state.status in replacement.REISSUED_FROM:
-            await add(work, await _entry_of(work, request, state))
+            await _record(work, request, state)
             done.append(charge.invoice_id)
         elif answer.state is ChargeState.PAID or merchant_requests.is_over(work, request.in_progress_until):
             done.append(charge.invoice_id)
@@ -49,12 +49,18 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
         await payment_requests.remove(work.tx, done)
 
 
-async def _entry_of(work: Work, request: PaymentRequest, state: IssuanceState) -> PaymentEntry:
-    amount_cents = request.amount_cents
-    if amount_cents is None:
-        assert state.total_cents is not None, "an issued invoice has a total"
-        ledgers = await payment_entries.of_invoices(work.tx, [request.invoice_id])
-        amount_cents = open_cents(ledgers.get(request.invoice_id, ()), total_cents=state.total_cents)
+async def _record(work: Work, request: PaymentRequest, state: IssuanceState) -> None:
+    assert state.total_cents is not None, "an issued invoice has a total"
+    ledgers = await payment_entries.of_invoices(work.tx, [request.invoice_id])
+    left_cents = open_cents(ledgers.get(request.invoice_id, ()), total_cents=state.total_cents)
+    amount_cents = request.recorded_cents(open_cents=left_cents)
+    await add(work, _entry_of(work, request, state, amount_cents=amount_cents))
+    await replacement.charge_rest(work, request.invoice_id)
+
+
+def _entry_of(
+    work: Work, request: PaymentRequest, state: IssuanceState, *, amount_cents: int
+) -> PaymentEntry:
     return PaymentEntry(
         payment_entry_id=request.payment_entry_id,
         invoice_id=request.invoice_id,

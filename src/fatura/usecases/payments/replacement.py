@@ -59,6 +59,22 @@ async def replace(
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=None)
 
 
+async def charge_rest(work: Work, invoice_id: UUID) -> None:
+    """Plan the next charge of an invoice if a manual payment released its charge, but did not pay it (D-52).
+
+    A refund in the gateway may have raised the open amount above the payment.
+    """
+    state = await issuance_state.lock(work.tx, invoice_id)
+    assert state is not None, "a released invoice exists"
+    if state.status not in REISSUED_FROM:
+        return
+    assert state.charge is not None, "an issued invoice has a charge"
+    assert state.total_cents is not None, "an issued invoice has a total"
+    await replace(
+        work, state.charge, state.charge.terms, next_charge_id=work.new_id(), total_cents=state.total_cents
+    )
+
+
 async def release(work: Work, charge: InvoiceCharge, state: ChargeState) -> None:
     """Record that the gateway has canceled or closed a charge."""
     assert charge.gateway_invoice_id is not None, "only a confirmed charge is released"
