@@ -8,6 +8,7 @@ import pytest
 from fatura.api.http.server import MAX_OPEN_CONNECTIONS
 from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
 from fatura.usecases.open_call_limit import (
+    ALWAYS_ALLOWED,
     MAX_GATEWAY_REQUESTS,
     MAX_GATEWAY_REQUESTS_IN_ALL,
     MAX_OPEN_CALLS,
@@ -59,6 +60,20 @@ def test_many_accounts_leave_places_to_others() -> None:
         assert refused.value.problem is UNAVAILABLE
         limit.check(uuid4(), 10)
     limit.check(accounts[0], MAX_GATEWAY_REQUESTS)
+
+
+def test_every_account_may_have_two_requests() -> None:
+    """Each of 30 accounts holds as many requests as it gets before the next one begins. [D-175]"""
+    limit = OpenCallLimit(MAX_GATEWAY_REQUESTS, most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL, what="requests")
+    with ExitStack() as hanging:
+        for each in [uuid4() for _ in range(30)]:
+            with suppress(EngineError):
+                while True:
+                    hanging.enter_context(limit.one(each))
+        limit.check(uuid4(), ALWAYS_ALLOWED)
+        with pytest.raises(EngineError) as refused:
+            limit.check(uuid4(), ALWAYS_ALLOWED + 1)
+        assert refused.value.problem is UNAVAILABLE
 
 
 def test_requests_that_wait_leave_places_to_all_others() -> None:

@@ -11,28 +11,31 @@ from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
 MAX_OPEN_CALLS = 200
 """Maximum concurrent calls to price endpoints of one account, so that its slow endpoints do not use up the sockets."""
 MAX_OPEN_CALLS_IN_ALL = 500
-"""Maximum concurrent calls to price endpoints that requests of all accounts wait for."""
+"""Maximum concurrent calls to price endpoints that requests of all accounts wait for, apart from ALWAYS_ALLOWED."""
 MAX_GATEWAY_REQUESTS = 100
 """Maximum concurrent requests of one account that wait for gateways, so that other requests are served (D-175)."""
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
-"""Maximum concurrent requests of all accounts that wait for gateways.
+"""Maximum concurrent requests of all accounts that wait for gateways, apart from ALWAYS_ALLOWED.
 
-Together with MAX_OPEN_CALLS_IN_ALL, this is less than the number of requests that a process serves. So the process
-still answers all other requests.
+Together with MAX_OPEN_CALLS_IN_ALL, this leaves 800 of the requests that a process serves: for ALWAYS_ALLOWED, and for
+requests that wait for no third party.
 """
+ALWAYS_ALLOWED = 2
+"""Number of open calls that every account may have, even when other accounts hold all calls of the process."""
 RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
     """Counts open calls. An account may hold at most as many open calls as are then left for all accounts (D-175).
 
-    So another account can still make calls, however many accounts have endpoints that hang.
+    About a dozen accounts with endpoints that hang can hold all calls. Each other account then has `always_allowed`.
     """
 
     def __init__(self, most: int, *, most_in_all: int, what: str) -> None:
         """`most` is the limit of one account. `what` is the name of what is limited, for the error's detail."""
         self.most = most
         self.most_in_all = most_in_all
+        self.always_allowed = ALWAYS_ALLOWED
         self._what = what
         self._open: Counter[UUID] = Counter()
 
@@ -64,7 +67,7 @@ class OpenCallLimit:
         if wanted > self.most:
             detail = f"At most {self.most} {self._what} may be open at once; wait until some have ended."
             raise EngineError(RATE_LIMITED, detail, retry_after_seconds=RETRY_AFTER_SECONDS)
-        if wanted > self.most_in_all - self._open.total():
+        if wanted > max(self.most_in_all - self._open.total(), self.always_allowed):
             detail = f"This server has too many open {self._what}; wait until some have ended."
             raise EngineError(UNAVAILABLE, detail, retry_after_seconds=RETRY_AFTER_SECONDS)
 

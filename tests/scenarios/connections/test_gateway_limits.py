@@ -86,6 +86,7 @@ async def test_hanging_gateways_of_many_accounts_hold_a_part_of_all_requests(wor
     """A request above the limit is refused at once. Requests that call no gateway are still served. [D-175]"""
     other = await world.another()
     world.deps.gateway_requests.most_in_all = 1
+    world.deps.gateway_requests.always_allowed = 0
     await fail_for(world, "all", "hang", seconds=600)
     waiting = asyncio.create_task(_check_credentials(world))
     await eventually(lambda: waiting.done() or _is_full(world))
