@@ -42,7 +42,7 @@ def run(*arguments: str, env: dict[str, str], cwd: Path | None = None) -> "subpr
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=240,
     )
 
 
