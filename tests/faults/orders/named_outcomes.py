@@ -47,6 +47,7 @@ _BEING_ISSUED = "the invoice was being issued, so it is not canceled (D-27)"
 _ISSUED_BY_THE_OTHER = (
     "the other operation was issuing the invoice, so the status in the response varies (D-34)"
 )
+_ONE_PROPAGATION = "the second request joined the propagation that was running (D-141)"
 _PENDING_REFUND = "the other refund was pending, so this one is refused (D-151)"
 _REFUND_FIRST = "the refund was pending, so the invoice is not reissued (D-53)"
 _ONE_REFUND = "both requests have the same key, so one may answer before the other has made the refund (D-53)"
@@ -73,6 +74,10 @@ NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
     ("retry-issuance", "cancel invoice"): (
         NamedOutcome(_BEING_ISSUED, "a", {"b": _NOT_CANCELABLE}),
         NamedOutcome("the response shows the later cancellation", "a b", {"a": r'"status": "canceled"'}),
+    ),
+    ("propagate", "propagate again"): (
+        NamedOutcome(_ONE_PROPAGATION, "a", {"b": r'"moved": 1'}, _ANSWERED),
+        NamedOutcome(_ONE_PROPAGATION, "b", {"a": r'"moved": 1'}, _ANSWERED),
     ),
     ("cancel invoice", "cancel invoice again"): (
         NamedOutcome(
