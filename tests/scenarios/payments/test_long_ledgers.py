@@ -1,12 +1,18 @@
 """An invoice with many entries: which ones it shows, the list of all, and the limits of manual payments and refunds."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 
 from fatura.domain.payments import MAX_MANUAL_PAYMENTS, SHOWN_ENTRIES
 from fatura.domain.refunds import MAX_REFUNDS
+from fatura.usecases.payments import gateway_payments
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.transaction import Work
 from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
 from tests.support.reissue_steps import unpaid_invoice
-from tests.support.sandbox_steps import read
+from tests.support.sandbox_steps import charges, end_leases, pass_time, queue_fault, read
 from tests.support.world import Answer, Json, World
 
 
@@ -100,3 +106,52 @@ async def test_many_new_entries_are_recorded_in_batches(world: World) -> None:
     assert len(await world.events("invoice.paid")) == 1
     assert len(await world.events("invoice.overpaid")) > 0
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize("days", [1, 140])
+async def test_the_batches_of_a_worker_that_dies_are_completed_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """The worker dies after the batch that covers the total. [D-178, D-50]"""
+    invoice = await unpaid_invoice(world)
+    await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await world.sql("UPDATE invoice SET next_attempt_at = '2900-01-01'")
+    await pass_time(world, days=days)
+    await world.sql(MANY_PAYMENTS.replace("30,", "100,"))
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    record_oldest = gateway_payments._record_oldest
+    batches = 0
+
+    async def dies_after_one(work: Work, answer: ChargeAnswer) -> bool:
+        nonlocal batches
+        batches += 1
+        if batches > 1:
+            raise asyncio.CancelledError
+        return await record_oldest(work, answer)
+
+    with monkeypatch.context() as patched, suppress(asyncio.CancelledError):
+        patched.setattr(gateway_payments, "_record_oldest", dies_after_one)
+        await world.run("reconciliation")
+    assert (await read(world, invoice))["paidCents"] == 10_000
+    await end_leases(world)
+    await world.run("reconciliation")
+
+    paid = await read(world, invoice)
+    assert (paid["status"], paid["paidCents"]) == ("paid", 35_000)
+    assert [each["status"] for each in paid["charges"]] == ["paid"]
+
+
+async def test_an_open_charge_that_batches_cover_is_canceled_although_the_cancellation_fails(
+    world: World,
+) -> None:
+    """[D-178, D-50]"""
+    invoice = await unpaid_invoice(world)
+    await world.sql(MANY_PAYMENTS.replace("'paid'", "'open'").replace("30,", "100,"))
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await queue_fault(world, "cancel_charge", "rate_limited", times=2)
+    await world.run("reconciliation")
+
+    await pass_time(world, minutes=15)
+
+    assert [each["status"] for each in await charges(world, invoice)] == ["canceled"]

@@ -109,3 +109,16 @@ async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
         invoice_id,
         at,
     )
+
+
+async def make_due_by(tx: Tx, invoice_ids: Sequence[UUID], *, at: datetime) -> None:
+    """Schedule a poll of each of these locked, issued invoices. An earlier scheduled poll stays."""
+    await tx.execute(
+        """
+        UPDATE invoice v SET next_attempt_at = least(v.next_attempt_at, $3)
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.gateway_invoice_id IS NOT NULL
+            AND v.status <> 'ready'
+        """,
+        invoice_ids,
+        at,
+    )

@@ -85,7 +85,8 @@ async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     new = await _new_entries(work, [answer])
     if len(new) <= BATCH:
         return False
-    await _add(work, invoices, [answer], in_order(new)[:BATCH])
+    # if the worker dies before the next batch, another poll records the entries that are left
+    await _add(work, invoices, [answer], in_order(new)[:BATCH], due_again={answer.invoice_id})
     return True
 
 

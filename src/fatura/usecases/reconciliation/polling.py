@@ -202,8 +202,9 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, 
     ]
     unwanted = [*seconds, *in_vain]
     # if the cancellation of a charge fails, the next poll repeats it
-    for invoice_id in {charge.invoice_id for _, charge in unwanted}.difference(due_again):
-        await charge_polling.make_due(work.tx, invoice_id, at=work.now + RETRY_AFTER)
+    unwanted_of = list({charge.invoice_id for _, charge in unwanted})
+    if unwanted_of:
+        await charge_polling.make_due_by(work.tx, unwanted_of, at=work.now + RETRY_AFTER)
     return unwanted
 
 
