@@ -3,6 +3,7 @@
 import pytest
 
 from fatura.usecases.charging import outcomes
+from tests.support.reissue_steps import ask, unpaid_invoice
 from tests.support.sandbox_steps import (
     charges,
     connection_id,
@@ -162,3 +163,19 @@ async def test_late_checks_keep_the_reason_of_a_stopped_invoice(world: World) ->
     checked = await read(world, invoice)
     assert (checked["status"], checked["issueError"]["code"]) == ("ready", "amount_differs")
     assert "stopped_issuance_has_error" not in await world.broken()
+
+
+async def test_a_replaced_charge_that_is_payable_again_is_canceled(world: World) -> None:
+    """The gateway opens the charge again after a reissue has canceled it. [D-51, D-125]"""
+    invoice = await unpaid_invoice(world)
+    await ask(world, invoice)
+    await world.run("issuance")
+    replaced = invoice["gatewayInvoiceId"]
+    await world.sql("UPDATE sandbox_charge SET status = 'open' WHERE charge_id = $1", replaced)
+
+    await pass_time(world, minutes=15)
+
+    states = {each["chargeId"]: each["status"] for each in await charges(world)}
+    assert states == {replaced: "canceled", (await read(world, invoice))["gatewayInvoiceId"]: "open"}
+    assert await _second_charges(world) == [replaced]
+    assert await world.broken() == []

@@ -13,6 +13,7 @@ from tests.support.sandbox_steps import (
     queue_fault,
     read,
     ready_invoice,
+    stored_charges,
 )
 from tests.support.world import Json, World
 
@@ -99,3 +100,28 @@ async def test_an_earlier_paid_charge_does_not_decide_about_an_unpaid_invoice(wo
     assert (await read(world, invoice))["status"] == "issued"
     await pass_time(world, days=20)
     assert (await read(world, invoice))["status"] == "overdue"
+
+
+async def test_a_parked_charge_of_an_invoice_that_was_paid_meanwhile_is_canceled(
+    world: World, issued: Json
+) -> None:
+    """[D-50, D-51, D-125]"""
+    await queue_fault(world, "create_charge", "timeout_after")
+    await ask(world, issued)
+    await world.run("issuance")
+    await world.sql(
+        "UPDATE sandbox_charge SET amount_cents = 999 WHERE charge_id <> $1", issued["gatewayInvoiceId"]
+    )
+    await pass_time(world, minutes=5)
+    stages = [each["stage"] for each in await stored_charges(world)]
+    assert stages == ["canceled", "parked"]
+
+    await _pay(world, issued["gatewayInvoiceId"])
+    await world.run("reconciliation")
+    await pass_time(world, minutes=30)
+
+    assert (await read(world, issued))["status"] == "paid"
+    assert set((await _states(world)).values()) == {"canceled"}
+    codes = [each["data"]["error"]["code"] for each in await world.events("invoice.issue_failed")]
+    assert codes == ["amount_differs", "second_charge"]
+    assert await world.broken() == []

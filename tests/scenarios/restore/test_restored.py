@@ -131,6 +131,24 @@ async def test_a_charge_with_another_amount_waits_for_a_person(world: World):
     assert issued_charge == (await charges(world))[0]["chargeId"] != stray["chargeId"]
 
 
+async def test_the_payment_of_a_charge_with_another_amount_is_recorded_after_its_cancellation(world: World):
+    """[D-123, D-50]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    stray = await create_unmatched_charge(world, UUID(invoice["id"]), 999)
+    await compare(world)
+    assert await issued_by(world, invoice) is None
+
+    await pay_silently(world)
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    assert await issued_by(world, invoice) not in {None, stray.charge_id}
+
+    assert (await read(world, invoice))["paidCents"] == 999
+    assert (await charges(world))[0]["amountCents"] == 9990 - 999
+    assert await world.broken() == []
+
+
 @pytest.mark.parametrize(
     ("difference", "status", "emitted"),
     [(5, "paid", "invoice.overpaid"), (-990, "issued", "invoice.partially_paid")],

@@ -177,10 +177,13 @@ async def _record_charge(
         if current.stage is ChargeStage.MISSING:
             await charge_polling.make_due(work.tx, invoice.invoice_id, at=work.now)
             work.notify(LaneName.RECONCILIATION)
+        # a replaced charge that was canceled before the look-up began, and is payable again
+        if charge.is_payable and call.charge.stage is current.stage is ChargeStage.CANCELED:
+            return await _record_second(work, current, charge)
         return None
     if current.stage not in MAY_APPEAR:
         return await _record_second(work, current, charge)
-    if charge.amount_cents != _expected_cents(call, current):
+    if charge.amount_cents != _expected_cents(call, current) and await _is_ready(work, current):
         if not charge.entries or charge.state is port.ChargeState.CANCELED:
             await _record_wrong_amount(work, call, current, charge)
             return None
@@ -203,23 +206,19 @@ async def _record_wrong_amount(
         # this charge was reported by `invoice.issue_failed`; since then, a person canceled it and retried issuance
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
         await _schedule_retry(work, call.invoice, at=work.now)
-        return
-    detail = f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
-    await _give_up(work, call, ChargeStage.PARKED, code="amount_differs", detail=detail)
+    else:
+        detail = (
+            f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
+        )
+        await _give_up(work, call, ChargeStage.PARKED, code="amount_differs", detail=detail)
     await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
 
 
 async def _record_second(work: Work, current: InvoiceCharge, charge: port.Charge) -> port.Charge:
     """Report a second charge, and record its payments (D-50)."""
-    invoice_id = current.invoice_id
-    await second_charges.emit(
-        work,
-        invoice_id,
-        connection_id=current.connection_id,
-        known=current.gateway_invoice_id,
-        charge=charge,
-    )
-    await gateway_payments.record(work, [ChargeAnswer(invoice_id, current.connection_id, charge)])
+    invoice_id, connection_id, known = current.invoice_id, current.connection_id, current.gateway_invoice_id
+    await second_charges.emit(work, invoice_id, connection_id=connection_id, known=known, charge=charge)
+    await gateway_payments.record(work, [ChargeAnswer(invoice_id, connection_id, charge)])
     return charge
 
 

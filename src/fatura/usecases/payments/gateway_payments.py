@@ -10,7 +10,7 @@ from itertools import zip_longest
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charge import IN_DOUBT, InvoiceCharge
+from fatura.domain.charge import MAY_APPEAR, InvoiceCharge
 from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts, in_order
@@ -170,7 +170,7 @@ async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:
         return
     await charges.close_unsent(work.tx, invoice_ids, now=work.now)
     for charge in (await charges.newest(work.tx, invoice_ids)).values():
-        if charge.stage in IN_DOUBT:
+        if charge.stage in MAY_APPEAR:
             await second_charges.plan_checks(work, charge.charge_id)
 
 
