@@ -84,7 +84,10 @@ INVOICE_NOT_REISSUABLE = Problem(
     "The invoice's state allows no reissue, it has 50 charges, or the gateway did not confirm a cancellation.",
 )
 INVOICE_NOT_READY = Problem(
-    "engine.invoice_not_ready", 409, "Invoice not ready", "Only a `ready` invoice can be issued."
+    "engine.invoice_not_ready",
+    409,
+    "Invoice not ready",
+    "Only a `ready` invoice without a pending refund can be issued.",
 )
 INVOICE_NOT_PAYABLE = Problem(
     "engine.invoice_not_payable",
@@ -96,8 +99,8 @@ INVOICE_NOT_REFUNDABLE = Problem(
     "engine.invoice_not_refundable",
     409,
     "Invoice not refundable",
-    "Nothing was paid, the payments are disputed, another refund is pending, a reissue or a payment waits for the "
-    "cancellation of the charge, or the connection is inactive.",
+    "Nothing was paid, the payments are disputed, another refund is pending, the invoice is being issued, a reissue "
+    "or a payment waits for the cancellation of the charge, or the connection is inactive.",
 )
 CLOCK_CONFLICT = Problem(
     "engine.clock_conflict",

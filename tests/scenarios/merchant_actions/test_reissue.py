@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.expect import UNKNOWN_ID, problem
+from tests.support.refund_steps import pay, refund
 from tests.support.reissue_steps import ask, payable, refused, unpaid_invoice
 from tests.support.sandbox_steps import (
     cancel,
@@ -281,6 +282,46 @@ async def test_a_payment_before_the_next_charge_is_sent_lowers_it(
     await world.run()
 
     assert [each["amountCents"] for each in await payable(world)] == sent
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize(
+    "fault", [None, "timeout_before", "rate_limited"], ids=["unsent", "unknown", "absent"]
+)
+async def test_no_refund_begins_before_the_next_charge_is_confirmed(world: World, fault: str | None) -> None:
+    """Otherwise, the next charge would be too small to pay the invoice. [D-53, D-51]"""
+    invoice = await unpaid_invoice(world)
+    await pay(world, invoice, amountCents=4000)
+    await ask(world, invoice)
+    if fault is not None:
+        await queue_fault(world, "create_charge", fault)
+        await world.run("issuance")
+
+    answer = await refund(world, invoice)
+
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_refundable")
+    await pass_time(world, hours=2)
+    [charge] = await payable(world)
+    assert charge["amountCents"] == 5990
+    assert (await refund(world, invoice)).status == 200
+
+
+async def test_a_retry_waits_for_a_pending_refund(world: World) -> None:
+    """The retry then charges the refunded amount again. [D-53, D-34]"""
+    invoice = await unpaid_invoice(world)
+    await pay(world, invoice, amountCents=4000)
+    await ask(world, invoice)
+    await queue_fault(world, "create_charge", "rejected")
+    await world.run("issuance")
+    await queue_fault(world, "refund_charge", "timeout_before")
+    assert (await refund(world, invoice)).status == 202
+
+    answer = await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_ready")
+    await pass_time(world, minutes=10)
+    await world.made(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    assert [each["amountCents"] for each in await payable(world)] == [9990]
     assert await world.broken() == []
 
 

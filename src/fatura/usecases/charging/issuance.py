@@ -30,7 +30,7 @@ from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, Line, Tr
 from fatura.observability import log
 from fatura.store.billing import invoices as stored_invoices
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charges, claims, issuance_state, spacing, waiting
+from fatura.store.charging import charges, claims, issuance_state, refund_requests, spacing, waiting
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.restore import frozen_accounts
@@ -190,7 +190,11 @@ async def _reserve_one(
     real_now = work.deps.clock()
     if state.is_leased(real_now):
         return []
-    is_parked = state.charge is not None and state.charge.stage is ChargeStage.PARKED
+    stage = None if state.charge is None else state.charge.stage
+    if stage not in IN_DOUBT and await refund_requests.has_open(work.tx, invoice_id):
+        detail = "A refund of the invoice is pending; wait until it is done or failed."
+        raise EngineError(INVOICE_NOT_READY, detail)
+    is_parked = stage is ChargeStage.PARKED
     if is_parked and is_repeated:
         return []  # an earlier request with this key has done its work; the charge may have been parked again since
     await _pace(work, state, real_now=real_now)

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from fatura.domain.account import Account
+from fatura.domain.charge import IN_DOUBT, ChargeStage
 from fatura.domain.errors import (
     INVOICE_NOT_REFUNDABLE,
     REFUND_REFUSED,
@@ -18,10 +19,12 @@ from fatura.domain.errors import (
     account_recovering,
     require,
 )
+from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
 from fatura.domain.refunds import Part, RefundRequest, RefundStage, choose, refund_id_of
 from fatura.store.billing import payment_entries
 from fatura.store.charging import issuance_state, refund_requests
+from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices
@@ -32,6 +35,8 @@ from fatura.usecases.payments import merchant_requests, pending_payments, refund
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
+
+_BEING_ISSUED = IN_DOUBT | {ChargeStage.PLANNED, ChargeStage.ABSENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,9 @@ async def _start(
             "Idempotency-Key, then ask for the refund."
         )
         raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
+    if _is_being_issued(state):
+        detail = "The invoice is being issued; wait until it has its charge, then ask for the refund."
+        raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
     ledger = (await payment_entries.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
     part, amount_cents = choose(ledger, amount_cents)
     new = RefundRequest(
@@ -121,6 +129,12 @@ async def _start(
         await _check_connection(work, part)
         await refund_requests.insert(work.tx, new)
     return started
+
+
+def _is_being_issued(state: IssuanceState) -> bool:
+    """Return whether the next charge is planned or in doubt. A refund would make its amount too small."""
+    stage = None if state.charge is None else state.charge.stage
+    return state.status is InvoiceStatus.READY and stage in _BEING_ISSUED
 
 
 async def _check_connection(work: Work, part: Part) -> None:
