@@ -184,6 +184,20 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
     assert await world.broken() == []
 
 
+async def test_a_repeat_may_reach_a_host_whose_clock_is_behind(world: World, issued: Json) -> None:
+    """The time of the payment lies in the future of this host, but the payment is recorded already. [D-52 key]"""
+    await pass_time(world, hours=1)
+    received = {"key": "once", "paidAt": (await now(world)).isoformat(timespec="milliseconds")[:-6] + "Z"}
+    await killed(receive(world, issued, **received))
+    await end_requests(world)
+    await pass_time(world, minutes=1)
+    await world.sql("UPDATE account SET clock_offset = clock_offset - interval '2 minutes'")
+
+    repeat = await receive(world, issued, **received)
+
+    assert (repeat.status, len(repeat.json["payments"])) == (200, 1)
+
+
 async def test_a_late_cancellation_records_the_payment(world: World, issued: Json) -> None:
     """The API process is suspended just before it asks the gateway to cancel the charge.
 

@@ -5,7 +5,7 @@ import pytest
 from tests.support.cancellation_steps import around_the_cancellation, die, end_requests, killed
 from tests.support.expect import problem
 from tests.support.reissue_steps import ask, payable, refused, unpaid_invoice
-from tests.support.sandbox_steps import cancel, charges, move, pass_time, queue_fault, read
+from tests.support.sandbox_steps import cancel, charges, move, now, pass_time, queue_fault, read
 from tests.support.world import Answer, World
 
 
@@ -117,6 +117,27 @@ async def test_a_repeat_gets_the_reissue_that_a_poll_has_continued(world: World)
     assert repeats[0].body == repeats[1].body
     assert [each["status"] for each in await charges(world)] == ["open", "canceled"]
     assert len(await world.events("invoice.reissued")) == 1
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_continued", [False, True])
+async def test_a_repeat_is_accepted_after_its_due_date(world: World, *, is_continued: bool) -> None:
+    """The process dies, and the client repeats the request on the next day. [D-51 key]"""
+    invoice = await unpaid_invoice(world)
+    today = (await now(world)).date().isoformat()
+    await killed(ask(world, invoice, key="once", dueDate=today))
+    await end_requests(world)
+    if is_continued:
+        await pass_time(world, minutes=2)
+    await world.sql("UPDATE account SET clock_offset = clock_offset + interval '1 day'")
+
+    repeat = await ask(world, invoice, key="once", dueDate=today)
+    await world.run()
+
+    assert repeat.status == 200, repeat.body
+    assert [each["status"] for each in await charges(world)] == ["open", "canceled"]
+    assert len(await world.events("invoice.reissued")) == 1
+    assert problem(await ask(world, invoice, dueDate=today))[:2] == (400, "engine.invalid_request")
     assert await world.broken() == []
 
 

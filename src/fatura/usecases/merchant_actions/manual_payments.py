@@ -101,12 +101,12 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> _Begu
 
     If no charge must be canceled, record the payment and return the invoice.
     """
-    if received.paid_at is not None and received.paid_at > work.now:
-        raise invalid_fields(("paidAt", "must not lie in the future"))
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await _is_recorded(work, invoice_id, received):
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
+    if received.paid_at is not None and received.paid_at > work.now:
+        raise invalid_fields(("paidAt", "must not lie in the future"))
     open_cents = await _open_cents(work, state)
     earlier = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     is_repeat = earlier is not None and earlier.payment_entry_id == received.entry_id(invoice_id)

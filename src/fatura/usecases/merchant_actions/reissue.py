@@ -90,11 +90,13 @@ async def reissue(
 
 async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID) -> Reserved | View:
     """Store the request, and return the charge to cancel. If no charge must be canceled, reissue the invoice."""
-    _check_due_date(work, wanted.due_date)
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await charges.exists(work.tx, next_charge_id):
         return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
+    stored = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    if stored is None or stored.next_charge_id != next_charge_id:
+        _check_due_date(work, wanted.due_date)  # the due date of a repeat was valid at the first request
     charge, terms = await _check(work, state, wanted)
     await _check_refunds(work, invoice_id)
     if await merchant_requests.is_in_progress(work, invoice_id, other_than=next_charge_id):
