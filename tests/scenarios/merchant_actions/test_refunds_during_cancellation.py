@@ -40,6 +40,7 @@ async def test_no_refund_begins_while_a_charge_is_being_canceled(
 
     assert {(each.status, each.type) for each in answers} == {(409, "engine.invoice_not_refundable")}
     assert await refunded_at_gateway(world) == []
+    await world.run("issuance")
     assert (await refund(world, part_paid, amountCents=4000)).json["refundedCents"] == 4000
     assert await world.broken() == []
 

@@ -110,17 +110,16 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> _Begu
     open_cents = await _open_cents(work, state)
     earlier = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     is_repeat = earlier is not None and earlier.payment_entry_id == received.entry_id(invoice_id)
-    if earlier is not None and is_repeat:  # the open amount may have grown since
+    if earlier is not None and is_repeat:  # the open amount may have grown since it was stored
         amount_cents = earlier.recorded_cents(open_cents=open_cents)
     else:
         amount_cents = open_cents if received.amount_cents is None else received.amount_cents
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
+    if earlier is not None and not is_repeat:
+        _check_earlier(work, earlier, is_part=amount_cents < open_cents)
     charge = state.charge
     if charge is None or not charge.is_unpaid_at_gateway or (amount_cents < open_cents and not is_repeat):
         return await _record(work, state, received, amount_cents=amount_cents)
-    if earlier is not None and not is_repeat and earlier.in_progress_until > work.deps.clock():
-        detail = "Another payment of the invoice is in progress; read the invoice again in a minute."
-        raise EngineError(INVOICE_NOT_PAYABLE, detail)
     reserved = await charge_release.reserve(work, charge, refusal=INVOICE_NOT_PAYABLE)
     new = PaymentRequest(
         invoice_id=invoice_id,
@@ -239,6 +238,19 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
         if recorded >= MAX_MANUAL_PAYMENTS:
             detail = f"The invoice has {recorded} manual payments; record one payment of all that is open."
             raise EngineError(TOO_MANY_PAYMENTS, detail, meta={"limit": MAX_MANUAL_PAYMENTS})
+
+
+def _check_earlier(work: Work, earlier: PaymentRequest, *, is_part: bool) -> None:
+    """Refuse a payment while another one is in progress, and a part payment while another one is stored.
+
+    A part payment would not replace the stored payment, so both could be recorded.
+    """
+    if is_part or earlier.in_progress_until > work.deps.clock():
+        detail = (
+            "Another payment waits until the gateway has canceled the charge; read the invoice in a minute, or repeat "
+            "that payment with its Idempotency-Key."
+        )
+        raise EngineError(INVOICE_NOT_PAYABLE, detail)
 
 
 def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:
