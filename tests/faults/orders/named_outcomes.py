@@ -57,6 +57,12 @@ _IN_PROGRESS = tuple(
     NamedOutcome("the other request with the key was in progress (D-14)", done, {refused: "in_progress"})
     for done, refused in ("ab", "ba")
 )
+_OTHER_IN_PROGRESS = tuple(
+    NamedOutcome(
+        "the other request was in progress, so this one is refused (D-52)", done, {refused: "is in progress"}
+    )
+    for done, refused in ("ab", "ba")
+)
 
 NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
     ("price pull", "manual value"): (NamedOutcome(_ASKED_BEFORE, "b a", ignored_tables=_ASKED),),
@@ -90,12 +96,17 @@ NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
     ("reissue", "reissue, same key"): _IN_PROGRESS,
     ("manual payment", "manual payment, same key"): _IN_PROGRESS,
     ("reissue", "manual payment"): (
+        *_OTHER_IN_PROGRESS,
         NamedOutcome(
             "the reissue waited for the gateway, so no payment is recorded (D-52)",
             "a",
             {"b": "being reissued"},
         ),
     ),
+    ("reissue", "reissue again"): _OTHER_IN_PROGRESS,
+    ("reissue", "cancel invoice"): _OTHER_IN_PROGRESS,
+    ("manual payment", "manual payment again"): _OTHER_IN_PROGRESS,
+    ("manual payment", "cancel invoice"): _OTHER_IN_PROGRESS,
     ("refund", "refund again"): (
         NamedOutcome(_PENDING_REFUND, "a", {"b": _NOT_REFUNDABLE}),
         NamedOutcome(_PENDING_REFUND, "b", {"a": _NOT_REFUNDABLE}),
