@@ -1,5 +1,13 @@
 """Steps of the sweep scenarios: change charges at the gateway without a webhook, and run the nightly sweep."""
 
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from fatura.gateways.adapters.sandbox import tables
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import ConnectionConfig
 from tests.support.world import Json, World
 
 DOUBLE = """
@@ -42,3 +50,16 @@ async def second_charge_events(world: World) -> list[str]:
     errors = [each["data"]["error"] for each in await world.events("invoice.issue_failed")]
     assert {each["code"] for each in errors} <= {"second_charge"}
     return [each["gatewayInvoiceId"] for each in errors]
+
+
+async def share_provider_account(world: World, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Add a second connection that belongs to the same account at the provider as the first. Return its id."""
+    first = UUID((await world.get("/v1/integration")).json["gateways"][0]["connectionId"])
+    second = (await world.connect(behaviour="never_pay"))["connectionId"]
+    open_gateway = SandboxGateway.__init__
+
+    def shared(self: SandboxGateway, database: tables.Database, config: ConnectionConfig) -> None:
+        open_gateway(self, database, replace(config, connection_id=first))
+
+    monkeypatch.setattr(SandboxGateway, "__init__", shared)
+    return second

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ import pytest
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
 from fatura.signature import sign
+from fatura.usecases.payments import second_charges
 from fatura.usecases.reconciliation import unmatched_charges
 from tests.support.captured_logs import captured_logs
 from tests.support.sandbox_steps import (
@@ -23,8 +24,16 @@ from tests.support.sandbox_steps import (
     pay_silently,
     queue_fault,
     read,
+    ready_invoice,
+    stored_charges,
 )
-from tests.support.sweep_steps import DOUBLE_ID, double_silently, second_charge_events
+from tests.support.sweep_steps import (
+    DOUBLE_ID,
+    double_silently,
+    second_charge_events,
+    share_provider_account,
+    sweep,
+)
 from tests.support.world import Json, World
 
 SECRET = "a-secret-of-sandbox"
@@ -256,3 +265,98 @@ async def test_a_spent_budget_delays_the_looks(world: World, issued: Json, asked
     await looked_at(world)
     assert asked.ids == []
     assert len(await waiting(world)) == 1
+
+
+async def test_only_the_connection_of_the_invoice_records_a_second_charge(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both connections belong to one account at the provider, and get a webhook. [D-162, D-50]"""
+    other = await share_provider_account(world, monkeypatch)
+    second = await double_silently(world, issued, status="paid")
+    await notify(world, second)
+    await world.sql(
+        "INSERT INTO unmatched_charge (account_id, connection_id, gateway_charge_id, found_at, next_look_at) "
+        "SELECT account_id, $1::text::uuid, gateway_charge_id, found_at, next_look_at FROM unmatched_charge",
+        other,
+    )
+    await looked_at(world)
+
+    shown = await read(world, issued)
+    assert (shown["status"], shown["paidCents"]) == ("paid", 9990)
+    (kept,) = await waiting(world)
+    assert str(kept["connection_id"]) != other
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_the_cancellation_of_a_second_charge_is_repeated(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    """The first cancellation fails, or the worker dies before it. [D-162, D-125]"""
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    second = await double_silently(world, issued)
+    await notify(world, second)
+    if is_killed:
+
+        async def dies(*_: object) -> None:
+            raise RuntimeError("the worker dies")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(second_charges, "cancel", dies)
+            await pass_time(world, minutes=2)
+    else:
+        await queue_fault(world, "cancel_charge", "rate_limited")
+        await pass_time(world, minutes=2)
+    assert {each["status"] for each in await charges(world)} == {"open"}
+
+    await pass_time(world, minutes=11)
+
+    states = {each["chargeId"]: each["status"] for each in await charges(world)}
+    assert states == {issued["gatewayInvoiceId"]: "open", second: "canceled"}
+    assert await second_charge_events(world) == [second]
+
+
+@pytest.mark.parametrize(("is_paid", "status"), [(True, "paid"), (False, "issued")])
+async def test_a_parked_charge_at_a_gateway_without_look_ups_is_adopted(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_paid: bool, status: str
+) -> None:
+    """[D-162, D-33, D-50]"""
+    capabilities = SandboxGateway.capabilities
+    monkeypatch.setattr(
+        SandboxGateway, "capabilities", lambda self: replace(capabilities(self), idempotency="none")
+    )
+    await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_after")
+    await world.run("issuance")
+    await pass_time(world, minutes=5)
+    assert [each["stage"] for each in await stored_charges(world)] == ["parked"]
+    (parked,) = await charges(world)
+    if is_paid:
+        await pay_silently(world)
+
+    await notify(world, parked["chargeId"])
+    await looked_at(world)
+    await world.run("issuance", "reconciliation")
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"]) == (status, parked["chargeId"])
+    assert await waiting(world) == []
+    assert await world.broken() == []
+
+
+async def test_connections_with_one_account_at_the_provider_record_a_payment_once(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both connections list the second charge, which is half paid. [D-161, D-162, D-50]"""
+    await share_provider_account(world, monkeypatch)
+    second = await double_silently(world, issued, status="paid")
+    await world.sql(
+        "UPDATE sandbox_charge SET entries = jsonb_set(entries, '{0,amount_cents}', '5000') WHERE is_double"
+    )
+    for _ in range(2):
+        await sweep(world)
+
+    shown = await read(world, issued)
+    assert (shown["status"], shown["paidCents"]) == ("issued", 5000)
+    assert await second_charge_events(world) == [second]
+    assert await world.broken() == []

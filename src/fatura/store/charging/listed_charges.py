@@ -50,12 +50,16 @@ async def find(tx: Tx, invoice_ids: Sequence[UUID], gateway_ids: Sequence[str]) 
     )
 
 
-async def existing_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> set[UUID]:
+async def connections(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """Return the connection of each of these invoices, by the invoice's id. Unknown ids are left out."""
     rows = await tx.fetch(
-        "SELECT v.invoice_id FROM invoice v WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])",
+        """
+        SELECT v.invoice_id, v.connection_id FROM invoice v
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+        """,
         invoice_ids,
     )
-    return {row["invoice_id"] for row in rows}
+    return {row["invoice_id"]: row["connection_id"] for row in rows}
 
 
 async def mark(tx: Tx, charge_ids: Sequence[UUID], *, listed_at: datetime) -> None:

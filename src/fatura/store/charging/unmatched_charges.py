@@ -121,11 +121,11 @@ async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
 
 
 async def count_waiting(tx: Tx, connection_id: UUID) -> int:
-    """Return how many of the connection's unmatched charges wait for a look. Paid charges are not counted."""
+    """Return how many of the connection's unmatched charges wait for their first look."""
     return await tx.fetchval(
         """
         SELECT count(*) FROM unmatched_charge u
-        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL AND u.paid_at IS NULL
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL AND u.state IS NULL
         """,
         connection_id,
     )

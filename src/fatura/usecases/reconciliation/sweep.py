@@ -288,16 +288,20 @@ def _differs(own: OwnCharge, listed: Charge) -> bool:
 async def _act_on_unmatched(
     work: Work, connection_id: UUID, unmatched: Sequence[Charge], new_entries: set[str]
 ) -> Counter[str]:
-    """Schedule a look at each unmatched charge of a stored invoice, if it is payable or has unrecorded entries."""
-    existing = await listed_charges.existing_invoices(work.tx, [each.invoice_id for each in unmatched])
+    """Schedule a look at each unmatched charge of the connection's invoices that is payable or has unrecorded entries.
+
+    The sweep of another connection with the same account at the provider lists these charges too, and ignores them.
+    """
+    connections = await listed_charges.connections(work.tx, [each.invoice_id for each in unmatched])
     seconds = [
         each
         for each in unmatched
-        if each.invoice_id in existing and (each.is_payable or each.charge_id in new_entries)
+        if connections.get(each.invoice_id) == connection_id
+        and (each.is_payable or each.charge_id in new_entries)
     ]
     if seconds:
         await unmatched_charges.schedule(work, connection_id, [each.charge_id for each in seconds])
-    without_invoice = sum(each.invoice_id not in existing for each in unmatched)
+    without_invoice = sum(each.invoice_id not in connections for each in unmatched)
     return Counter(unmatched=len(seconds), without_invoice=without_invoice)
 
 

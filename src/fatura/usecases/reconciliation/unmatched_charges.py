@@ -14,6 +14,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeStage
 from fatura.domain.charging import next_paid_poll_at
+from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import (
     Charge,
     ChargeState,
@@ -28,6 +29,7 @@ from fatura.store.charging import charge_polling
 from fatura.store.charging import unmatched_charges as stored_unmatched
 from fatura.store.charging.unmatched_charges import UnmatchedCharge
 from fatura.store.restore import charge_matching, frozen_accounts
+from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.gateway_connections import OpenedConnection
 from fatura.usecases.connections.observed_gateway import ObservedGateway
@@ -43,9 +45,9 @@ LOOK_AFTER = timedelta(minutes=1)
 A webhook often arrives before the engine has recorded the new charge that the webhook names.
 """
 RETRY_AFTER = timedelta(minutes=10)
-"""If the gateway did not answer, the look is repeated after this time."""
+"""A look is repeated after this time if the gateway did not answer, or if the charge can be paid."""
 MAX_WAITING = 20
-"""Maximum number of a connection's charges that wait for a look because a webhook named them.
+"""Maximum number of a connection's charges that wait for their first look because a webhook named them.
 
 Other systems of the merchant may use the same account at the provider. Webhooks about their charges must not use up the
 connection's budget of polls. If a webhook about a second charge is dropped, the nightly sweep finds that charge.
@@ -65,7 +67,7 @@ class _Look:
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
-    If more than MAX_WAITING charges of the connection would wait for a look, drop the others.
+    If more than MAX_WAITING charges of the connection would wait for their first look, drop the others.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
@@ -164,7 +166,7 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
     if is_gone:
         await in_transaction(deps, account, _let_go, look.found)
     elif answer is not None:
-        second = await in_transaction(deps, account, _record, look.found, answer)
+        second = await in_transaction(deps, account, _record, look, answer)
         if second is not None:
             await second_charges.cancel(look.gateway, second)
 
@@ -185,20 +187,28 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
         return None, True
 
 
-async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge | None:
+async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     """Record the payments of a second charge. Return the charge if it can be paid, so that the caller cancels it.
 
-    If the outcome of the invoice's newest request is unknown, that request may have created the charge. If the charge
-    has the reference of that request, schedule a late look-up instead (D-125).
+    The invoice may belong to another connection with the same account at the provider. Then forget the charge, because
+    the other connection's look records its payments.
     """
+    found = look.found
     await invoices.lock(work.tx, [charge.invoice_id])
     invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
-    if invoice is None or charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}:
+    if (
+        invoice is None
+        or invoice.connection_id != found.connection_id
+        or charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}
+    ):
         await _forget(work, [found])
         return None
-    if invoice.is_open and charge.attempt == invoice.number:
+    if (
+        invoice.is_open
+        and charge.attempt == invoice.number
+        and await _is_adopted(work, look, invoice, charge)
+    ):
         await _let_go(work, found)
-        await second_charges.check_now(work, charge.invoice_id, charge.attempt)
         return None
     stage = ChargeStage(charge.state)
     if charge.state is not ChargeState.CANCELED:
@@ -206,6 +216,26 @@ async def _record(work: Work, found: UnmatchedCharge, charge: Charge) -> Charge 
         await second_charges.emit(
             work, charge.invoice_id, connection_id=found.connection_id, known=known, charge=charge
         )
-    await stored_unmatched.keep(work.tx, found, stage, next_look_at=_next_look_at(work, found))
+    # if the cancellation fails or this worker dies, the next look repeats it
+    next_look_at = work.now + RETRY_AFTER if charge.is_payable else _next_look_at(work, found)
+    await stored_unmatched.keep(work.tx, found, stage, next_look_at=next_look_at)
     await gateway_payments.record(work, [ChargeAnswer(charge.invoice_id, found.connection_id, charge)])
     return charge if charge.is_payable else None
+
+
+async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
+    """Handle a charge with the reference of its invoice's newest request, which may have created the charge (D-33).
+
+    Schedule a late look-up, which finds all charges with the reference (D-125). If the gateway offers no look-ups, let
+    issuance read the charge by its id. Return False if it is a second charge.
+    """
+    if look.gateway.capabilities().idempotency != "none":
+        await second_charges.check_now(work, charge.invoice_id, charge.attempt)
+        return True
+    if invoice.status is not InvoiceStatus.READY or charge.state is ChargeState.CANCELED:
+        return False
+    assert invoice.charge_id is not None, "an open charge is stored"
+    await charge_matching.add_charge(work.tx, invoice.charge_id, gateway_id=charge.charge_id)
+    await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
+    work.notify(LaneName.ISSUANCE)
+    return True
