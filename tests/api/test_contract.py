@@ -98,9 +98,9 @@ async def charges(world: World) -> None:
     path = f"/v1/invoices/{(await world.invoices())[-1]['id']}"
     for action, status in (
         ("retry-issuance", 200),
-        ("reissue", 200),
         ("payments", 200),
         ("refunds", 200),
+        ("reissue", 200),
         ("cancel", 200),
         ("retry-issuance", 409),
         ("reissue", 409),

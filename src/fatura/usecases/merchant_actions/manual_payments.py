@@ -247,8 +247,8 @@ def _check_earlier(work: Work, earlier: PaymentRequest, *, is_part: bool) -> Non
     """
     if is_part or earlier.in_progress_until > work.deps.clock():
         detail = (
-            "Another payment waits until the gateway has canceled the charge; read the invoice in a minute, or repeat "
-            "that payment with its Idempotency-Key."
+            "Another payment is in progress, or waits until the gateway has canceled the charge; read the invoice in a "
+            "minute, or repeat that payment with its Idempotency-Key."
         )
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
 
