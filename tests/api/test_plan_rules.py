@@ -67,7 +67,9 @@ async def test_an_unsupported_method_lists_what_connections_support(world: World
     billing = (await world.get("/v1/integration")).json["gateways"][0]
     body = plan_body(await world.product(), defaultPaymentMethod="card", maxInstallments=12)
 
-    option = {name: billing[name] for name in ("connectionId", "provider", "methods", "maxInstallments")}
+    option = {
+        name: billing[name] for name in ("connectionId", "provider", "label", "methods", "maxInstallments")
+    }
     meta = {"paymentMethod": "card", "options": [option]}
     assert (option["methods"], option["maxInstallments"]) == (["boleto", "pix"], 3)
     assert await offers(world, body) == [(422, "engine.payment_method_unsupported", meta)] * 2

@@ -225,7 +225,8 @@ def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_
     port, data_dir = free_port(), tmp_path / "data"
     words = ("up", "--port", str(port), "--data-dir", str(data_dir))
     with running(*words, env=environment(database_url), output=tmp_path / "up.log") as up:
-        until(lambda: serves(port), seconds=30)
+        until(lambda: f"http://127.0.0.1:{port}/v1" in up.said(), seconds=30)
+        assert serves(port), "the address is printed once the API listens"
         assert up.said().count("rk_test_") == 1
         assert up.stop() == 0
     assert not data_dir.exists()

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import typer
 
 from fatura import bootstrap
 from fatura.cli import account
+from fatura.cli.client import connect
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
 from fatura.cli.processes import Child, run_until_set, run_until_stopped
 from fatura.domain.credentials import Mode
@@ -24,11 +26,12 @@ def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDi
     bootstrap.check_port(host, port)
     with bootstrap.database(settings) as url:
         asyncio.run(bootstrap.migrate(url))
-        _greet(settings, url, host=host, port=port)
-        run_until_stopped(lambda stop: run_engine(settings, stop, host=host, port=port))
+        _show_account(settings, url)
+        greet = partial(_greet_when_ready, host, port)
+        run_until_stopped(lambda stop: run_engine(settings, stop, host=host, port=port, meanwhile=greet))
 
 
-def _greet(settings: Settings, url: str, *, host: str, port: int) -> None:
+def _show_account(settings: Settings, url: str) -> None:
     first = asyncio.run(bootstrap.open_first_account(settings, url, name="Sandbox", mode=Mode.SANDBOX))
     if first is not None:
         typer.echo("A sandbox account was opened for you:\n" + account.as_text(first))
@@ -36,9 +39,15 @@ def _greet(settings: Settings, url: str, *, host: str, port: int) -> None:
         typer.echo(
             "The database has accounts; open another with `fatura account create NAME --mode sandbox`."
         )
-    typer.echo(
-        f"API       http://{host}:{port}/v1\ndocs      http://{host}:{port}/docs\nPress Ctrl-C to stop."
-    )
+
+
+async def _greet_when_ready(host: str, port: int) -> None:
+    """Print the addresses once the API answers, so that the first request succeeds."""
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    async with connect(url, api_key="") as client:
+        with suppress(TimeoutError):
+            await client.wait_until_ready()
+    typer.echo(f"API       {url}/v1\ndocs      {url}/docs\nPress Ctrl-C to stop.")
 
 
 async def run_engine(

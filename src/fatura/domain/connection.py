@@ -61,20 +61,27 @@ def check_support(
     method: PaymentMethod,
     installments: int,
     *,
-    connections: Sequence[Connection],
+    connections: Sequence[Connection] | Connection,
     field: str = "maxInstallments",
 ) -> None:
     """Refuse a method or a number of installments that no connection with `may_bill` supports (spec 4.3, D-20, D-21).
 
+    A single connection is the one that a subscription or an invoice is bound to; the error's detail names it.
     `field` is the name of the request's field that has the number of installments.
     Raises EngineError: `engine.payment_method_unsupported` or `engine.installments_unsupported`.
     """
-    billing = [connection for connection in connections if connection.may_bill]
+    considered = (connections,) if isinstance(connections, Connection) else connections
+    billing = [connection for connection in considered if connection.may_bill]
     issuing = [connection for connection in billing if method in connection.methods]
     if not issuing:
+        detail = f"No active gateway connection issues {method}; choose another method or connect a gateway."
+        if isinstance(connections, Connection):
+            detail = (
+                f"The gateway connection {connections.connection_id} does not issue {method}; choose another."
+            )
         raise EngineError(
             PAYMENT_METHOD_UNSUPPORTED,
-            f"No active gateway connection issues {method}; choose another method or connect a gateway.",
+            detail,
             meta={
                 "paymentMethod": str(method),
                 "options": [_what_it_issues(connection) for connection in billing],
@@ -145,7 +152,11 @@ def choose(connections: Sequence[Connection], requested: UUID | None) -> Connect
 
 
 def _option(connection: Connection) -> dict[str, Any]:
-    return {"connectionId": str(connection.connection_id), "provider": connection.provider}
+    return {
+        "connectionId": str(connection.connection_id),
+        "provider": connection.provider,
+        "label": connection.label,
+    }
 
 
 def _what_it_issues(connection: Connection) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def skip_reason(
         return SkipReason.GATEWAY_CONNECTION_INACTIVE
     installments = max_installments if method is PaymentMethod.CARD else 1
     try:
-        check_support(method, installments, connections=[connection])
+        check_support(method, installments, connections=connection)
         check_minimums(connection, lowest_cents, installments=installments_of(method, max_installments))
     except EngineError as refusal:
         return SkipReason(refusal.problem.type.removeprefix("engine."))

@@ -29,6 +29,7 @@ class ConnectionOptionView(View):
 
     connection_id: Id
     provider: str
+    label: str | None
     methods: list[PaymentMethod] | UnsetType = UNSET
     max_installments: Ordinal | UnsetType = UNSET
 

@@ -6,7 +6,10 @@ The connection's health, the events and the log show the failure (D-55).
 import json
 from datetime import datetime, timedelta
 
+import pytest
+
 from tests.support.captured_logs import captured_logs
+from tests.support.expect import invalid
 from tests.support.sandbox_steps import (
     connection_id,
     issued_invoice,
@@ -186,6 +189,20 @@ async def test_other_changes_probe_a_failing_connection_now(world: World) -> Non
 
     assert patched["health"]["state"] == "failing", "only a call shows that it works"
     assert {each["status"] for each in await world.invoices()} == {"issued"}
+
+
+async def test_a_check_of_credentials_without_an_answer_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-61]"""
+    monkeypatch.setattr("fatura.gateways.port.CALL_TIMEOUT_SECONDS", 0.1)
+    await queue_fault(world, "all", "hang", times=1)
+    refused = await world.patch(
+        f"/v1/integration/gateways/{await connection_id(world)}", {"settings": {"maxInstallments": 6}}
+    )
+    assert invalid(refused) == {
+        "credentials": "could not be checked at the gateway, try again: the gateway did not answer"
+    }
 
 
 async def test_an_inactive_connection_is_paused(world: World) -> None:

@@ -10,6 +10,7 @@ from tests.support.reissue_steps import ask, payable, refused, unpaid_invoice
 from tests.support.sandbox_steps import (
     cancel,
     charges,
+    connection_id,
     move,
     pass_time,
     patch_connection,
@@ -140,6 +141,8 @@ async def test_unsupported_terms_are_refused(world: World) -> None:
     for body, code in wanted:
         answer = await ask(world, invoice, **body)
         assert (answer.status, answer.type) == (422, code)
+    answer = await ask(world, invoice, paymentMethod="boleto")
+    assert f"{await connection_id(world)} does not issue boleto" in answer.json["detail"]
     answer = await ask(world, invoice, paymentMethod="pix", installments=2)
     assert answer.json["detail"] == "pix is issued in at most 1 installment(s); lower installments."
     assert [each["status"] for each in await charges(world)] == ["open"]

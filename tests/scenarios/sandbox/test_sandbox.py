@@ -124,6 +124,15 @@ async def test_an_unknown_charge_is_a_404(world: World, deed: str) -> None:
         assert (answer.status, answer.type) == (404, "engine.not_found"), charge_id
 
 
+async def test_the_404_of_an_unknown_charge_names_the_list_of_charges(world: World) -> None:
+    """[D-46]"""
+    invoice = await issued_invoice(world)
+    (charge,) = (await read(world, invoice))["charges"]
+    answer = await world.post(f"/v1/sandbox/charges/{charge['id']}/pay")
+    assert answer.status == 404
+    assert "send `chargeId` of GET /v1/sandbox/charges" in answer.json["detail"]
+
+
 async def test_charges_are_listed_newest_first_and_by_invoice(world: World) -> None:
     """[D-46]"""
     second = await world.connect()

@@ -57,7 +57,8 @@ async def test_terms_are_checked_like_a_plans_against_the_pinned_connection(worl
     overridden = await world.enroll(plan, gatewayConnectionId=pinned, paymentMethod="card")
     await world.enroll(plan, gatewayConnectionId=wide)
     await world.post(f"/v1/products/{archived['id']}/archive")
-    option = {"connectionId": pinned, "provider": "sandbox", "methods": ["pix", "card"], "maxInstallments": 6}
+    issued: Json = {"methods": ["pix", "card"], "maxInstallments": 6}
+    option: Json = {"connectionId": pinned, "provider": "sandbox", "label": "Sandbox", **issued}
     unknown = {"productIds": [UNKNOWN_ID]}
     few = {"gatewayMax": 6, "provider": "sandbox"}
     cases: list[tuple[Json, Json, tuple[int, str, Json]]] = [
@@ -112,6 +113,7 @@ async def test_an_override_that_the_connection_no_longer_issues_is_refused(world
     refused = await world.post(f"/v1/subscriptions/{subscription['id']}/customize", terms(item(product)))
     status, type_, meta = problem(refused)
     assert (status, type_, meta["paymentMethod"]) == (422, "engine.payment_method_unsupported", "card")
+    assert f"{subscription['gatewayConnectionId']} does not issue card" in refused.json["detail"]
     assert await everything(world) == before
 
 

@@ -31,7 +31,10 @@ async def test_one_of_several_issuing_connections_must_be_named(world: World):
     status, type_, meta = await refused(world, plan)
     assert (status, type_) == (422, "engine.gateway_choice_required")
     options = sorted(meta.pop("options"), key=lambda option: option["connectionId"])
-    assert options == [{"connectionId": each, "provider": "sandbox"} for each in sorted((first, second))]
+    labels: Json = {first: "Sandbox", second: None}
+    assert options == [
+        {"connectionId": each, "provider": "sandbox", "label": labels[each]} for each in sorted(labels)
+    ]
     assert meta == {}
     for named in (first, second):
         assert (await world.enroll(plan, gatewayConnectionId=named))["gatewayConnectionId"] == named
@@ -76,7 +79,13 @@ async def test_the_pinned_connection_must_issue_the_method(world: World):
     """[spec 4.4 rule 5, D-21, spec 4.4 POST /v1/subscriptions 422, spec 7 engine.payment_method_unsupported]"""
     plan = await world.plan(defaultPaymentMethod="card")
     pix_only = (await world.connect(methods=["pix"], maxInstallments=3))["connectionId"]
-    option = {"connectionId": pix_only, "provider": "sandbox", "methods": ["pix"], "maxInstallments": 3}
+    option = {
+        "connectionId": pix_only,
+        "provider": "sandbox",
+        "label": None,
+        "methods": ["pix"],
+        "maxInstallments": 3,
+    }
     found = await refused(world, plan, gatewayConnectionId=pix_only)
     assert found == (
         422,
@@ -85,6 +94,8 @@ async def test_the_pinned_connection_must_issue_the_method(world: World):
     )
     found = await refused(world, plan, gatewayConnectionId=pix_only, paymentMethod="boleto")
     assert found[2]["paymentMethod"] == "boleto"
+    answer = await world.post("/v1/subscriptions", subscription_body(plan, gatewayConnectionId=pix_only))
+    assert answer.json["detail"] == f"The gateway connection {pix_only} does not issue card; choose another."
     own = await world.enroll(plan, gatewayConnectionId=pix_only, paymentMethod="pix")
     assert own["paymentMethod"] == "pix"
 

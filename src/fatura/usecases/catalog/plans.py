@@ -100,8 +100,8 @@ async def check_product_ids(work: Work, terms: Terms) -> None:
     check_products([replace(item, discounts=()) for item in terms.items], known)
 
 
-async def check_terms(work: Work, terms: Terms, billing: list[Connection]) -> None:
-    """Check the products, and that one of the connections in `billing` supports the payment method (spec 4.3, D-20).
+async def check_terms(work: Work, terms: Terms, billing: list[Connection] | Connection) -> None:
+    """Check the products, and that a connection of `billing` supports the payment method (spec 4.3, D-20).
 
     Raises the EngineErrors listed at `create`.
     """

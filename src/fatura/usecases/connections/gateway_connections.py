@@ -212,8 +212,9 @@ async def _check_credentials(deps: Deps, account: Account, gateway: port.Gateway
     except port.AuthFailedError:
         raise invalid_fields(("credentials", "were refused by the gateway; check them there")) from None
     except (port.TransientError, port.UnknownOutcomeError, TimeoutError) as error:
+        reason = str(error) or "the gateway did not answer"
         raise invalid_fields(
-            ("credentials", f"could not be checked at the gateway, try again: {error}")
+            ("credentials", f"could not be checked at the gateway, try again: {reason}")
         ) from None
 
 

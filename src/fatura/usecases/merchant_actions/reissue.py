@@ -195,7 +195,7 @@ async def _check(work: Work, state: IssuanceState, wanted: Wanted) -> tuple[Invo
     check_support(
         terms.payment_method,
         wanted.installments or terms.installments or 1,
-        connections=[stored.connection],
+        connections=stored.connection,
         field="installments",
     )
     assert state.total_cents is not None, "an invoice with a charge has a total"

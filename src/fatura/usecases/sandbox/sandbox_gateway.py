@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import UNSET
 
 from fatura.domain.account import Account
-from fatura.domain.errors import SANDBOX_CHARGE_CONFLICT, EngineError, invalid_fields, not_found, require
+from fatura.domain.errors import NOT_FOUND, SANDBOX_CHARGE_CONFLICT, EngineError, invalid_fields, require
 from fatura.domain.sandbox import MoveDetails, SandboxCharge
 from fatura.gateways.checked import CheckedGateway
 from fatura.gateways.port import NotFoundError, PermanentError
@@ -94,7 +94,10 @@ async def _change(
             raise EngineError(SANDBOX_CHARGE_CONFLICT, error.detail) from None
         await in_transaction(deps, account, _poll, connection_id, charge)
         return SandboxChargeView.of(charge)
-    raise not_found("sandbox charge", charge_id)
+    raise EngineError(
+        NOT_FOUND,
+        f"No sandbox charge has the id {charge_id}; send `chargeId` of GET /v1/sandbox/charges.",
+    )
 
 
 async def _poll(work: Work, connection_id: UUID, charge: SandboxCharge) -> None:

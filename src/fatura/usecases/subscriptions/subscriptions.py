@@ -129,7 +129,7 @@ def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
 
 def _check_pinned(connection: Connection, method: PaymentMethod, max_installments: int) -> None:
     """Check that a subscription's connection supports method and installments (spec 4.4 gateway rule 5, D-20)."""
-    check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=[connection])
+    check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=connection)
 
 
 async def _check_amounts(
@@ -270,7 +270,7 @@ async def _check_customizable(work: Work, subscription: Subscription, terms: Ter
     await check_product_ids(work, terms)
     check_active(subscription)
     pinned = replace(await _pinned_connection(work, subscription), active=True)
-    await check_terms(work, terms, [pinned])
+    await check_terms(work, terms, pinned)
     if subscription.payment_method_source is PaymentMethodSource.OVERRIDE:
         _check_pinned(pinned, subscription.payment_method, terms.max_installments)
     return pinned
