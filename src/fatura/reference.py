@@ -44,7 +44,8 @@ The steps below name stages:
 4. If the answer is lost, the charge becomes `unknown`. The engine repeats the same request, or looks the charge up.
    If two look-ups find nothing, the charge becomes `absent` and its request is sent again.
 5. The engine polls an `open` charge until it is paid, canceled or long past due. If a payment is declined, the charge
-   becomes `refused`; the payer may try again.
+   becomes `refused` and the invoice `overdue`, even before its due date; the payer may try again. If somebody cancels
+   the charge in the provider's dashboard, the invoice becomes `canceled`, which is final.
 6. A reissue ([D-51](../decisions.md#d-51-reissuing-an-invoice)) cancels the charge at the gateway. Then the engine
    stores the amount, payment method and due date of the next charge, which is `planned` until issuance sends its
    request.
