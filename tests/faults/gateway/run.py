@@ -202,14 +202,24 @@ async def _count(
 
 
 async def _unreported(world: World, people: People) -> Sequence[str]:
-    """Return the gateways' charges that no invoice has, and that no `invoice.issue_failed` event names."""
+    """Return the gateways' charges that no invoice has, and that no `invoice.issue_failed` event names.
+
+    The event of a charge with another amount names it in the text of the error only. A charge that was canceled without
+    a payment needs no event, because nobody can pay it and nobody has to return money.
+    """
     rows = await world.tables.fetch(
         """
         SELECT gateway_invoice_id FROM charge WHERE gateway_invoice_id IS NOT NULL
         UNION ALL
-        SELECT data::jsonb -> 'error' ->> 'gatewayInvoiceId' FROM event WHERE type = 'invoice.issue_failed'
+        SELECT data::jsonb ->> 'error' FROM event WHERE type = 'invoice.issue_failed'
         """
     )
-    known = {row[0] for row in rows}
+    known = "\n".join(row[0] for row in rows)
     charges = people.world.side.gateway.charges.values()
-    return [each.charge_id for each in charges if each.charge_id not in known and not each.was_forgotten]
+    return [
+        each.charge_id
+        for each in charges
+        if each.charge_id not in known
+        and not each.was_forgotten
+        and (each.state != "canceled" or each.entries)
+    ]
