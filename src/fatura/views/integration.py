@@ -128,7 +128,10 @@ class ConnectionView(View):
     refunds: Annotated[bool, Meta(description="Whether Fatura can refund payments through the gateway.")]
     settings: Annotated[
         Mapping[str, Any],
-        Meta(description="The provider's settings that were sent, without the secret ones."),
+        Meta(
+            description="The provider's settings that were sent, without the secret ones.",
+            extra_json_schema={"additionalProperties": True},
+        ),
     ]
     created_at: Instant
     health: ConnectionHealthView
