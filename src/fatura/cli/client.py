@@ -41,7 +41,7 @@ class Client:
     async def wait_until_ready(self) -> None:
         """Wait until the API is ready. Raises TimeoutError."""
         async with asyncio.timeout(START_WITHIN_SECONDS):
-            while not await self._is_ready():  # noqa: ASYNC110 - no event of this process tells when the API is ready
+            while not await self._is_ready():  # noqa: ASYNC110 - another process serves the API
                 await asyncio.sleep(0.1)
 
     async def _is_ready(self) -> bool:

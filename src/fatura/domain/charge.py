@@ -47,7 +47,7 @@ class ChargeStatus(StrEnum):
 class StageRule:
     """One row of the table of stages.
 
-    `is_live` is true if a payer can pay the charge, or if nobody knows yet whether the charge exists at the gateway. An
+    `is_live` is true if a payer can pay the charge, or if the engine does not know yet whether the gateway has it. An
     invoice has at most one live charge. `is_confirmed` is true if the gateway has confirmed that the charge exists.
     `is_closed` is true if the engine expects no payment of the charge. `to` lists the stages that may follow.
     """

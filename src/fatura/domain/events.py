@@ -29,7 +29,7 @@ CATALOGUE: Mapping[str, str] = {
     "invoice.pricing_warning": "a price endpoint has been failing for 15 minutes",
     "invoice.pricing_exhausted": "the last price call failed; the invoice stays `awaiting_value`",
     "invoice.issue_delayed": "the charge could not be created yet; the engine tries again automatically",
-    "invoice.issue_failed": "the gateway refused the charge or holds a second charge, or nobody knows the outcome; "
+    "invoice.issue_failed": "the gateway refused the charge, holds a second charge, or left the outcome unknown; "
     "a person must act",
     "invoice.charge_missing": "the gateway does not know the invoice's charge any more; a person must act",
     "invoice.payment_unexpected": "a payment arrived on a canceled invoice, "

@@ -113,9 +113,9 @@ def _key_parameter(*, required: bool) -> Schema:
         "name": IDEMPOTENCY_KEY,
         "in": "header",
         "required": required,
-        "description": "A new text for every new request, such as a UUID. For 30 days, a repeated request with the "
-        "same key gets the first answer again, with the header `Idempotent-Replayed: true`. An answer that contains a "
-        "secret is kept for 24 hours.",
+        "description": "Send another key, such as a UUID, with each new request. For 30 days, a repeated request "
+        "with the same key gets the first answer again, with the header `Idempotent-Replayed: true`. An answer that "
+        "contains a secret is kept for 24 hours.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": _VISIBLE_ASCII},
     }
 

@@ -28,7 +28,10 @@ class WebhookForm(Body):
     url: Annotated[
         str,
         EndpointUrl(),
-        Field(description="Receives a POST for every event; answer it with 2xx.", examples=[WEBHOOK_URL]),
+        Field(
+            description="Fatura sends a POST request for every event to this URL. Answer each request with 2xx.",
+            examples=[WEBHOOK_URL],
+        ),
     ]
 
 

@@ -176,8 +176,8 @@ async def _give_up(
 ) -> None:
     """End the request, so that a repeat with the same key is possible.
 
-    With `is_unsure`, nobody knows whether the charge was canceled. Then keep the stored payment for the poll that
-    `charge_release.reserve` has scheduled; the request is not in progress any more.
+    With `is_unsure`, the engine does not know whether the charge was canceled. Then keep the stored payment for the
+    poll that `charge_release.reserve` has scheduled. The request is not in progress any more.
     """
     await (pause if is_unsure else abandon)(work, request)
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)

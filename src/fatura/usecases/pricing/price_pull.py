@@ -274,7 +274,7 @@ async def _record(
     """Record answers; retry while the database is unavailable or busy, so that no call is repeated (spec 4.7 rule 1).
 
     If an answer is not recorded by `give_up_at` (monotonic), an error is logged, and the call is later recorded as
-    lost. Recording is idempotent. It can be repeated when nobody knows whether the commit succeeded.
+    lost. Recording is idempotent. It can be repeated if the answer to the commit was lost.
     """
     while True:
         try:
