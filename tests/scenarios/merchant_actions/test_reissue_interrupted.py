@@ -5,8 +5,17 @@ import pytest
 from tests.support.cancellation_steps import around_the_cancellation, die, end_requests, killed
 from tests.support.expect import problem
 from tests.support.reissue_steps import ask, payable, refused, unpaid_invoice
-from tests.support.sandbox_steps import cancel, charges, move, now, pass_time, queue_fault, read
-from tests.support.world import Answer, World
+from tests.support.sandbox_steps import (
+    cancel,
+    charges,
+    move,
+    now,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    read,
+)
+from tests.support.world import Answer, Json, World
 
 
 @pytest.mark.parametrize(
@@ -80,6 +89,36 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world
     assert [each["status"] for each in await charges(world)] == ["open"]
     assert (await read(world, invoice))["status"] == "issued"
     assert await world.sql("SELECT FROM reissue_request") == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"active": False}, {"settings": {"behaviour": "never_pay", "methods": ["boleto"]}}],
+    ids=["inactive", "method"],
+)
+async def test_a_change_of_the_connection_during_the_cancellation_does_not_stop_the_reissue(
+    world: World, changes: Json
+) -> None:
+    """The charge is canceled by then, so a refusal would be wrong: the next poll would continue the reissue.
+    [D-51, D-131]
+    """
+    invoice = await unpaid_invoice(world)
+
+    async def change() -> None:
+        await patch_connection(world, **changes)
+
+    with around_the_cancellation(before=change):
+        answer = await ask(world, invoice)
+
+    assert (answer.status, answer.json["status"]) == (200, "ready"), answer.body
+    await patch_connection(
+        world, active=True, settings={"behaviour": "never_pay", "methods": ["pix", "boleto"]}
+    )
+    await world.run()
+    assert (await read(world, invoice))["status"] == "issued"
+    assert [each["status"] for each in await charges(world)] == ["open", "canceled"]
+    assert len(await world.events("invoice.reissued")) == 1
+    assert await world.broken() == []
 
 
 async def test_a_late_cancellation_continues_the_reissue(world: World) -> None:

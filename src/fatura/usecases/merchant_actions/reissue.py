@@ -60,6 +60,14 @@ class Wanted:
     installments: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The charge to cancel, and the reissue that waits for the cancellation."""
+
+    reserved: Reserved
+    stored: ReissueRequest
+
+
 async def reissue(
     deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, wanted: Wanted
 ) -> StoredAnswer:
@@ -73,22 +81,19 @@ async def reissue(
     """
     next_charge_id = uuid5(invoice_id, f"reissue {request.key}")
     reserve = partial(_reserve, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id)
-    reserved = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
-    if isinstance(reserved, StoredAnswer):
-        return reserved
-    released = await charge_release.release(deps, account, reserved)
+    begun = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
+    if isinstance(begun, StoredAnswer):
+        return begun
+    released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
         await in_transaction(
             deps, account, _give_up, request, invoice_id, next_charge_id, is_unsure=released.is_unsure
         )
         raise EngineError(INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if released.is_unsure else ""))
-    complete = partial(
-        _complete, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id, released=released
-    )
-    return await finish(deps, account, request, complete)
+    return await finish(deps, account, request, partial(_complete, stored=begun.stored, released=released))
 
 
-async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID) -> Reserved | View:
+async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID) -> _Begun | View:
     """Store the request, and return the charge to cancel. If no charge must be canceled, reissue the invoice."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
@@ -114,26 +119,25 @@ async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_
         in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
     )
     await reissue_requests.save(work.tx, new)
-    return reserved
+    return _Begun(reserved, new)
 
 
-async def _complete(
-    work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID, released: Released
-) -> InvoiceView:
-    """Plan the next charge of an invoice, move the invoice to `ready` and return it."""
+async def _complete(work: Work, *, stored: ReissueRequest, released: Released) -> InvoiceView:
+    """Plan the next charge of an invoice, move the invoice to `ready` and return it.
+
+    The connection is not checked again. The charge is canceled by now, so a poll would continue a refused reissue.
+    """
+    invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if await charges.exists(work.tx, next_charge_id):
+    if await charges.exists(work.tx, stored.next_charge_id):
         return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
-    charge, terms = await _check(work, state, wanted)
-    if not charge.is_unpaid_at_gateway:
-        await _check_refunds(work, invoice_id)
-    elif released.charge.charge_id == charge.charge_id:
-        await replacement.release(work, charge, released.state)
-    else:
+    charge = await _reissuable_charge(work, state)
+    if released.charge.charge_id != charge.charge_id:
         detail = "The invoice was issued while it was being reissued; read it, then try again."
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)
-    return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
+    await replacement.release(work, charge, released.state)
+    return await _replace(work, state, charge, stored.terms, next_charge_id=stored.next_charge_id)
 
 
 async def _replace(
@@ -172,15 +176,20 @@ def _check_due_date(work: Work, due_date: date | None) -> None:
         raise invalid_fields(("dueDate", f"must lie between {work.today} (today) and {latest}"))
 
 
-async def _check(work: Work, state: IssuanceState, wanted: Wanted) -> tuple[InvoiceCharge, ChargeTerms]:
-    """Return the newest charge of an invoice that may be reissued, and the terms of the next one."""
+async def _reissuable_charge(work: Work, state: IssuanceState) -> InvoiceCharge:
+    """Return the newest charge of an invoice whose state allows a reissue."""
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     refusal = _refusal(state, real_now=work.deps.clock())
     if refusal is not None:
         raise EngineError(INVOICE_NOT_REISSUABLE, refusal)
-    charge = state.charge
-    assert charge is not None, "an invoice without a charge is not reissuable"
+    assert state.charge is not None, "an invoice without a charge is not reissuable"
+    return state.charge
+
+
+async def _check(work: Work, state: IssuanceState, wanted: Wanted) -> tuple[InvoiceCharge, ChargeTerms]:
+    """Return the newest charge of an invoice that may be reissued, and the terms of the next one."""
+    charge = await _reissuable_charge(work, state)
     if charge.number >= MAX_CHARGES:
         detail = (
             f"The invoice has {MAX_CHARGES} charges, which is the maximum; cancel it, or record its payment."
