@@ -99,7 +99,10 @@ class IssueErrorView(View):
     message: str
     gateway_invoice_id: (
         Annotated[
-            str, Meta(description="Id of the charge, if `code` is `second_charge` or `charge_missing`.")
+            str,
+            Meta(
+                description="Id of the charge, if `code` is `amount_differs`, `charge_missing` or `second_charge`."
+            ),
         ]
         | UnsetType
     ) = UNSET

@@ -161,6 +161,7 @@ async def test_a_found_charge_with_another_amount_waits_for_a_person(world: Worl
     assert (await read(world, invoice))["status"] == "ready"
     (emitted,) = await world.events("invoice.issue_failed")
     assert emitted["data"]["error"]["code"] == "amount_differs"
+    assert emitted["data"]["error"]["gatewayInvoiceId"] == LATE
     assert [charge["chargeId"] for charge in await charges(world)] == [LATE]
 
 

@@ -36,7 +36,7 @@ from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.restore import frozen_accounts
 from fatura.store.vault import KeyRingError
 from fatura.usecases.billing import invoices as shown_invoices
-from fatura.usecases.charging import charge_requests, gateway_calls, next_charge, outcomes
+from fatura.usecases.charging import charge_requests, gateway_calls, next_charge, outcomes, retries
 from fatura.usecases.charging.gateway_calls import AnsweredCall, CallKind, GatewayCall
 from fatura.usecases.clock_skew import MAX_CLOCK_SKEW
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -241,14 +241,14 @@ async def _reserve(
         charge = newest.get(invoice.invoice_id)
         if gateway is None:
             message = "The gateway connection's credentials cannot be decrypted."
-            await outcomes.wait_for_connection(work, invoice, "unreadable", message=message)
+            await retries.wait_for_connection(work, invoice, "unreadable", message=message)
         elif stored.health.is_failing and not (is_probe or is_by_hand):
-            await outcomes.wait_for_recovery(work, invoice, stored.health)
+            await retries.wait_for_recovery(work, invoice, stored.health)
         elif charge is not None and charge.stage in IN_DOUBT:
             calls.append(_ask_again(work, invoice, charge, gateway=gateway, may_send=connection.active))
         elif not connection.active:
             message = "The gateway connection is inactive."
-            await outcomes.wait_for_connection(work, invoice, "inactive", message=message)
+            await retries.wait_for_connection(work, invoice, "inactive", message=message)
         else:
             invoice_id = invoice.invoice_id
             due_cents = open_cents(ledgers.get(invoice_id, ()), total_cents=invoice.total_cents)
@@ -315,7 +315,7 @@ async def _send(
         message = (
             "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
         )
-        await outcomes.retry_later(work, invoice, error=TransientError(message))
+        await retries.retry_later(work, invoice, error=TransientError(message))
         return []
     charge = replace(charge, request_sealed=charge_requests.seal(work, charge, request))
     return [replace(_call(work, invoice, charge, kind=CallKind.SEND, gateway=gateway), request=request)]

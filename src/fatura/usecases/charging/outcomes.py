@@ -4,31 +4,31 @@
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
+
+from msgspec import UNSET
 
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
     EMPTY_LOOKUPS_NEEDED,
-    ISSUE_DELAYED_AFTER,
     LOOKUP_COUNTS_AFTER,
-    RETRY_DELAYS,
-    jitter,
     retry_delay,
 )
 from fatura.domain.errors import EngineError
-from fatura.domain.gateway_health import CREDENTIALS_REFUSED, ConnectionHealth
+from fatura.domain.gateway_health import CREDENTIALS_REFUSED
 from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charge_polling, charges, claims, confirmed_charges, waiting
+from fatura.store.charging import charge_polling, charges, claims, confirmed_charges
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
+from fatura.usecases.charging import retries
 from fatura.usecases.charging.gateway_calls import (
     AnsweredCall,
     CallKind,
@@ -45,11 +45,6 @@ from fatura.views.events import IssueErrorView
 
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
-PUT_OFF_JITTER = timedelta(minutes=6)
-"""Maximum extra delay when an invoice that waits for its connection is put off by an hour.
-
-The delay is computed from the invoice's id, and spreads many invoices over time.
-"""
 VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 """Time after a request by which its charge must be visible at the gateway (D-125)."""
 
@@ -161,7 +156,7 @@ async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> 
     """
     if isinstance(answer, port.Charge):
         await charge_matching.add_charge(work.tx, call.charge.charge_id, gateway_id=answer.charge_id)
-    await _schedule_retry(work, call.invoice, at=work.now)
+    await retries.schedule(work, call.invoice, at=work.now)
 
 
 async def _record_charge(
@@ -205,12 +200,20 @@ async def _record_wrong_amount(
     if charge.state is port.ChargeState.CANCELED and current.error_code is not None:
         # this charge was reported by `invoice.issue_failed`; since then, a person canceled it and retried issuance
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
-        await _schedule_retry(work, call.invoice, at=work.now)
+        await retries.schedule(work, call.invoice, at=work.now)
     else:
         detail = (
             f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
         )
-        await _give_up(work, call, ChargeStage.PARKED, code="amount_differs", detail=detail)
+        await _stop(
+            work,
+            call.invoice,
+            call.charge,
+            stage=ChargeStage.PARKED,
+            code="amount_differs",
+            detail=detail,
+            gateway_id=charge.charge_id,
+        )
     await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
 
 
@@ -247,14 +250,14 @@ async def _record_no_charge(
         case port.AuthFailedError():
             await _mark_absent_unless_repeated(work, call)
             message = "The gateway refuses the credentials."
-            await wait_for_connection(work, call.invoice, CREDENTIALS_REFUSED, message=message)
+            await retries.wait_for_connection(work, call.invoice, CREDENTIALS_REFUSED, message=message)
         case port.UnknownOutcomeError():
             await charges.mark_unknown(work.tx, [call.charge.charge_id])
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
-            await _schedule_retry(work, call.invoice, at=work.now + delay, error=answer)
+            await retries.schedule(work, call.invoice, at=work.now + delay, error=answer)
         case _:  # a TransientError, or any failure of a look-up
             await _mark_absent_unless_repeated(work, call)
-            await _schedule_retry(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
+            await retries.schedule(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
 
 
 async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.PermanentError) -> None:
@@ -264,7 +267,7 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.Pe
     """
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
     if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
-        await _schedule_retry(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
+        await retries.schedule(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
         return
     detail = (
         f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); check there for the "
@@ -292,14 +295,14 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
     if current.looked_up_at is not None:
         counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
     if call.reserved_at < counts_from:
-        await _schedule_retry(work, call.invoice, at=counts_from)
+        await retries.schedule(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
         await charges.mark(work.tx, call.charge, ChargeStage.ABSENT)
         await second_charges.plan_checks(work, call.charge.charge_id)
-        await _schedule_retry(work, call.invoice, at=work.now)
+        await retries.schedule(work, call.invoice, at=work.now)
     else:
         await charges.count_empty_lookup(work.tx, call.charge, looked_up_at=call.reserved_at)
-        await _schedule_retry(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
+        await retries.schedule(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
 
 
 async def refuse_unsent(
@@ -316,9 +319,19 @@ async def _give_up(work: Work, call: GatewayCall, stage: ChargeStage, *, code: s
 
 
 async def _stop(
-    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, stage: ChargeStage, code: str, detail: str
+    work: Work,
+    invoice: ClaimedInvoice,
+    charge: InvoiceCharge,
+    *,
+    stage: ChargeStage,
+    code: str,
+    detail: str,
+    gateway_id: str | None = None,
 ) -> None:
-    """Stop issuing until a person acts, and emit `invoice.issue_failed`; the invoice stays `ready` (D-34)."""
+    """Stop issuing until a person acts, and emit `invoice.issue_failed`; the invoice stays `ready` (D-34).
+
+    If one charge of the gateway is the cause, `gateway_id` is the gateway's id of it.
+    """
     closed_at = work.now if stage is ChargeStage.FAILED else None
     await charges.mark(work.tx, charge, stage, closed_at=closed_at, error_code=code, error_detail=detail)
     await claims.reschedule_issuance(
@@ -330,67 +343,5 @@ async def _stop(
         delay_emitted=False,
         error=IssueFailure(code, detail, work.now),
     )
-    error = IssueErrorView(code=code, message=detail)
+    error = IssueErrorView(code=code, message=detail, gateway_invoice_id=gateway_id or UNSET)
     await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_failed", error=error)
-
-
-async def retry_later(work: Work, invoice: ClaimedInvoice, *, error: port.GatewayError) -> None:
-    """Put an invoice off because its charge cannot be sent now."""
-    await _schedule_retry(work, invoice, at=work.now + retry_delay(invoice.issue_failures + 1), error=error)
-
-
-async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
-    """Put the invoice off for an hour, or until its connection works again if that is earlier.
-
-    Emit `invoice.issue_delayed` once (D-34).
-    """
-    await _put_off(work, invoice, IssueErrorView(code=code, message=message), is_late=True)
-
-
-async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: ConnectionHealth) -> None:
-    """Put the invoice off for an hour, or until its failing connection recovers if that is earlier (D-55).
-
-    `invoice.issue_delayed` is emitted after an hour of failures, or immediately if the credentials are
-    refused (D-34).
-    """
-    error = health.error
-    assert error is not None, "a failing connection has an error"
-    since = invoice.issue_failing_since or work.now
-    is_late = work.now - since >= ISSUE_DELAYED_AFTER or error.code == CREDENTIALS_REFUSED
-    await _put_off(work, invoice, IssueErrorView(code=error.code, message=error.message), is_late=is_late)
-
-
-async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *, is_late: bool) -> None:
-    if is_late and not invoice.issue_delay_emitted:
-        await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=error)
-    await claims.reschedule_issuance(
-        work.tx,
-        invoice,
-        next_attempt_at=work.now + RETRY_DELAYS[-1] + jitter(invoice.invoice_id, within=PUT_OFF_JITTER),
-        failures=invoice.issue_failures + 1,
-        failing_since=invoice.issue_failing_since or work.now,
-        delay_emitted=invoice.issue_delay_emitted or is_late,
-    )
-    await waiting.mark(work.tx, [invoice.invoice_id])
-
-
-async def _schedule_retry(
-    work: Work, invoice: ClaimedInvoice, *, at: datetime, error: port.GatewayError | None = None
-) -> None:
-    """Schedule the next call; emit `invoice.issue_delayed` once after an hour of failures (D-34)."""
-    since = invoice.issue_failing_since or work.now
-    is_late = work.now - since >= ISSUE_DELAYED_AFTER
-    if is_late and not invoice.issue_delay_emitted:
-        message = str(error) if error else "The gateway does not know the charge yet."
-        alert = IssueErrorView(code="retrying", message=message)
-        await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=alert)
-    await claims.reschedule_issuance(
-        work.tx,
-        invoice,
-        next_attempt_at=at,
-        failures=invoice.issue_failures + (1 if error else 0),
-        failing_since=since,
-        delay_emitted=invoice.issue_delay_emitted or is_late,
-    )
-    if error is not None:
-        await waiting.mark(work.tx, [invoice.invoice_id])

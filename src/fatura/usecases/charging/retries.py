@@ -1,0 +1,80 @@
+"""Put off the next call for an invoice, and report an invoice that waits too long (D-34)."""
+
+from datetime import datetime, timedelta
+
+from fatura.domain.charging import ISSUE_DELAYED_AFTER, RETRY_DELAYS, jitter, retry_delay
+from fatura.domain.gateway_health import CREDENTIALS_REFUSED, ConnectionHealth
+from fatura.gateways.port import GatewayError
+from fatura.store.charging import claims, waiting
+from fatura.store.charging.claims import ClaimedInvoice
+from fatura.usecases.billing import invoice_moves
+from fatura.usecases.transaction import Work
+from fatura.views.events import IssueErrorView
+
+PUT_OFF_JITTER = timedelta(minutes=6)
+"""Maximum extra delay when an invoice that waits for its connection is put off by an hour.
+
+The delay is computed from the invoice's id, and spreads many invoices over time.
+"""
+
+
+async def schedule(
+    work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
+) -> None:
+    """Schedule the next call; emit `invoice.issue_delayed` once after an hour of failures (D-34)."""
+    since = invoice.issue_failing_since or work.now
+    is_late = work.now - since >= ISSUE_DELAYED_AFTER
+    if is_late and not invoice.issue_delay_emitted:
+        message = str(error) if error else "The gateway does not know the charge yet."
+        alert = IssueErrorView(code="retrying", message=message)
+        await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=alert)
+    await claims.reschedule_issuance(
+        work.tx,
+        invoice,
+        next_attempt_at=at,
+        failures=invoice.issue_failures + (1 if error else 0),
+        failing_since=since,
+        delay_emitted=invoice.issue_delay_emitted or is_late,
+    )
+    if error is not None:
+        await waiting.mark(work.tx, [invoice.invoice_id])
+
+
+async def retry_later(work: Work, invoice: ClaimedInvoice, *, error: GatewayError) -> None:
+    """Put an invoice off because its charge cannot be sent now."""
+    await schedule(work, invoice, at=work.now + retry_delay(invoice.issue_failures + 1), error=error)
+
+
+async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
+    """Put the invoice off for an hour, or until its connection works again if that is earlier.
+
+    Emit `invoice.issue_delayed` once (D-34).
+    """
+    await _put_off(work, invoice, IssueErrorView(code=code, message=message), is_late=True)
+
+
+async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: ConnectionHealth) -> None:
+    """Put the invoice off for an hour, or until its failing connection recovers if that is earlier (D-55).
+
+    `invoice.issue_delayed` is emitted after an hour of failures, or immediately if the credentials are
+    refused (D-34).
+    """
+    error = health.error
+    assert error is not None, "a failing connection has an error"
+    since = invoice.issue_failing_since or work.now
+    is_late = work.now - since >= ISSUE_DELAYED_AFTER or error.code == CREDENTIALS_REFUSED
+    await _put_off(work, invoice, IssueErrorView(code=error.code, message=error.message), is_late=is_late)
+
+
+async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *, is_late: bool) -> None:
+    if is_late and not invoice.issue_delay_emitted:
+        await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=error)
+    await claims.reschedule_issuance(
+        work.tx,
+        invoice,
+        next_attempt_at=work.now + RETRY_DELAYS[-1] + jitter(invoice.invoice_id, within=PUT_OFF_JITTER),
+        failures=invoice.issue_failures + 1,
+        failing_since=invoice.issue_failing_since or work.now,
+        delay_emitted=invoice.issue_delay_emitted or is_late,
+    )
+    await waiting.mark(work.tx, [invoice.invoice_id])
