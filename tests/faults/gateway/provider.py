@@ -31,6 +31,11 @@ from tests.faults.simulator.payers import Payers
 CONNECTION, MERCHANT, PROVIDER_ACCOUNT = "X-Connection", "X-Merchant", "X-Provider-Account"
 """Headers of the adapter's calls: the connection, its account, and the provider's account of its credentials."""
 REFUSES_FOR = timedelta(days=1)
+LONGEST_JUMP = timedelta(days=65)
+"""Maximum time by which the run sets its clock forward at once.
+
+It is a little longer than the longest time between two polls of a paid charge within 120 days (D-55).
+"""
 ROUTES = (
     ("GET", "/account", "account"),
     ("POST", "/control/refuse", "refuse"),
@@ -52,6 +57,8 @@ def read_record(row: Mapping[str, Any]) -> SimCharge:
 
 
 class Provider(GatewayAndMerchant):
+    signed_within_seconds = LONGEST_JUMP // timedelta(seconds=1)
+
     def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
         super().__init__(folder, now, faults)
         self.rng = random.Random(faults.seed)  # noqa: S311 - not for security

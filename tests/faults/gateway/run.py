@@ -18,6 +18,7 @@ import uvloop
 from tests.faults import ledgers, place
 from tests.faults.clock import started
 from tests.faults.gateway.people import People, gather
+from tests.faults.gateway.provider import LONGEST_JUMP
 from tests.faults.gateway.settle import drained, settle
 from tests.faults.gateway.truth import compare
 from tests.faults.gateway.workers import Workers, workers
@@ -29,8 +30,6 @@ SPEED = 10
 STEP_SECONDS, DAY_SECONDS = 8 * 3600, 86400
 REST_DAYS, MENDING_DAYS = 9, 4
 """Days without faults at the end. On the first of them, persons do what the engine left to them."""
-LONG_REST_SECONDS = 65 * DAY_SECONDS
-"""A little longer than the longest time between two polls of a paid charge within 120 days (D-55)."""
 MOVED_PERMILLE = 20
 """Charges that the gateway refunds or disputes by itself, per thousand charges and step."""
 LATEST_FOUND_SECONDS = 60
@@ -42,6 +41,11 @@ SECOND_CHARGES_PERMILLE = 5
 """Maximum number of second charges per thousand charges.
 
 A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
+"""
+FEW_SECOND_CHARGES = 15
+"""Replaces that maximum in a short run. One frozen worker has several requests, and a busy machine stops workers too.
+
+Without look-ups, about 120 of the short run's 300 charges would be created twice.
 """
 ACTION_SECONDS = 0.1
 
@@ -152,7 +156,7 @@ class Story:
             await drained(world, seconds=30)
         is_long = self.options.scale is Scale.FULL
         if is_long:
-            world.clock.jump(LONG_REST_SECONDS)
+            world.clock.jump(LONGEST_JUMP.total_seconds())
             await drained(world, seconds=30)
         await asyncio.gather(*people.tasks)
         await people.send_missing_webhooks(only_unpolled=is_long)
@@ -194,9 +198,12 @@ async def _count(
     report.count("days on which a gateway refused all calls of a connection", refused, at_least=1)
     for kind, made in requests.items():
         late = kind.faults.late_seconds > LATEST_FOUND_SECONDS
-        at_most = None if late else kind.charges * SECOND_CHARGES_PERMILLE // 1000
+        most = max(kind.charges * SECOND_CHARGES_PERMILLE // 1000, FEW_SECOND_CHARGES)
+        at_most = None if late else 0 if kind.faults.knows_keys else most
         report.count(f"second charges created, {kind.name}", made.total() - len(made), at_most=at_most)
-    report.count("second charges without an event", len(await _unreported(world, people)), at_most=0)
+    report.problems += [
+        f"no event names the second charge {each}" for each in await _unreported(world, people)
+    ]
     for what, count in sorted(people.acted.items()):
         report.count(f"merchants: {what}", count)
 
@@ -204,20 +211,19 @@ async def _count(
 async def _unreported(world: World, people: People) -> Sequence[str]:
     """Return the gateways' charges that no invoice has, and that no `invoice.issue_failed` event names.
 
-    The event of a charge with another amount names it in the text of the error only. A charge that was canceled without
-    a payment needs no event, because nobody can pay it and nobody has to return money.
+    A charge that was canceled without a payment needs no event: nobody can pay it, and nobody has to return money.
     """
     rows = await world.tables.fetch(
         """
         SELECT gateway_invoice_id FROM charge WHERE gateway_invoice_id IS NOT NULL
         UNION ALL
-        SELECT data::jsonb ->> 'error' FROM event WHERE type = 'invoice.issue_failed'
+        SELECT data::jsonb #>> '{error,gatewayInvoiceId}' FROM event WHERE type = 'invoice.issue_failed'
         """
     )
-    known = "\n".join(row[0] for row in rows)
+    known = {row[0] for row in rows}
     charges = people.world.side.gateway.charges.values()
     return [
-        each.charge_id
+        f"{each.charge_id} of invoice {each.invoice_id}"
         for each in charges
         if each.charge_id not in known
         and not each.was_forgotten

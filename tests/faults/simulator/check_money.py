@@ -308,7 +308,7 @@ def _charge_errors(books: Books) -> Iterator[str]:
     paid = [each for each in books.made if each.state == "paid" and each.is_only_paid]
     was_returned_by_hand = any(payments.is_manual_refund(entry) for entry in books.by_hand)
     if len(payable) + len(paid) > 1 and not was_returned_by_hand:
-        yield f"charged twice: {[each.charge_id for each in (*payable, *paid)]}"
+        yield f"charged twice: {[each.history for each in (*payable, *paid)]}"
     if books.made and status in {"draft", "awaiting_value"}:
         yield "charged before it was priced"
     elif books.made and not total_cents:

@@ -108,6 +108,13 @@ class SimCharge:
     def is_payable(self) -> bool:
         return self.state in {"open", "refused"} and not self.is_forgotten
 
+    @property
+    def history(self) -> str:
+        """Describe the charge in a problem."""
+        entries = ", ".join(f"{each.kind} {each.occurred_at:%d %H:%M:%S}" for each in self.entries)
+        made = f"request {self.attempt}, made {self.created_at:%d %H:%M:%S}"
+        return f"{self.charge_id} ({made}, {self.state}; {entries})"
+
     def was_canceled(self, *, until: datetime) -> bool:
         return self.state == "canceled" and not self.is_forgotten and self.state_at < until
 
