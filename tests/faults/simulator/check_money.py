@@ -301,14 +301,17 @@ def _charge_errors(books: Books) -> Iterator[str]:
 
     An invoice may have a second charge in four cases: a charge was paid after it was closed, the gateway forgot a
     charge, the gateway created a charge twice, or payments were returned. A charge that was created twice can be paid
-    twice until the nightly sweep finds the second one.
+    twice until the nightly sweep finds the second one. Several charges may also share the total: after a part payment,
+    the next charge is for the rest, and if the gateway returns that payment, another charge is for its amount.
     """
     status, total_cents = books.invoice["status"], books.invoice["total_cents"]
     payable = [each for each in books.made if each.is_payable and not (each.was_forgotten or each.is_double)]
     paid = [each for each in books.made if each.state == "paid" and each.is_only_paid]
     was_returned_by_hand = any(payments.is_manual_refund(entry) for entry in books.by_hand)
-    if len(payable) + len(paid) > 1 and not was_returned_by_hand:
-        yield f"charged twice: {[each.history for each in (*payable, *paid)]}"
+    charged = [*payable, *paid]
+    cents = sum(each.amount_cents for each in charged)
+    if len(charged) > 1 and cents > total_cents and not was_returned_by_hand:
+        yield f"charged twice: {[each.history for each in charged]}"
     if books.made and status in {"draft", "awaiting_value"}:
         yield "charged before it was priced"
     elif books.made and not total_cents:
