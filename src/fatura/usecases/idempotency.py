@@ -143,7 +143,7 @@ async def _execute_or_replay(
 async def begin(
     deps: Deps,
     account: Account,
-    request: IdempotentRequest,
+    request: IdempotentRequest | None,
     function: Callable[[Work], Awaitable[T | View]],
     *,
     in_progress_for: timedelta,
@@ -153,8 +153,11 @@ async def begin(
     If `function` returns a view, no call is needed, and the view is the answer. Otherwise, make the call, then call
     `finish`, `pause` or `abandon`. Meanwhile, repeats wait, or get `engine.idempotency_in_progress`. If the process
     dies, a repeat runs `function` again after `in_progress_for`. `function` must recognize what was done already.
+    Without a key, only run `function`.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
     """
+    if request is None:
+        return _unless_view(await in_transaction(deps, account, function))
     give_up_at = time.monotonic() + KEY_WAIT_SECONDS
     while True:
         try:
@@ -183,11 +186,10 @@ async def _begin(
         real_now, until = work.deps.clock(), stored.in_progress_until
         if until is not None and real_now < until <= leases.horizon(real_now):
             raise _in_progress()
-    result = await function(work)
-    if not isinstance(result, View):
+    answer = _unless_view(await function(work))
+    if not isinstance(answer, StoredAnswer):
         await idempotency.set_in_progress(work.tx, request.key, until=in_progress_until)
-        return result
-    answer = StoredAnswer(200, msgspec.json.encode(result))
+        return answer
     await idempotency.store_answer(
         work.tx,
         request.key,
@@ -199,10 +201,23 @@ async def _begin(
     return answer
 
 
+def _unless_view(result: T | View) -> StoredAnswer | T:
+    return StoredAnswer(200, msgspec.json.encode(result)) if isinstance(result, View) else result
+
+
+async def was_begun(work: Work, request: IdempotentRequest | None) -> bool:
+    """Return whether an earlier request with the key reserved a call and got no answer.
+
+    The `function` of `begin` may call this.
+    """
+    stored = None if request is None else await idempotency.find(work.tx, request.key)
+    return stored is not None and stored.in_progress_until is not None
+
+
 async def finish(
     deps: Deps,
     account: Account,
-    request: IdempotentRequest,
+    request: IdempotentRequest | None,
     function: Callable[[Work], Awaitable[View]],
 ) -> StoredAnswer:
     """Run `function` after the call that `begin` reserved, and store its view as the answer.
@@ -216,14 +231,16 @@ async def finish(
         raise
 
 
-async def abandon(work: Work, request: IdempotentRequest) -> None:
+async def abandon(work: Work, request: IdempotentRequest | None) -> None:
     """Free the key of a request that `begin` has begun and that changes nothing."""
-    await idempotency.delete_unanswered(work.tx, request.key)
+    if request is not None:
+        await idempotency.delete_unanswered(work.tx, request.key)
 
 
-async def pause(work: Work, request: IdempotentRequest) -> None:
+async def pause(work: Work, request: IdempotentRequest | None) -> None:
     """Let a repeat continue a request at once; the key stays reserved for this request."""
-    await idempotency.set_in_progress(work.tx, request.key, until=work.deps.clock())
+    if request is not None:
+        await idempotency.set_in_progress(work.tx, request.key, until=work.deps.clock())
 
 
 def _in_progress() -> EngineError:

@@ -5,16 +5,15 @@ If the invoice has a charge, the gateway must cancel the charge first. Otherwise
 
 import asyncio
 from datetime import datetime, timedelta
-from uuid import UUID
 
 import pytest
 
-from fatura.domain.errors import EngineError
-from fatura.usecases.merchant_actions import cancellation
-from fatura.usecases.transaction import in_transaction, load_account
+from tests.support.cancellation_steps import around_the_cancellation, die, end_requests, killed
 from tests.support.expect import problem
+from tests.support.reissue_steps import unpaid_invoice
 from tests.support.sandbox_steps import (
     cancel,
+    cancel_refused,
     charges,
     connection_id,
     issued_invoice,
@@ -139,17 +138,61 @@ async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World)
     """The request cancels the charge, but a poll records the cancellation before the request does.
     The request succeeds all the same. A later request cancels no charge, so it is refused. [D-27 charge]
     """
-    invoice_id = UUID((await issued_invoice(world))["id"])
-    account = await load_account(world.deps, world.account_id)
-    released = await cancellation.release_charge(world.deps, account, invoice_id)
-    await pass_time(world, seconds=40)
-    assert len(await world.events("invoice.canceled")) == 1
+    invoice = await issued_invoice(world)
 
-    canceled = await in_transaction(world.deps, account, cancellation.cancel, invoice_id, released=released)
-    assert canceled.status == "canceled"
+    async def poll() -> None:
+        await pass_time(world, seconds=40)
+        assert len(await world.events("invoice.canceled")) == 1
+
+    with around_the_cancellation(after=poll):
+        assert (await cancel(world, invoice)).json["status"] == "canceled"
     assert len(await world.events("invoice.canceled")) == 1
-    with pytest.raises(EngineError, match="canceled already"):
-        await in_transaction(world.deps, account, cancellation.cancel, invoice_id, released=None)
+    assert "canceled already" in await cancel_refused(world, invoice)
+
+
+async def test_a_key_in_use_cancels_no_other_invoice(world: World):
+    """The second request comes while the first one waits for the gateway. [D-14, D-27 charge]"""
+    invoice, other = await unpaid_invoice(world), await issued_invoice(world)
+    asked = list[asyncio.Task[Answer]]()
+
+    async def ask_for_other() -> None:
+        if not asked:
+            asked.append(asyncio.create_task(cancel(world, other, key="once")))
+            await asyncio.wait(asked)
+
+    with around_the_cancellation(before=ask_for_other):
+        first = await cancel(world, invoice, key="once")
+
+    assert (first.status, first.json["status"]) == (200, "canceled")
+    assert problem(asked[0].result())[:2] == (422, "engine.idempotency_key_reused")
+    await pass_time(world, hours=2)
+    assert (await read(world, other))["status"] == "issued"
+    assert len(await world.events("invoice.canceled")) == 1
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_polled", [False, True])
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_repeat_continues_the_cancellation_of_a_process_that_died(
+    world: World, moment: str, *, is_polled: bool
+):
+    """If a poll has canceled the invoice meanwhile, the repeat answers with it. [D-14, D-27 charge]"""
+    invoice = await unpaid_invoice(world)
+    await killed(cancel(world, invoice, key="once"), **{moment: die})
+    early = await cancel(world, invoice, key="once")
+    assert problem(early) == (409, "engine.idempotency_in_progress", None)
+    await end_requests(world)
+    if is_polled:
+        await pass_time(world, minutes=2)
+
+    repeats = [await cancel(world, invoice, key="once") for _ in range(2)]
+
+    assert [(each.status, each.json["status"]) for each in repeats] == [(200, "canceled")] * 2
+    assert repeats[0].body == repeats[1].body
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert len(await world.events("invoice.canceled")) == 1
+    assert problem(await cancel(world, invoice))[:2] == (409, "engine.invoice_not_cancelable")
+    assert await world.broken() == []
 
 
 async def test_a_repeat_with_its_key_is_replayed(world: World):

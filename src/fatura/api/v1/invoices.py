@@ -170,8 +170,7 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     if repeated := await replay(call):
         return repeated
     with call.deps.gateway_requests.one(call.account.account_id):
-        released = await cancellation.release_charge(call.deps, call.account, invoice_id)
-    return await run_once(call, cancellation.cancel, invoice_id, released=released)
+        return answer_stored(await cancellation.cancel(call.deps, call.account, call.request, invoice_id))
 
 
 class ReissueForm(Body):

@@ -1,10 +1,11 @@
 """Cancel an invoice. If it has a charge, the gateway must cancel the charge first (D-27).
 
-Call `release_charge`, then `cancel`. If the process dies in between, the charge is polled soon, and the client may
-repeat the request.
+The request's Idempotency-Key is committed before the gateway is called. If the process dies afterwards, the charge is
+polled soon, and a repeat with the same key continues the cancellation.
 """
 
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -18,78 +19,108 @@ from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves, invoices
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import (
+    IdempotentRequest,
+    StoredAnswer,
+    abandon,
+    begin,
+    finish,
+    pause,
+    was_begun,
+)
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
 from fatura.usecases.payments import merchant_requests, replacement
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
+from fatura.views.view import View
 
 WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
-async def release_charge(deps: Deps, account: Account, invoice_id: UUID) -> Released | None:
-    """Cancel the charge of an issued or overdue invoice at the gateway.
+async def cancel(
+    deps: Deps, account: Account, request: IdempotentRequest | None, invoice_id: UUID
+) -> StoredAnswer:
+    """Move an invoice to `canceled` and answer with it. If it is issued or overdue, first cancel its charge (D-27).
 
-    Return None for an invoice in another status, and for a charge that polls no longer found at the gateway
-    (D-56). If the gateway does not confirm the cancellation, poll the charge immediately and raise
-    `engine.invoice_not_cancelable`.
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
+    No charge is canceled if polls did not find it at the gateway any more (D-56). If the gateway does not confirm the
+    cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
+    `begin`.
     """
-    reserved = await in_transaction(deps, account, _reserve, invoice_id)
-    if reserved is None:
-        return None
+    reserve = partial(_reserve, request=request, invoice_id=invoice_id)
+    reserved = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
+    if isinstance(reserved, StoredAnswer):
+        return reserved
     released = await charge_release.release(deps, account, reserved, accepted=(port.ChargeState.CANCELED,))
     if isinstance(released, Refused):
-        await in_transaction(deps, account, polling.poll_now, invoice_id)
+        await in_transaction(deps, account, _give_up, request, invoice_id, is_unsure=released.is_unsure)
         raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
-    return released
+    return await finish(deps, account, request, partial(_complete, invoice_id=invoice_id, released=released))
 
 
-async def cancel(work: Work, invoice_id: UUID, *, released: Released | None) -> InvoiceView:
-    """Move an invoice to `canceled` and return it; `released` is the result of `release_charge` (D-27).
+async def _reserve(work: Work, *, request: IdempotentRequest | None, invoice_id: UUID) -> Reserved | View:
+    """Return the charge to cancel, and schedule a poll in case this process dies.
 
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`.
+    If no charge must be canceled, cancel the invoice and return it.
     """
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    await work.refresh()
+    if state.status is InvoiceStatus.CANCELED and await was_begun(work, request):
+        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation meanwhile
+    if not await frozen_accounts.may_charge(work.tx):
+        raise account_recovering()
+    charge = state.charge
+    if state.status not in WITH_CHARGE or (charge is not None and charge.stage is ChargeStage.MISSING):
+        _check_state(work, state)
+        return await _cancel(work, invoice_id)
+    assert charge is not None, "an issued invoice has a charge"
+    if await merchant_requests.is_in_progress(work, invoice_id):
+        detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
+        raise EngineError(INVOICE_NOT_CANCELABLE, detail)
+    await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could continue an earlier reissue
+    return await charge_release.reserve(work, charge, refusal=INVOICE_NOT_CANCELABLE)
+
+
+async def _complete(work: Work, *, invoice_id: UUID, released: Released) -> InvoiceView:
+    """Cancel the invoice whose charge was canceled, and return it."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
-    charge = state.charge
-    is_released = (
-        released is not None and charge is not None and charge.charge_id == released.charge.charge_id
-    )
+    is_released = state.charge is not None and state.charge.charge_id == released.charge.charge_id
     if state.status is InvoiceStatus.CANCELED and is_released:
         return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation meanwhile
     if not (is_released and state.status in WITH_CHARGE):
-        refusal = _refusal(state, real_now=work.deps.clock())
-        if refusal is not None:
-            raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
-    if released is not None and is_released:
+        _check_state(work, state)
+    if is_released:
         await replacement.release(work, released.charge, released.state)
+    return await _cancel(work, invoice_id)
+
+
+async def _cancel(work: Work, invoice_id: UUID) -> InvoiceView:
     await charges.close_unsent(work.tx, [invoice_id], now=work.now)
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
     return await invoices.read(work, invoice_id)
 
 
-async def _reserve(work: Work, invoice_id: UUID) -> Reserved | None:
-    """Return the charge to cancel; schedule a poll in case this process dies."""
-    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    if state.status not in WITH_CHARGE:
-        return None
-    if not await frozen_accounts.may_charge(work.tx):
-        raise account_recovering()
-    charge = state.charge
-    assert charge is not None, "an issued invoice has a charge"
-    if charge.stage is ChargeStage.MISSING:
-        return None
-    await work.refresh()
-    if await merchant_requests.is_in_progress(work, invoice_id):
-        detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
-        raise EngineError(INVOICE_NOT_CANCELABLE, detail)
-    await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could continue an earlier reissue
-    return await charge_release.reserve(work, charge, refusal=INVOICE_NOT_CANCELABLE)
+async def _give_up(
+    work: Work, request: IdempotentRequest | None, invoice_id: UUID, *, is_unsure: bool
+) -> None:
+    """End the request, so that a repeat with the same key is possible.
+
+    With `is_unsure`, the charge may be canceled. Then only a repeat of this request may use the key.
+    """
+    await (pause if is_unsure else abandon)(work, request)
+    await polling.poll_now(work, invoice_id)
+
+
+def _check_state(work: Work, state: IssuanceState) -> None:
+    refusal = _refusal(state, real_now=work.deps.clock())
+    if refusal is not None:
+        raise EngineError(INVOICE_NOT_CANCELABLE, refusal)
 
 
 def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:
