@@ -1,6 +1,6 @@
 """Compare the engine's ledger with the providers' ledgers and with the payments that merchants recorded (D-50)."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -162,12 +162,17 @@ def may_be_charged(
 ) -> bool:
     """Return whether `amount_cents` was open at some time. The open amount is the total minus what the merchant held.
 
-    The engine may learn about the provider's entries late. Each amount held by the provider's entries is therefore
-    combined with each amount held by payments that the merchant recorded.
+    The engine may learn late about the entries of each of the provider's charges, and merchants record payments in
+    any order. Therefore, each amount that the merchant held by the entries of one charge is combined with each amount
+    that it held by those of the others, and by some of the payments that it recorded.
     """
-    held = [0, *held_after_each(theirs)]
-    received = [0, *held_after_each(by_hand)]
-    return any(amount_cents == total_cents - one - other for one in held for other in received)
+    ledgers = defaultdict[str, list[Entry]](list)
+    for entry in (*theirs, *by_hand):
+        ledgers[entry.charge_id or entry.reference].append(entry)
+    held = {0}
+    for ledger in ledgers.values():
+        held = {one + other for one in held for other in (0, *held_after_each(ledger))}
+    return total_cents - amount_cents in held
 
 
 def unreported(

@@ -112,6 +112,9 @@ class Provider(GatewayAndMerchant):
         alike = [
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
+        for each in alike:
+            # neither request knows of the other one's charge, so the engine may learn of each by itself only
+            each.is_double = len(alike) > 1
         self.journal.write(
             "charge",
             charge_id=made.charge_id,
@@ -123,10 +126,10 @@ class Provider(GatewayAndMerchant):
             due_date=body["dueDate"],
             created_at=at.isoformat(),
             visible_at=shown.isoformat(),
+            state=made.state,
+            record=msgspec.json.encode(made).decode(),
         )
         for each in alike:
-            # neither request knows of the other one's charge, so the engine may learn of each by itself only
-            each.is_double = len(alike) > 1
             self._write(each)
         return made.charge_id
 

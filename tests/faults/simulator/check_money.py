@@ -322,7 +322,10 @@ def _charge_errors(books: Books) -> Iterator[str]:
             if not payments.may_be_charged(
                 charge.amount_cents, total_cents=total_cents, theirs=theirs, by_hand=books.by_hand
             ):
-                yield f"charged {charge.amount_cents} cents of {total_cents}, which was never open"
+                yield (
+                    f"charged {charge.amount_cents} cents of {total_cents}, which was never open: {charge.history}; "
+                    f"{[str(each) for each in (*theirs, *books.by_hand)]}"
+                )
     if books.invoice["gateway_invoice_id"] is not None and books.named_charge is None:
         yield "its charge is unknown to the gateway"
     if status in {"issued", "overdue"} and books.invoice["gateway_invoice_id"] is None:
