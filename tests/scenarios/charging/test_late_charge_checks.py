@@ -8,11 +8,13 @@ from tests.support.sandbox_steps import (
     charges,
     connection_id,
     fail_for,
+    park,
     pass_time,
     queue_fault,
     read,
     ready_invoice,
 )
+from tests.support.sweep_steps import sweep
 from tests.support.world import Json, World
 
 LATE = f"sbx_{0xF << 124:032x}"
@@ -163,6 +165,28 @@ async def test_late_checks_keep_the_reason_of_a_stopped_invoice(world: World) ->
     checked = await read(world, invoice)
     assert (checked["status"], checked["issueError"]["code"]) == ("ready", "amount_differs")
     assert "stopped_issuance_has_error" not in await world.broken()
+
+
+async def test_a_parked_charge_with_another_amount_is_reported_once(world: World) -> None:
+    """Every sweep starts the late look-ups again. After a retry, both charges are second charges. [D-125, D-170]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await park(world)
+    await _appear(world, invoice, status="open", amount_cents=998)
+    wrong = [each["chargeId"] for each in await charges(world)]
+    for _ in range(2):
+        await sweep(world)
+        await pass_time(world, days=2)
+
+    errors = [each["data"]["error"] for each in await world.events("invoice.issue_failed")]
+    assert [each["code"] for each in errors] == ["amount_differs"] * 2
+    assert all(sum(charge_id in each["message"] for each in errors) == 1 for charge_id in wrong)
+
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")).status == 200
+    await sweep(world)
+    errors = [each["data"]["error"] for each in (await world.events("invoice.issue_failed"))[2:]]
+    assert sorted(each["gatewayInvoiceId"] for each in errors) == sorted(wrong)
+    assert await world.broken() == []
 
 
 async def test_a_replaced_charge_that_is_payable_again_is_canceled(world: World) -> None:

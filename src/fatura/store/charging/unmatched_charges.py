@@ -16,7 +16,8 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A charge to look at.
 
-    `state` is None until the gateway has returned the charge. `paid_at` is the instant of the charge's newest recorded
+    `state` is None until the charge was reported. It is PARKED if the charge was reported because of its amount, else
+    the charge's state at the gateway. `paid_at` is the instant of the charge's newest recorded
     payment, or None without one.
     """
 
@@ -167,7 +168,7 @@ async def remove(tx: Tx, charges: Sequence[UnmatchedCharge]) -> None:
 async def save_state(
     tx: Tx, connection_id: UUID, gateway_charge_id: str, *, state: ChargeStage, found_at: datetime
 ) -> bool:
-    """Store the state of a second charge. Return whether it is new, or differs from the stored state."""
+    """Store the state of a reported charge. Return whether it is new, or differs from the stored state."""
     touched = await tx.execute(
         """
         INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, state)

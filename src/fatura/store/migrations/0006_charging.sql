@@ -348,7 +348,8 @@ CREATE INDEX connection_sweep_by_time ON connection_sweep (next_sweep_at) WHERE 
 
 -- A charge at a gateway that no row of `charge` has, or that is one too many. `next_look_at` (account's clock) is when
 -- the engine reads it from the gateway, because a webhook or the provider's list named it. `state` is the charge's newest
--- state that a look found or `invoice.issue_failed` reported, and `paid_at` the instant of its newest recorded payment.
+-- state that a look found or `invoice.issue_failed` reported, or `parked` if that event reported a wrong amount.
+-- `paid_at` is the instant of the charge's newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -360,7 +361,7 @@ CREATE TABLE unmatched_charge (
     CONSTRAINT unmatched_charge_pk PRIMARY KEY (account_id, connection_id, gateway_charge_id),
     CONSTRAINT unmatched_charge_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),
-    CONSTRAINT unmatched_charge_state CHECK (state IN ('open', 'paid', 'refused', 'expired', 'canceled')),
+    CONSTRAINT unmatched_charge_state CHECK (state IN ('parked', 'open', 'paid', 'refused', 'expired', 'canceled')),
     CONSTRAINT unmatched_charge_looked CHECK (state IS NOT NULL OR (next_look_at IS NOT NULL AND paid_at IS NULL))
 );
 CREATE INDEX unmatched_charge_due ON unmatched_charge (account_id, next_look_at) WHERE next_look_at IS NOT NULL;

@@ -196,12 +196,15 @@ async def _record_charge(
 async def _record_wrong_amount(
     work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge
 ) -> None:
-    """Park a charge whose amount is not the expected one, until a person cancels it at the gateway."""
+    """Park a charge whose amount is not the expected one, until a person cancels it at the gateway.
+
+    Late look-ups of a parked charge find the same charges again, so they report only charges that are new to them.
+    """
     if charge.state is port.ChargeState.CANCELED and current.error_code is not None:
         # this charge was reported by `invoice.issue_failed`; since then, a person canceled it and retried issuance
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
         await retries.schedule(work, call.invoice, at=work.now)
-    else:
+    elif await second_charges.save_wrong(work, current, charge) or current.stage is not ChargeStage.PARKED:
         detail = (
             f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
         )

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from fatura.domain.charge import ChargeStage
+from fatura.domain.charge import ChargeStage, InvoiceCharge
 from fatura.domain.charging import LATE_CHECK_GAPS, next_paid_poll_at
 from fatura.domain.payments import EntryKind, PaymentEntry
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, Gateway, GatewayError
@@ -36,6 +36,16 @@ async def emit(
     log.error("charge.second_charge_found", invoice_id=str(invoice_id), known=known, second=charge.charge_id)
     error = IssueErrorView(code="second_charge", message=message, gateway_invoice_id=charge.charge_id)
     await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
+
+
+async def save_wrong(work: Work, stored: InvoiceCharge, charge: Charge) -> bool:
+    """Store that `charge`, which the gateway made for `stored`, has a wrong amount. Return whether that is new.
+
+    If `charge` becomes a second charge later, `emit` reports it once more.
+    """
+    return await unmatched_charges.save_state(
+        work.tx, stored.connection_id, charge.charge_id, state=ChargeStage.PARKED, found_at=work.now
+    )
 
 
 async def plan_checks(work: Work, charge_id: UUID) -> None:

@@ -148,8 +148,11 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """Remove a charge that is not a second charge now. But look again at a charge with recorded payments (D-55)."""
-    if found.paid_at is None:
+    """Remove a charge that is not a second charge now, unless it was reported, so that it is reported only once.
+
+    Look again at a charge with recorded payments (D-55).
+    """
+    if found.state is None:
         await _forget(work, [found])
     else:
         await stored_unmatched.keep(work.tx, found, found.state, next_look_at=_next_look_at(work, found))
