@@ -38,6 +38,8 @@ LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
 
 Until then, the request may still be in transit.
 """
+CANCEL_AGAIN_AFTER = timedelta(minutes=10)
+"""Pause before the second attempt to cancel a second charge (D-125)."""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
 """Pause before each late look-up of a charge that is believed absent (D-125).
 
@@ -167,6 +169,15 @@ def next_paid_poll_at(invoice_id: UUID, *, paid_at: datetime, polled_at: datetim
     delay = jitter(invoice_id, within=PAID_POLL_JITTER)
     later = (paid_at + after + delay for after in PAID_POLLS_AFTER)
     return next((at for at in later if at > polled_at), None)
+
+
+def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | None:
+    """Return when to try again to cancel a second charge that was found at `found_at`, or None to stop (D-125).
+
+    Each pause is as long as the time since `found_at`, but at least CANCEL_AGAIN_AFTER and at most a day.
+    """
+    since = now - found_at
+    return now + min(max(since, CANCEL_AGAIN_AFTER), DAY) if since < POLL_FOR else None
 
 
 def retry_delay(failures: int) -> timedelta:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
@@ -75,9 +75,14 @@ class PaymentEntry:
     note: str | None = None
 
     @property
-    def paid_at(self) -> datetime:
-        """Return when a payment happened, or when it was recorded if that is earlier: gateways' clocks may be ahead."""
-        return min(self.occurred_at, self.recorded_at)
+    def polled_from(self) -> datetime:
+        """Return the instant from which the times of the polls after a payment count (D-55).
+
+        This is when the payment happened. If it was recorded more than a day later, it is when it was recorded, and
+        also if it was recorded earlier, because gateways' clocks may be ahead.
+        """
+        in_time = self.recorded_at - timedelta(days=1) <= self.occurred_at <= self.recorded_at
+        return self.occurred_at if in_time else self.recorded_at
 
 
 @dataclass(slots=True)

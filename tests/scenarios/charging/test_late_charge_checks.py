@@ -3,6 +3,7 @@
 import pytest
 
 from fatura.usecases.charging import outcomes
+from tests.support.captured_logs import captured_logs
 from tests.support.reissue_steps import ask, unpaid_invoice
 from tests.support.sandbox_steps import (
     charges,
@@ -84,6 +85,23 @@ async def test_a_failed_cancellation_is_repeated_after_ten_minutes(world: World)
 
     assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
     assert await _second_charges(world) == [LATE]
+
+
+async def test_a_refused_cancellation_is_repeated_ever_more_rarely(world: World) -> None:
+    """[D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await _believed_absent(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await _appear(world, invoice, status="open")
+    await fail_for(world, "cancel_charge", "rejected", seconds=3600)
+    with captured_logs() as logs:
+        await pass_time(world, days=4)
+    assert logs.getvalue().count("second_charge_not_canceled") == 12
+    assert await _second_charges(world) == [LATE]
+
+    await world.sql("UPDATE unmatched_charge SET found_at = found_at - interval '400 days'")
+    await pass_time(world, days=4)
+    assert await world.sql("SELECT FROM late_charge_check WHERE next_check_at IS NOT NULL") == []
 
 
 async def test_checks_without_an_answer_do_not_count(world: World) -> None:

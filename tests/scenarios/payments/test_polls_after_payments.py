@@ -135,6 +135,28 @@ async def test_the_polls_begin_again_after_a_new_payment(world: World, issued: J
     assert polls.days(own, since=paid_at) == AFTER
 
 
+@pytest.mark.parametrize("is_second", [False, True])
+async def test_a_payment_that_is_found_late_is_polled_from_then_on(
+    world: World, issued: Json, polls: Polls, *, is_second: bool
+) -> None:
+    """The gateway shows the payment 150 days after it happened. [D-55 paid charges, D-162]"""
+    charge_id = issued["gatewayInvoiceId"]
+    if is_second:
+        charge_id = (await world.made(f"/v1/sandbox/charges/{charge_id}/double"))["chargeId"]
+        await world.run("reconciliation")
+    await pass_time(world, days=150)
+    await pay_silently(world, charge_id)
+    if is_second:
+        await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01'")
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("reconciliation")
+    found_at = await now(world)
+    assert (await read(world, issued))["paidCents"] == 9990
+    await pass_time(world, days=200)
+
+    assert polls.days(charge_id, since=found_at) == AFTER
+
+
 async def test_a_payment_during_the_polls_moves_the_later_ones(
     world: World, issued: Json, polls: Polls
 ) -> None:

@@ -17,6 +17,7 @@ from tests.support.captured_logs import captured_logs
 from tests.support.sandbox_steps import (
     charges,
     connection_id,
+    fail_for,
     issued_invoice,
     now,
     pass_time,
@@ -313,6 +314,35 @@ async def test_the_cancellation_of_a_second_charge_is_repeated(
     states = {each["chargeId"]: each["status"] for each in await charges(world)}
     assert states == {issued["gatewayInvoiceId"]: "open", second: "canceled"}
     assert await second_charge_events(world) == [second]
+
+
+async def test_a_second_charge_that_cannot_be_canceled_is_looked_at_ever_more_rarely(
+    world: World, issued: Json, asked: Asked
+) -> None:
+    """A webhook still causes a look at once, and the looks end. [D-162, D-125, D-55]"""
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await fail_for(world, "cancel_charge", "rejected", seconds=3600)
+    second = await double_silently(world, issued)
+    await notify(world, second)
+    await pass_time(world, days=1)
+    assert asked.ids.count(second) == 9, "the pauses double"
+    await pass_time(world, days=3)
+    assert asked.ids.count(second) == 12, "one look a day"
+
+    await pay_silently(world, second)
+    await notify(world, second)
+    await pass_time(world, minutes=2)
+    assert (await read(world, issued))["paidCents"] == 9990
+
+    await world.sql("UPDATE sandbox_charge SET status = 'open', entries = '[]' WHERE charge_id = $1", second)
+    await world.sql("UPDATE unmatched_charge SET state = 'open', found_at = found_at - interval '400 days'")
+    await looked_at(world)
+    [kept] = await waiting(world)
+    assert kept["next_look_at"] - await now(world) < timedelta(days=2), "the payment's first look"
+    await world.sql("UPDATE unmatched_charge SET paid_at = NULL")
+    await looked_at(world)
+    assert [each["next_look_at"] for each in await waiting(world)] == [None]
+    assert await second_charge_events(world) == [second] * 2, "once open, once paid"
 
 
 @pytest.mark.parametrize(("is_paid", "status"), [(True, "paid"), (False, "issued")])

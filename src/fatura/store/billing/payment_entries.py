@@ -110,10 +110,12 @@ async def page(tx: Tx, invoice_id: UUID, *, skip: int, limit: int) -> Sequence[P
 
 
 async def newest_payments(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """Return when the newest payment of each invoice happened, as `PaymentEntry.paid_at` does."""
+    """Return from when on the polls after the newest payment of each invoice count, as `PaymentEntry.polled_from`."""
     rows = await tx.fetch(
         """
-        SELECT e.invoice_id, max(least(e.occurred_at, e.recorded_at)) AS paid_at FROM payment_entry e
+        SELECT e.invoice_id, max(CASE WHEN e.occurred_at BETWEEN e.recorded_at - interval '1 day' AND e.recorded_at
+            THEN e.occurred_at ELSE e.recorded_at END) AS paid_at
+        FROM payment_entry e
         WHERE e.account_id = $1 AND e.invoice_id = ANY($2::uuid[]) AND e.kind = 'payment' GROUP BY e.invoice_id
         """,
         invoice_ids,

@@ -54,6 +54,19 @@ async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Se
     )
 
 
+async def put_off(tx: Tx, charge_id: UUID, *, repeat_at: datetime, until: datetime) -> None:
+    """Repeat a claimed late look-up at `until`, unless another transaction has rescheduled it since `claim`."""
+    await tx.execute(
+        """
+        UPDATE late_charge_check l SET next_check_at = $4
+        WHERE l.account_id = $1 AND l.charge_id = $2 AND l.next_check_at = $3
+        """,
+        charge_id,
+        repeat_at,
+        until,
+    )
+
+
 async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at: Sequence[datetime]) -> None:
     """Count a late look-up that the gateway answered, and schedule the charge's next look-up, if there is one.
 

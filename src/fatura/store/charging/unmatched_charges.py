@@ -17,14 +17,17 @@ class UnmatchedCharge:
     """A charge to look at.
 
     `state` is None until the charge was reported. It is PARKED if the charge was reported because of its amount, else
-    the charge's state at the gateway. `paid_at` is the instant of the charge's newest recorded
-    payment, or None without one.
+    the charge's state at the gateway. `found_at` is when it was found in this state. `paid_at` is
+    `PaymentEntry.polled_from` of the charge's newest recorded payment, or None without one. `next_look_at` is when the
+    look is repeated if this worker dies.
     """
 
     connection_id: UUID
     gateway_charge_id: str
+    found_at: datetime
     state: ChargeStage | None
     paid_at: datetime | None
+    next_look_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,7 @@ async def add(
     found_at: datetime,
     next_look_at: datetime,
 ) -> None:
-    """Store unmatched charges, or schedule another look at stored ones.
-
-    A scheduled look stays. But if the charge has payments and its look is scheduled later, the look moves to
-    `next_look_at`.
-    """
+    """Store unmatched charges, or schedule another look at stored ones. An earlier scheduled look stays."""
     await tx.execute(
         """
         INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, next_look_at)
@@ -59,8 +58,7 @@ async def add(
         WHERE o.account_id = $1
         ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
         SET next_look_at = EXCLUDED.next_look_at
-        WHERE u.account_id = $1
-            AND (u.next_look_at IS NULL OR (u.paid_at IS NOT NULL AND u.next_look_at > EXCLUDED.next_look_at))
+        WHERE u.account_id = $1 AND (u.next_look_at IS NULL OR u.next_look_at > EXCLUDED.next_look_at)
         """,
         connection_id,
         sorted(set(gateway_charge_ids)),
@@ -146,7 +144,7 @@ async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Seq
         UPDATE unmatched_charge u SET next_look_at = $3 FROM due
         WHERE u.account_id = $1 AND u.connection_id = due.connection_id
             AND u.gateway_charge_id = due.gateway_charge_id
-        RETURNING u.connection_id, u.gateway_charge_id, u.state, u.paid_at
+        RETURNING u.connection_id, u.gateway_charge_id, u.found_at, u.state, u.paid_at, u.next_look_at
         """,
         now,
         retry_at,
@@ -174,7 +172,8 @@ async def save_state(
         INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, state)
         VALUES ($1, $2, $3, $5, $4)
         ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
-        SET state = EXCLUDED.state WHERE u.account_id = $1 AND u.state IS DISTINCT FROM EXCLUDED.state
+        SET state = EXCLUDED.state, found_at = EXCLUDED.found_at
+        WHERE u.account_id = $1 AND u.state IS DISTINCT FROM EXCLUDED.state
         """,
         connection_id,
         gateway_charge_id,
@@ -187,14 +186,31 @@ async def save_state(
 async def keep(
     tx: Tx, charge: UnmatchedCharge, state: ChargeStage | None, *, next_look_at: datetime | None
 ) -> None:
-    """Store the state of a second charge, and when the next look at it is due. None means no further look."""
+    """Store the state of a claimed charge, and when the next look at it is due. None means no further look.
+
+    If another transaction has scheduled an earlier look since `claim`, that look stays.
+    """
     await tx.execute(
         """
-        UPDATE unmatched_charge u SET state = $4, next_look_at = $5
+        UPDATE unmatched_charge u
+        SET state = $4, next_look_at = CASE WHEN u.next_look_at < $6 THEN u.next_look_at ELSE $5 END
         WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3
         """,
         charge.connection_id,
         charge.gateway_charge_id,
         state,
         next_look_at,
+        charge.next_look_at,
+    )
+
+
+async def newest_found_at(tx: Tx, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> datetime:
+    """Return when the newest of these stored charges was found in its state."""
+    return await tx.fetchval(
+        """
+        SELECT max(u.found_at) FROM unmatched_charge u
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
+        """,
+        connection_id,
+        gateway_charge_ids,
     )

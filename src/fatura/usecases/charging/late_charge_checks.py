@@ -11,10 +11,10 @@ from datetime import timedelta
 
 from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, ChargeStage
-from fatura.domain.charging import LATE_CHECK_GAPS
+from fatura.domain.charging import LATE_CHECK_GAPS, next_cancellation_at
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, GatewayError, NotFoundError
 from fatura.observability import log
-from fatura.store.charging import charges, claims, late_charge_checks
+from fatura.store.charging import charges, claims, late_charge_checks, unmatched_charges
 from fatura.usecases.charging import outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -24,7 +24,7 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
-"""A late look-up is repeated after this time if the gateway did not answer, or if it found a charge to cancel."""
+"""A late look-up is repeated after this time if the gateway did not answer."""
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
@@ -100,8 +100,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     before = await charges.lock_one(work.tx, call.charge)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
-    if not any(each.is_payable for each in seconds):  # payable ones are canceled now, then looked up again
-        await _count(work, call)
+    await _schedule(work, call, to_cancel=[each.charge_id for each in seconds if each.is_payable])
     after = await charges.lock_one(work.tx, call.charge)
     # issuance looks these charges up; the next poll records their payments, after the invoice was issued
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
@@ -114,10 +113,17 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     return seconds
 
 
-async def _count(work: Work, call: GatewayCall) -> None:
-    await late_charge_checks.count(
-        work.tx,
-        call.charge.charge_id,
-        repeat_at=call.reserved_at + RETRY_AFTER,
-        next_checks_at=[work.now + gap for gap in LATE_CHECK_GAPS[1:]],
-    )
+async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[str]) -> None:
+    """Schedule the next late look-up of a charge.
+
+    If second charges are canceled now (`to_cancel`), repeat this look-up later to see whether that worked.
+    """
+    charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
+    if to_cancel:
+        found_at = await unmatched_charges.newest_found_at(work.tx, call.charge.connection_id, to_cancel)
+        until = next_cancellation_at(found_at, now=work.now)
+        if until is not None:
+            await late_charge_checks.put_off(work.tx, charge_id, repeat_at=repeat_at, until=until)
+            return
+    next_checks_at = [work.now + gap for gap in LATE_CHECK_GAPS[1:]]
+    await late_charge_checks.count(work.tx, charge_id, repeat_at=repeat_at, next_checks_at=next_checks_at)

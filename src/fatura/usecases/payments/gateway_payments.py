@@ -153,9 +153,10 @@ async def _plan_polls(work: Work, new: Sequence[PaymentEntry]) -> None:
     """Plan the polls after new payments of invoices that are paid or canceled (D-55)."""
     first = {
         entry.invoice_id: at
-        for entry in sorted(new, key=lambda each: each.paid_at)
+        for entry in sorted(new, key=lambda each: each.polled_from)
         if entry.kind is EntryKind.PAYMENT
-        and (at := next_paid_poll_at(entry.invoice_id, paid_at=entry.paid_at, polled_at=work.now)) is not None
+        and (at := next_paid_poll_at(entry.invoice_id, paid_at=entry.polled_from, polled_at=work.now))
+        is not None
     }
     if first:
         await charge_polling.make_paid_due(work.tx, list(first), at=list(first.values()))

@@ -61,14 +61,14 @@ async def plan_looks(
     `stages` has each charge's state at the gateway, by the connection and the gateway's id of the charge.
     """
     found: dict[tuple[UUID, str], PaidCharge] = {}
-    for entry in sorted(new, key=lambda each: each.paid_at):
+    for entry in sorted(new, key=lambda each: each.polled_from):
         if entry.kind is not EntryKind.PAYMENT or entry.charge_id is not None:
             continue
         assert entry.connection_id is not None, "a gateway's entry has a connection"
         assert entry.gateway_charge_id is not None, "a gateway's entry has a charge"
         key = entry.connection_id, entry.gateway_charge_id
-        next_look_at = next_paid_poll_at(entry.connection_id, paid_at=entry.paid_at, polled_at=work.now)
-        found[key] = PaidCharge(*key, ChargeStage(stages[key]), entry.paid_at, next_look_at)
+        next_look_at = next_paid_poll_at(entry.connection_id, paid_at=entry.polled_from, polled_at=work.now)
+        found[key] = PaidCharge(*key, ChargeStage(stages[key]), entry.polled_from, next_look_at)
     if found:
         await unmatched_charges.add_paid(work.tx, list(found.values()), found_at=work.now)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeStage
-from fatura.domain.charging import next_paid_poll_at
+from fatura.domain.charging import next_cancellation_at, next_paid_poll_at
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import (
     Charge,
@@ -45,7 +45,7 @@ LOOK_AFTER = timedelta(minutes=1)
 A webhook often arrives before the engine has recorded the new charge that the webhook names.
 """
 RETRY_AFTER = timedelta(minutes=10)
-"""A look is repeated after this time if the gateway did not answer, or if the charge can be paid."""
+"""A look is repeated after this time if the gateway did not answer."""
 MAX_WAITING = 20
 """Maximum number of a connection's charges that wait for their first look because a webhook named them.
 
@@ -219,8 +219,10 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
         await second_charges.emit(
             work, charge.invoice_id, connection_id=found.connection_id, known=known, charge=charge
         )
-    # if the cancellation fails or this worker dies, the next look repeats it
-    next_look_at = work.now + RETRY_AFTER if charge.is_payable else _next_look_at(work, found)
+    next_look_at = _next_look_at(work, found)
+    if charge.is_payable:  # if the cancellation fails or this worker dies, the next look repeats it
+        found_at = found.found_at if stage is found.state else work.now
+        next_look_at = next_cancellation_at(found_at, now=work.now) or next_look_at
     await stored_unmatched.keep(work.tx, found, stage, next_look_at=next_look_at)
     await gateway_payments.record(work, [ChargeAnswer(charge.invoice_id, found.connection_id, charge)])
     return charge if charge.is_payable else None
