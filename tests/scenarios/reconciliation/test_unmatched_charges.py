@@ -319,7 +319,7 @@ async def test_the_cancellation_of_a_second_charge_is_repeated(
 async def test_a_second_charge_that_cannot_be_canceled_is_looked_at_ever_more_rarely(
     world: World, issued: Json, asked: Asked
 ) -> None:
-    """A webhook still causes a look at once, and the looks end. [D-162, D-125, D-55]"""
+    """A webhook still causes a look at once, and the looks end. [D-162, D-125]"""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await fail_for(world, "cancel_charge", "rejected", seconds=3600)
     second = await double_silently(world, issued)
