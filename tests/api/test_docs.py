@@ -319,6 +319,14 @@ async def test_every_event_type_is_a_webhook_with_its_own_payload(contract: Cont
     assert set(event["discriminator"]["mapping"]) == set(EVENT_TYPES)
 
 
+async def test_errors_of_events_and_resources_have_the_same_fields(contract: Contract):
+    """An error has a `code` for programs and a `detail` for people. [D-36, D-55 health]"""
+    schemas = contract.document["components"]["schemas"]
+    fields = {name: set(each.get("properties", ())) for name, each in schemas.items()}
+    assert {name for name, each in fields.items() if {"code", "message"} <= each} == set()
+    assert len([name for name, each in fields.items() if {"code", "detail"} <= each]) >= 5
+
+
 async def test_a_product_s_creation_documents_the_price_call(contract: Contract):
     """[spec 4.7 skip, D-31]"""
     callbacks = contract.document["paths"]["/v1/products"]["post"]["callbacks"]

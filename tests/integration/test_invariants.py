@@ -65,7 +65,7 @@ EXPIRED_WEBHOOK = """
 MOVING = "UPDATE connection_move SET status = 'running', ended_at = NULL, worked_at = '2000-01-01'"
 PROPAGATING = "UPDATE propagation SET status = 'running', ended_at = NULL, worked_at = '2000-01-01'"
 UNPROBED = """
-    failures = 3, failing_since = '2000-01-01', next_probe_at = '2000-01-01', error_code = 'x', error_message = 'x'
+    failures = 3, failing_since = '2000-01-01', next_probe_at = '2000-01-01', error_code = 'x', error_detail = 'x'
 """
 ENTRY = "ALTER TABLE payment_entry DROP CONSTRAINT payment_entry_source; UPDATE payment_entry SET"
 GATEWAY_ENTRY = """

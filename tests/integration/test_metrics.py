@@ -102,7 +102,7 @@ SHORT = {
     "OPEN": "latency_ms = NULL, response_body = NULL, open_until = '2000-01-01'",
     "UNDELIVERED": "UPDATE delivery SET next_attempt_at = '2000-01-01', delivered_at = NULL, waits = false",
     "UNPROBED": """
-        failures = 3, failing_since = '2000-01-01', next_probe_at = '2000-01-01', error_code = 'x', error_message = 'x'
+        failures = 3, failing_since = '2000-01-01', next_probe_at = '2000-01-01', error_code = 'x', error_detail = 'x'
     """,
 }
 

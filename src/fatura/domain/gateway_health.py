@@ -42,7 +42,7 @@ class CallError:
     """Why a call failed: a stable code, and a text for people."""
 
     code: str
-    message: str
+    detail: str
 
 
 CallResult = CallError | None

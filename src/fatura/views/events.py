@@ -84,7 +84,7 @@ class PricingErrorView(View):
     """Why an item has no value, and the raw answer of its price endpoint (D-36)."""
 
     code: str
-    message: str
+    detail: str
     item_id: Id
     product_id: Id
     outcome: PricingOutcome | None
@@ -96,7 +96,7 @@ class IssueErrorView(View):
     """Why issuing the invoice is delayed or has stopped, or which charge a person must check (D-36)."""
 
     code: str
-    message: str
+    detail: str
     gateway_invoice_id: (
         Annotated[
             str,
@@ -112,7 +112,7 @@ class WebhookErrorView(View):
     """Why the webhook was disabled (D-36)."""
 
     code: str
-    message: str
+    detail: str
     last_error: str | None
     response_status: int | None
 
@@ -174,7 +174,7 @@ class SubscriptionErrorView(View):
     """Why the next invoice of a subscription could not be generated (D-142)."""
 
     code: str
-    message: str
+    detail: str
 
 
 class SubscriptionBillingErrorDataView(View):
@@ -184,8 +184,8 @@ class SubscriptionBillingErrorDataView(View):
     error: SubscriptionErrorView
 
     @classmethod
-    def of(cls, subscription: Subscription, *, code: str, message: str) -> Self:
-        error = SubscriptionErrorView(code=code, message=message)
+    def of(cls, subscription: Subscription, *, code: str, detail: str) -> Self:
+        error = SubscriptionErrorView(code=code, detail=detail)
         return cls(subscription=SubscriptionView.of(subscription), error=error)
 
 

@@ -62,7 +62,7 @@ class ConnectionErrorView(View):
             description="`timeout`, `failed`, `unknown`, `credentials_refused` or `credentials_unreadable`."
         ),
     ]
-    message: str
+    detail: str
 
     @classmethod
     def of(cls, error: CallError) -> Self:

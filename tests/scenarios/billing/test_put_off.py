@@ -53,7 +53,7 @@ async def test_a_failure_is_counted_and_reported_once(world: World):
     [event] = await world.events("subscription.billing_failed")
     assert event["data"]["subscription"]["id"] == failing["id"]
     assert event["data"]["error"]["code"] == "unexpected_error"
-    assert "cycle 1 " in event["data"]["error"]["message"]
+    assert "cycle 1 " in event["data"]["error"]["detail"]
     assert await metric(world, "fatura_subscriptions_put_off") == 1
     assert await world.broken() == []
 

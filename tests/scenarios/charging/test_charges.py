@@ -184,7 +184,7 @@ async def test_a_transient_failure_is_retried_with_growing_delays(world: World) 
     (delayed,) = await world.events("invoice.issue_delayed")
     waited = datetime.fromisoformat(delayed["createdAt"]) - since
     assert timedelta(hours=1) <= waited < timedelta(hours=2)
-    assert delayed["data"]["error"] == {"code": "retrying", "message": "rate_limited"}
+    assert delayed["data"]["error"] == {"code": "retrying", "detail": "rate_limited"}
     issued = await read(world, invoice)
     took = datetime.fromisoformat(issued["issuedAt"]) - since
     assert issued["status"] == "issued"
@@ -201,7 +201,7 @@ async def test_refused_data_waits_for_a_person(world: World) -> None:
     await pass_time(world, days=30)
 
     (failed,) = await world.events("invoice.issue_failed")
-    assert failed["data"]["error"] == {"code": "rejected", "message": "A queued fault refuses this call."}
+    assert failed["data"]["error"] == {"code": "rejected", "detail": "A queued fault refuses this call."}
     shown = await read(world, invoice)
     assert shown["status"] == "ready"
     assert shown["issueError"] == {
@@ -225,7 +225,7 @@ async def test_an_invoice_waits_while_its_connection_is_inactive(world: World) -
     waiting = await read(world, invoice)
     assert (waiting["status"], waiting["issueError"]) == ("ready", None)
     (delayed,) = await world.events("invoice.issue_delayed")
-    assert delayed["data"]["error"] == {"code": "inactive", "message": "The gateway connection is inactive."}
+    assert delayed["data"]["error"] == {"code": "inactive", "detail": "The gateway connection is inactive."}
     assert await charges(world) == []
 
     await patch_connection(world, active=True)

@@ -198,7 +198,7 @@ async def test_a_parked_charge_with_another_amount_is_reported_once(world: World
 
     errors = [each["data"]["error"] for each in await world.events("invoice.issue_failed")]
     assert [each["code"] for each in errors] == ["amount_differs"] * 2
-    assert all(sum(charge_id in each["message"] for each in errors) == 1 for charge_id in wrong)
+    assert all(sum(charge_id in each["detail"] for each in errors) == 1 for charge_id in wrong)
 
     assert (await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")).status == 200
     await sweep(world)

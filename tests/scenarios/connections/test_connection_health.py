@@ -61,7 +61,7 @@ async def test_a_failing_connection_gets_only_probes(world: World) -> None:
     await pass_time(world, hours=8)
 
     assert 3 <= first_calls <= 4, "no more calls after the failures"
-    assert (shown["state"], shown["error"]) == ("failing", {"code": "failed", "message": "rate_limited"})
+    assert (shown["state"], shown["error"]) == ("failing", {"code": "failed", "detail": "rate_limited"})
     probes = await calls_made(world) - first_calls
     assert 8 * 4 <= probes <= 8 * 5 + 6, "one probe in 12 to 15 minutes, and a few more at first"
     assert {each["status"] for each in await world.invoices()} == {"ready"}
@@ -96,7 +96,7 @@ async def test_an_hour_of_failures_is_reported_once(world: World) -> None:
     assert timedelta(hours=1) <= waited < timedelta(hours=1, minutes=5)
     assert failing["data"]["connection"]["connectionId"] == await connection_id(world)
     assert failing["data"]["connection"]["health"]["state"] == "failing"
-    assert failing["data"]["error"] == {"code": "failed", "message": "rate_limited"}
+    assert failing["data"]["error"] == {"code": "failed", "detail": "rate_limited"}
     assert recovered["data"]["connection"]["health"] == {"state": "ok", "since": None, "error": None}
     assert (await read(world, invoice))["status"] == "issued"
 

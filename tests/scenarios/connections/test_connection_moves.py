@@ -158,7 +158,7 @@ async def test_a_move_to_a_connection_that_cannot_bill_is_refused(
         await world.sql(
             """
             UPDATE connection_health SET failures = 3, failing_since = now(), next_probe_at = '2999-01-01',
-                error_code = 'timeout', error_message = 'no answer' WHERE connection_id = $1
+                error_code = 'timeout', error_detail = 'no answer' WHERE connection_id = $1
             """,
             UUID(other),
         )

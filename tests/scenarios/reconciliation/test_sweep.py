@@ -300,7 +300,7 @@ async def test_a_failing_connection_is_not_swept(world: World, issued: Json) -> 
     await world.sql(
         """
         UPDATE connection_health SET failures = 3, failing_since = '2000-01-01', next_probe_at = '2999-01-01',
-            error_code = 'timeout', error_message = 'no answer'
+            error_code = 'timeout', error_detail = 'no answer'
         """
     )
     await sweep(world)

@@ -13,7 +13,7 @@ from fatura.store.db import Discovery, Row, Tx
 async def lock(tx: Tx, connection_id: UUID) -> ConnectionHealth:
     row = await tx.fetchrow(
         """
-        SELECT h.failures, h.failing_since, h.next_probe_at, h.probes, h.emitted, h.error_code, h.error_message
+        SELECT h.failures, h.failing_since, h.next_probe_at, h.probes, h.emitted, h.error_code, h.error_detail
         FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
         """,
         connection_id,
@@ -30,7 +30,7 @@ def health_of(row: Row) -> ConnectionHealth:
         next_probe_at=row["next_probe_at"],
         probes=row["probes"],
         emitted=row["emitted"],
-        error=None if code is None else CallError(code, row["error_message"]),
+        error=None if code is None else CallError(code, row["error_detail"]),
     )
 
 
@@ -39,7 +39,7 @@ async def update(tx: Tx, connection_id: UUID, health: ConnectionHealth, *, ends_
     await tx.execute(
         """
         UPDATE connection_health h SET failures = $3, failing_since = $4, next_probe_at = $5, probes = $6,
-            emitted = $7, error_code = $8, error_message = $9,
+            emitted = $7, error_code = $8, error_detail = $9,
             lease_until = CASE WHEN $10 THEN NULL ELSE h.lease_until END
         WHERE h.account_id = $1 AND h.connection_id = $2
         """,
@@ -50,7 +50,7 @@ async def update(tx: Tx, connection_id: UUID, health: ConnectionHealth, *, ends_
         health.probes,
         health.emitted,
         None if health.error is None else health.error.code,
-        None if health.error is None else health.error.message,
+        None if health.error is None else health.error.detail,
         ends_lease,
     )
 

@@ -148,7 +148,7 @@ CREATE TABLE connection_health (
     probes integer NOT NULL DEFAULT 0,
     emitted boolean NOT NULL DEFAULT false,
     error_code text,
-    error_message text,
+    error_detail text,
     paused_at timestamptz,
     lease_until timestamptz,
     polls_per_second integer,
@@ -164,7 +164,7 @@ CREATE TABLE connection_health (
             ELSE next_probe_at IS NOT NULL
         END IS TRUE
         AND (failures = 0) = (failing_since IS NULL) AND (failures = 0) = (error_code IS NULL)
-        AND failures >= 0 AND probes >= 0 AND (polls_per_second >= 1 OR polls_per_second IS NULL) AND (error_code IS NULL) = (error_message IS NULL)
+        AND failures >= 0 AND probes >= 0 AND (polls_per_second >= 1 OR polls_per_second IS NULL) AND (error_code IS NULL) = (error_detail IS NULL)
     )
 ) WITH (fillfactor = 70);
 CREATE INDEX connection_health_probes ON connection_health (account_id) WHERE next_probe_at IS NOT NULL;

@@ -105,8 +105,8 @@ async def _put_off(work: Work, subscription_id: UUID) -> int:
     if failures == 1:
         subscription = await subscriptions.find(work.tx, subscription_id)
         assert subscription is not None, "it was put off in this transaction"
-        message = BILLING_FAILED.format(cycle=subscription.cycle_count + 1)
-        data = SubscriptionBillingErrorDataView.of(subscription, code="unexpected_error", message=message)
+        detail = BILLING_FAILED.format(cycle=subscription.cycle_count + 1)
+        data = SubscriptionBillingErrorDataView.of(subscription, code="unexpected_error", detail=detail)
         work.emit("subscription.billing_failed", data, subscription_id=subscription_id)
     return 1
 

@@ -240,15 +240,15 @@ async def _reserve(
         connection = stored.connection
         charge = newest.get(invoice.invoice_id)
         if gateway is None:
-            message = "The gateway connection's credentials cannot be decrypted."
-            await retries.wait_for_connection(work, invoice, "unreadable", message=message)
+            detail = "The gateway connection's credentials cannot be decrypted."
+            await retries.wait_for_connection(work, invoice, "unreadable", detail=detail)
         elif stored.health.is_failing and not (is_probe or is_by_hand):
             await retries.wait_for_recovery(work, invoice, stored.health)
         elif charge is not None and charge.stage in IN_DOUBT:
             calls.append(_ask_again(work, invoice, charge, gateway=gateway, may_send=connection.active))
         elif not connection.active:
-            message = "The gateway connection is inactive."
-            await retries.wait_for_connection(work, invoice, "inactive", message=message)
+            detail = "The gateway connection is inactive."
+            await retries.wait_for_connection(work, invoice, "inactive", detail=detail)
         else:
             invoice_id = invoice.invoice_id
             due_cents = open_cents(ledgers.get(invoice_id, ()), total_cents=invoice.total_cents)

@@ -252,8 +252,8 @@ async def _record_no_charge(
             await _give_up(work, call, ChargeStage.PARKED, code="second_charge", detail=detail)
         case port.AuthFailedError():
             await _mark_absent_unless_repeated(work, call)
-            message = "The gateway refuses the credentials."
-            await retries.wait_for_connection(work, call.invoice, CREDENTIALS_REFUSED, message=message)
+            detail = "The gateway refuses the credentials."
+            await retries.wait_for_connection(work, call.invoice, CREDENTIALS_REFUSED, detail=detail)
         case port.UnknownOutcomeError():
             await charges.mark_unknown(work.tx, [call.charge.charge_id])
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
@@ -346,5 +346,5 @@ async def _stop(
         delay_emitted=False,
         error=IssueFailure(code, detail, work.now),
     )
-    error = IssueErrorView(code=code, message=detail, gateway_invoice_id=gateway_id or UNSET)
+    error = IssueErrorView(code=code, detail=detail, gateway_invoice_id=gateway_id or UNSET)
     await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_failed", error=error)

@@ -25,8 +25,8 @@ async def schedule(
     since = invoice.issue_failing_since or work.now
     is_late = work.now - since >= ISSUE_DELAYED_AFTER
     if is_late and not invoice.issue_delay_emitted:
-        message = str(error) if error else "The gateway does not know the charge yet."
-        alert = IssueErrorView(code="retrying", message=message)
+        detail = str(error) if error else "The gateway does not know the charge yet."
+        alert = IssueErrorView(code="retrying", detail=detail)
         await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_delayed", error=alert)
     await claims.reschedule_issuance(
         work.tx,
@@ -45,12 +45,12 @@ async def retry_later(work: Work, invoice: ClaimedInvoice, *, error: GatewayErro
     await schedule(work, invoice, at=work.now + retry_delay(invoice.issue_failures + 1), error=error)
 
 
-async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, message: str) -> None:
+async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *, detail: str) -> None:
     """Put the invoice off for an hour, or until its connection works again if that is earlier.
 
     Emit `invoice.issue_delayed` once (D-34).
     """
-    await _put_off(work, invoice, IssueErrorView(code=code, message=message), is_late=True)
+    await _put_off(work, invoice, IssueErrorView(code=code, detail=detail), is_late=True)
 
 
 async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: ConnectionHealth) -> None:
@@ -63,7 +63,7 @@ async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: Connect
     assert error is not None, "a failing connection has an error"
     since = invoice.issue_failing_since or work.now
     is_late = work.now - since >= ISSUE_DELAYED_AFTER or error.code == CREDENTIALS_REFUSED
-    await _put_off(work, invoice, IssueErrorView(code=error.code, message=error.message), is_late=is_late)
+    await _put_off(work, invoice, IssueErrorView(code=error.code, detail=error.detail), is_late=is_late)
 
 
 async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *, is_late: bool) -> None:

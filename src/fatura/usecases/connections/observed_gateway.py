@@ -153,5 +153,5 @@ def _failure(error: BaseException) -> CallError | None:
     code = next((label for kind, label in _CODES if isinstance(error, kind)), None)
     if code is None:
         return None
-    message = f"no answer within {port.CALL_TIMEOUT_SECONDS} s" if code == "timeout" else str(error)
-    return CallError(code, message[:MAX_ERROR_LENGTH] or code)
+    detail = f"no answer within {port.CALL_TIMEOUT_SECONDS} s" if code == "timeout" else str(error)
+    return CallError(code, detail[:MAX_ERROR_LENGTH] or code)

@@ -32,9 +32,9 @@ async def emit(
     )
     if not is_new:
         return
-    message = f"The gateway also holds the charge {charge.charge_id}, which is one too many; check it there."
+    detail = f"The gateway also holds the charge {charge.charge_id}, which is one too many; check it there."
     log.error("charge.second_charge_found", invoice_id=str(invoice_id), known=known, second=charge.charge_id)
-    error = IssueErrorView(code="second_charge", message=message, gateway_invoice_id=charge.charge_id)
+    error = IssueErrorView(code="second_charge", detail=detail, gateway_invoice_id=charge.charge_id)
     await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
 
 

@@ -44,11 +44,11 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
     for call, answer in live:
         pull = still_pending.get(call.item)
         if pull is not None and pull.next_attempt_at is None and not call.by_hand:
-            message = (
+            detail = (
                 f"The last call failed: {answer.problem}. Release the item with retry-pricing or a value."
             )
             type_, code = "invoice.pricing_exhausted", "pricing_exhausted"
-            await _alert(work, pull, answer, type_=type_, code=code, message=message)
+            await _alert(work, pull, answer, type_=type_, code=code, detail=detail)
 
 
 async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:
@@ -136,23 +136,23 @@ async def warn(work: Work, *, limit: int) -> int:
     pulls = [pull for pull in await price_pulls.lock(work.tx, due) if pull.warn_at is not None]
     for pull in pulls:
         if pull.pending and states[pull.invoice_id] in TAKES_VALUES:
-            message = "The price endpoint has been failing for 15 minutes."
+            detail = "The price endpoint has been failing for 15 minutes."
             if pull.next_attempt_at:
-                message += " It will be called again automatically."
+                detail += " It will be called again automatically."
             type_, code = "invoice.pricing_warning", "pricing_failing"
-            await _alert(work, pull, answers[pull.item], type_=type_, code=code, message=message)
+            await _alert(work, pull, answers[pull.item], type_=type_, code=code, detail=detail)
     await price_pulls.save(work.tx, [replace(pull, warn_at=None) for pull in pulls])
     return len(due)
 
 
 async def _alert(
-    work: Work, pull: PricePull, answer: PriceAnswer, *, type_: str, code: str, message: str
+    work: Work, pull: PricePull, answer: PriceAnswer, *, type_: str, code: str, detail: str
 ) -> None:
     """Emit an event about an item that has no value yet, with the endpoint's raw answer (spec 6.4)."""
     body = answer.response_body
     error = PricingErrorView(
         code=code,
-        message=message,
+        detail=detail,
         item_id=str(pull.item_id),
         product_id=str(pull.product_id),
         outcome=answer.outcome,

@@ -31,7 +31,7 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
         return Answered(charge, charge.stage, NO_PAY_DATA, charge.closed_at, unknown_since=since)
     detail = f"The gateway does not know the charge {charge.gateway_invoice_id} any more; check it there."
     error = IssueErrorView(
-        code="charge_missing", message=detail, gateway_invoice_id=charge.gateway_invoice_id or UNSET
+        code="charge_missing", detail=detail, gateway_invoice_id=charge.gateway_invoice_id or UNSET
     )
     await invoice_moves.alert(work, charge.invoice_id, "invoice.charge_missing", error=error)
     await second_charges.plan_checks(work, charge.charge_id)

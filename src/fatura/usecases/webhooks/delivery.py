@@ -221,13 +221,13 @@ async def _store_health(
 def _error(health: EndpointHealth, results: Sequence[AttemptResult]) -> WebhookErrorView:
     gone = next((result for result in results if result.response_status == HTTP_GONE), None)
     if gone is not None:
-        code, message, last = "gone", "The endpoint answered 410 Gone.", gone
+        code, detail, last = "gone", "The endpoint answered 410 Gone.", gone
     else:
         code, last = "failed_for_too_long", results[-1]
-        message = f"Every delivery has failed since {instant(health.failing_since)}."
+        detail = f"Every delivery has failed since {instant(health.failing_since)}."
     return WebhookErrorView(
         code=code,
-        message=f"{message} Register it again with PUT /v1/integration/webhook to resume deliveries.",
+        detail=f"{detail} Register it again with PUT /v1/integration/webhook to resume deliveries.",
         last_error=last.error,
         response_status=last.response_status,
     )

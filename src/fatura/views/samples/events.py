@@ -60,10 +60,10 @@ def sample_json(type_: str) -> dict[str, Any]:
     return json.loads(sample(type_).json())
 
 
-def _pricing_error(code: str, message: str) -> InvoicePricingErrorDataView:
+def _pricing_error(code: str, detail: str) -> InvoicePricingErrorDataView:
     error = PricingErrorView(
         code=code,
-        message=message,
+        detail=detail,
         item_id=str(TRAINING_ITEM_ID),
         product_id=str(TRAINING.product_id),
         outcome=PricingOutcome.HTTP_ERROR,
@@ -73,10 +73,10 @@ def _pricing_error(code: str, message: str) -> InvoicePricingErrorDataView:
     return InvoicePricingErrorDataView(invoice=_invoice(InvoiceStatus.AWAITING_VALUE), error=error)
 
 
-def _issue_error(code: str, message: str, *, failure: IssueFailure | None) -> InvoiceIssueErrorDataView:
+def _issue_error(code: str, detail: str, *, failure: IssueFailure | None) -> InvoiceIssueErrorDataView:
     return InvoiceIssueErrorDataView(
         invoice=_invoice(InvoiceStatus.READY, issue_error=failure),
-        error=IssueErrorView(code=code, message=message),
+        error=IssueErrorView(code=code, detail=detail),
     )
 
 
@@ -121,7 +121,7 @@ DATA: Mapping[str, View] = {
     "subscription.billing_failed": SubscriptionBillingErrorDataView.of(
         SUBSCRIPTION,
         code="unexpected_error",
-        message="The invoice of cycle 1 could not be generated because of an unexpected error. "
+        detail="The invoice of cycle 1 could not be generated because of an unexpected error. "
         "It is tried again every hour. The log of the engine has the cause.",
     ),
     "subscription.canceled": SubscriptionCanceledDataView.of(CANCELED, commitment(CANCELED)),
@@ -151,7 +151,7 @@ DATA: Mapping[str, View] = {
         invoice=_invoice(InvoiceStatus.ISSUED),
         error=IssueErrorView(
             code="charge_missing",
-            message="The gateway does not know the charge ch_0001 any more; check it there.",
+            detail="The gateway does not know the charge ch_0001 any more; check it there.",
             gateway_invoice_id="ch_0001",
         ),
     ),
@@ -160,7 +160,7 @@ DATA: Mapping[str, View] = {
         webhook=WebhookView.of(Webhook(WEBHOOK_URL, AT, AT)),
         error=WebhookErrorView(
             code="gone",
-            message="The endpoint answered 410 Gone. Register it again with PUT /v1/integration/webhook to resume "
+            detail="The endpoint answered 410 Gone. Register it again with PUT /v1/integration/webhook to resume "
             "deliveries.",
             last_error="answered 410",
             response_status=410,
