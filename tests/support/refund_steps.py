@@ -1,5 +1,15 @@
 """Steps of the refund scenarios: ask for refunds, pay invoices, and read what the sandbox gateway refunded."""
 
+from collections.abc import Sequence
+from functools import partial
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.refunds import refund_id_of
+from fatura.usecases.merchant_actions import refunds
+from fatura.usecases.open_call_limit import Places
+from fatura.usecases.payments import refund_calls
+from fatura.usecases.transaction import in_transaction
 from tests.support.sandbox_steps import issued_invoice, read
 from tests.support.world import Answer, Json, Merchant, World
 
@@ -31,3 +41,19 @@ async def paid_invoice(world: World) -> Json:
     invoice = await issued_invoice(world)
     await pay(world, invoice)
     return await read(world, invoice)
+
+
+async def store(
+    world: World, account: Account, invoice: Json, *, key: str = "once", amount_cents: int | None = None
+) -> UUID:
+    """Store a refund, as a process does before it reserves the call. Return the refund's id."""
+    invoice_id, places = UUID(invoice["id"]), Places(world.deps.gateway_requests, world.account_id)
+    start = partial(refunds._start, invoice_id=invoice_id, key=key, amount_cents=amount_cents, reason=None)
+    await in_transaction(world.deps, account, partial(start, places=places))
+    return refund_id_of(invoice_id, key)
+
+
+async def claim(world: World, account: Account, refund_id: UUID) -> Sequence[refund_calls._Call]:
+    """Lease a refund, as a process does before it calls the gateway."""
+    places = Places(world.deps.gateway_requests, world.account_id)
+    return await in_transaction(world.deps, account, refund_calls._claim_one, refund_id, places)

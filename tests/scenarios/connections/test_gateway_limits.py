@@ -49,23 +49,23 @@ async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
     """A request above the limit is refused at once and changes nothing. Requests that call no gateway are still served.
     [D-175]
     """
-    invoice = await make(world)
+    first, invoice = await make(world), await make(world)
     world.deps.gateway_requests.most = 1
     await fail_for(world, "all", "hang", seconds=600)
 
-    async def ask() -> Answer:
+    async def ask(invoice: Json) -> Answer:
         if action is None:
             return await _check_credentials(world)
         return await world.post(f"/v1/invoices/{invoice['id']}/{action}", body)
 
-    waiting = asyncio.create_task(ask())
+    waiting = asyncio.create_task(ask(first))
     await eventually(lambda: waiting.done() or _is_full(world))
     await asyncio.sleep(0.5)  # a request that waits for no gateway would have ended
     assert not waiting.done(), waiting.result().body
     before = await read(world, invoice)
 
     async with asyncio.timeout(5):
-        for refused in (await ask(), await _check_credentials(world)):
+        for refused in (await ask(invoice), await _check_credentials(world)):
             assert (refused.status, refused.type) == (429, "engine.rate_limited"), refused.body
             assert refused.headers["retry-after"] == "10"
         assert await read(world, invoice) == before
@@ -80,6 +80,41 @@ async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
     await asyncio.wait([waiting])
     await world.delete(f"/v1/sandbox/faults?connectionId={await connection_id(world)}")
     assert (await _check_credentials(world)).status == 200
+
+
+async def test_requests_that_call_no_gateway_need_no_place(world: World) -> None:
+    """Repeats, part payments and refunds of manual payments are served while the account is at its limit. [D-175]"""
+    paid = await _paid_invoice(world)
+    reissued, canceled, received, partly = [await unpaid_invoice(world) for _ in range(4)]
+    waiting = await ready_invoice(world)
+
+    async def ask(invoice: Json, action: str, body: Json, key: str = "fresh") -> Answer:
+        return await world.post(f"/v1/invoices/{invoice['id']}/{action}", body, key=key)
+
+    repeated = [
+        (reissued, "reissue", {}, "a"),
+        (canceled, "cancel", None, "b"),
+        (received, "payments", {"method": "cash"}, "c"),
+        (paid, "refunds", {}, "d"),
+    ]
+    first = [await ask(*each) for each in repeated]
+    assert {each.status for each in first} == {200}
+    world.deps.gateway_requests.most = 0
+
+    again = [await ask(*each) for each in repeated]
+    others = [
+        await ask(partly, "payments", {"method": "cash", "amountCents": 4000}),
+        await ask(partly, "refunds", {"amountCents": 1000}),
+        await ask(waiting, "cancel", None),
+    ]
+
+    assert [(each.status, each.body) for each in again] == [(200, each.body) for each in first]
+    assert [each.status for each in others] == [200, 200, 200], [each.body for each in others]
+    refused = await ask(partly, "cancel", None, "e")
+    assert (refused.status, refused.type) == (429, "engine.rate_limited")
+    world.deps.gateway_requests.most = 1
+    assert (await ask(partly, "cancel", None, "e")).json["status"] == "canceled"
+    assert await world.broken() == []
 
 
 async def test_hanging_gateways_of_many_accounts_hold_a_part_of_all_requests(world: World) -> None:

@@ -1,13 +1,11 @@
 """Refunds whose answer is lost or late: each refund is made and recorded once, even if a process dies."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from fatura.domain.refunds import refund_id_of
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import (
     Capabilities,
@@ -17,10 +15,9 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from fatura.usecases.merchant_actions import refunds
 from fatura.usecases.payments import refund_calls
 from fatura.usecases.transaction import in_transaction, load_account
-from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
+from tests.support.refund_steps import claim, paid_invoice, refund, refunded_at_gateway, store
 from tests.support.sandbox_steps import (
     pass_time,
     queue_fault,
@@ -90,11 +87,9 @@ async def test_a_process_that_dies_leaves_a_refund_that_is_finished_once(
 ) -> None:
     """[D-53 crash]"""
     account = await load_account(world.deps, world.account_id)
-    refund_id = refund_id_of(UUID(paid["id"]), "once")
-    start = partial(refunds._start, invoice_id=UUID(paid["id"]), key="once", amount_cents=4000, reason=None)
-    await in_transaction(world.deps, account, start)
+    refund_id = await store(world, account, paid, amount_cents=4000)
     if dies_after != "storing":
-        (call,) = await in_transaction(world.deps, account, refund_calls._claim_one, refund_id)
+        (call,) = await claim(world, account, refund_id)
         if dies_after == "the call":
             await refund_calls._make(world.deps, call)
         assert (await refund(world, paid, amountCents=4000, key="once")).status == 202  # still leased
@@ -354,8 +349,7 @@ async def test_a_late_answer_does_not_change_a_refund_that_another_process_took_
     account = await load_account(world.deps, world.account_id)
     call = await reserved(world, paid)
     await world.sql("UPDATE refund_request SET lease_until = now() - interval '1 second'")
-    refund_id = call.request.refund_id
-    assert await in_transaction(world.deps, account, refund_calls._claim_one, refund_id)
+    assert await claim(world, account, call.request.refund_id)
 
     await in_transaction(world.deps, account, refund_calls._record, call, TransientError("late"))
 
@@ -366,12 +360,7 @@ async def test_a_late_answer_does_not_change_a_refund_that_another_process_took_
 async def reserved(world: World, invoice: Json) -> refund_calls._Call:
     """Store and lease a refund, as a process does before it calls the gateway."""
     account = await load_account(world.deps, world.account_id)
-    start = partial(
-        refunds._start, invoice_id=UUID(invoice["id"]), key="once", amount_cents=None, reason=None
-    )
-    await in_transaction(world.deps, account, start)
-    refund_id = refund_id_of(UUID(invoice["id"]), "once")
-    (call,) = await in_transaction(world.deps, account, refund_calls._claim_one, refund_id)
+    (call,) = await claim(world, account, await store(world, account, invoice))
     return call
 
 

@@ -1,15 +1,12 @@
 """Refunding payments: which payments a refund takes, and when it is refused."""
 
 import asyncio
-from functools import partial
-from uuid import UUID
 
 import pytest
 
-from fatura.usecases.merchant_actions import refunds
-from fatura.usecases.transaction import in_transaction, load_account
+from fatura.usecases.transaction import load_account
 from tests.support.expect import UNKNOWN_ID, problem
-from tests.support.refund_steps import paid_invoice, pay, refund, refunded_at_gateway
+from tests.support.refund_steps import paid_invoice, pay, refund, refunded_at_gateway, store
 from tests.support.sandbox_steps import (
     cancel,
     charges,
@@ -355,8 +352,7 @@ async def test_a_recovering_account_refunds_nothing(world: World, paid: Json) ->
 async def test_the_database_refuses_more_than_is_left(world: World, paid: Json) -> None:
     """[D-53 concurrent]"""
     account = await load_account(world.deps, world.account_id)
-    start = partial(refunds._start, invoice_id=UUID(paid["id"]), amount_cents=9990, reason=None)
-    await in_transaction(world.deps, account, partial(start, key="first"))
+    await store(world, account, paid, key="first", amount_cents=9990)
     copy = """
         INSERT INTO refund_request SELECT (jsonb_populate_record(r, $1::jsonb)).* FROM refund_request r
     """

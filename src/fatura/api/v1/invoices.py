@@ -19,7 +19,7 @@ from fatura.api.http.fields import (
     refusals,
 )
 from fatura.api.http.forms import Body, Examples, Paging
-from fatura.api.http.replies import answer, answer_once, answer_stored, replay, run, run_once
+from fatura.api.http.replies import answer, answer_once, answer_stored, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.domain import errors
 from fatura.domain.filters import InvoiceFilter
@@ -167,10 +167,7 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If a later poll
     finds that the charge is canceled, Fatura cancels the invoice too.
     """
-    if repeated := await replay(call):
-        return repeated
-    with call.deps.gateway_requests.one(call.account.account_id):
-        return answer_stored(await cancellation.cancel(call.deps, call.account, call.request, invoice_id))
+    return answer_stored(await cancellation.cancel(call.deps, call.account, call.request, invoice_id))
 
 
 class ReissueForm(Body):
@@ -218,8 +215,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """
     assert call.request is not None, "the route requires an Idempotency-Key"
     wanted = reissue.Wanted(body.dueDate, body.paymentMethod, body.installments)
-    with call.deps.gateway_requests.one(call.account.account_id):
-        stored = await reissue.reissue(call.deps, call.account, call.request, invoice_id, wanted=wanted)
+    stored = await reissue.reissue(call.deps, call.account, call.request, invoice_id, wanted=wanted)
     return answer_stored(stored)
 
 
@@ -251,10 +247,9 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
         reference=body.reference,
         note=body.note,
     )
-    with call.deps.gateway_requests.one(call.account.account_id):
-        stored = await manual_payments.receive(
-            call.deps, call.account, call.request, invoice_id, received=received
-        )
+    stored = await manual_payments.receive(
+        call.deps, call.account, call.request, invoice_id, received=received
+    )
     return answer_stored(stored)
 
 
@@ -286,15 +281,9 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
     records the refund, and you return the money yourself.
     """
     assert call.request is not None, "the route requires an Idempotency-Key"
-    with call.deps.gateway_requests.one(call.account.account_id):
-        refunded = await refunds.refund(
-            call.deps,
-            call.account,
-            call.request,
-            invoice_id,
-            amount_cents=body.amountCents,
-            reason=body.reason,
-        )
+    refunded = await refunds.refund(
+        call.deps, call.account, call.request, invoice_id, amount_cents=body.amountCents, reason=body.reason
+    )
     return answer_once(
         refunded.view, status=200 if refunded.is_done else 202, is_replayed=refunded.is_replayed
     )
@@ -317,5 +306,4 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     charge: first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
     request creates no further charge.
     """
-    with call.deps.gateway_requests.one(call.account.account_id):
-        return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))
+    return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))

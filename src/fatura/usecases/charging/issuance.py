@@ -43,6 +43,7 @@ from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import second_charges
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
@@ -90,10 +91,11 @@ async def retry(
     reference of a parked charge, these charges are looked up instead. If the outcome of the newest request is unknown,
     the request is repeated or its charge is looked up. While a worker leases the invoice, nothing is sent.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
-    `engine.account_recovering`, `engine.rate_limited`.
+    `engine.account_recovering`, `engine.rate_limited`, `engine.unavailable`.
     """
-    calls = await in_transaction(deps, account, _reserve_one, request, invoice_id)
-    await call_and_record(deps, account, calls)
+    with deps.gateway_requests.places(account.account_id) as places:
+        calls = await in_transaction(deps, account, _reserve_one, request, invoice_id, places)
+        await call_and_record(deps, account, calls)
     return await in_transaction(deps, account, shown_invoices.read, invoice_id)
 
 
@@ -176,9 +178,9 @@ async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall
 
 
 async def _reserve_one(
-    work: Work, request: IdempotentRequest | None, invoice_id: UUID
+    work: Work, request: IdempotentRequest | None, invoice_id: UUID, places: Places
 ) -> Sequence[GatewayCall]:
-    """Lease one invoice and store its charge."""
+    """Lease one invoice and store its charge. If a call is needed, take one of `places` (D-175)."""
     is_repeated = await is_repeat(work, request)
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status is not InvoiceStatus.READY:
@@ -201,7 +203,10 @@ async def _reserve_one(
     if is_parked:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
-    return await _reserve(work, [invoice_id], is_by_hand=True)
+    calls = await _reserve(work, [invoice_id], is_by_hand=True)
+    if calls:
+        places.take(1)
+    return calls
 
 
 async def _pace(work: Work, state: IssuanceState, *, real_now: datetime) -> None:

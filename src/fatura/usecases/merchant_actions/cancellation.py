@@ -30,6 +30,7 @@ from fatura.usecases.idempotency import (
 )
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, replacement
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
@@ -47,20 +48,26 @@ async def cancel(
     No charge is canceled if polls did not find it at the gateway any more (D-56). If the gateway does not confirm the
     cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
-    `begin`.
+    `begin` and of `Places.take`.
     """
-    reserve = partial(_reserve, request=request, invoice_id=invoice_id)
-    reserved = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
-    if isinstance(reserved, StoredAnswer):
-        return reserved
-    released = await charge_release.release(deps, account, reserved, accepted=(port.ChargeState.CANCELED,))
+    with deps.gateway_requests.places(account.account_id) as places:
+        reserve = partial(_reserve, request=request, invoice_id=invoice_id, places=places)
+        reserved = await begin(
+            deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR
+        )
+        if isinstance(reserved, StoredAnswer):
+            return reserved
+        accepted = (port.ChargeState.CANCELED,)
+        released = await charge_release.release(deps, account, reserved, accepted=accepted)
     if isinstance(released, Refused):
         await in_transaction(deps, account, _give_up, request, invoice_id, is_unsure=released.is_unsure)
         raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
     return await finish(deps, account, request, partial(_complete, invoice_id=invoice_id, released=released))
 
 
-async def _reserve(work: Work, *, request: IdempotentRequest | None, invoice_id: UUID) -> Reserved | View:
+async def _reserve(
+    work: Work, *, request: IdempotentRequest | None, invoice_id: UUID, places: Places
+) -> Reserved | View:
     """Return the charge to cancel, and schedule a poll in case this process dies.
 
     If no charge must be canceled, cancel the invoice and return it.
@@ -80,7 +87,7 @@ async def _reserve(work: Work, *, request: IdempotentRequest | None, invoice_id:
         detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
         raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could continue an earlier reissue
-    return await charge_release.reserve(work, charge, refusal=INVOICE_NOT_CANCELABLE)
+    return await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_CANCELABLE)
 
 
 async def _complete(work: Work, *, invoice_id: UUID, released: Released) -> InvoiceView:

@@ -16,6 +16,7 @@ from fatura.store.connections import connections
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import gateway_payments, replacement
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work, in_transaction
@@ -53,11 +54,13 @@ class Refused:
     is_unsure: bool
 
 
-async def reserve(work: Work, charge: InvoiceCharge, *, refusal: Problem) -> Reserved:
+async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal: Problem) -> Reserved:
     """Schedule a poll of a confirmed charge in case this process dies, and return what `release` needs.
 
-    The connection may be inactive. Raises EngineError: `refusal` if its credentials cannot be decrypted.
+    Also take one of `places`, which the caller holds until `release` returns (D-175). The connection may be inactive.
+    Raises EngineError: `refusal` if its credentials cannot be decrypted; the errors of `Places.take`.
     """
+    places.take(1)
     stored = await connections.find(work.tx, charge.connection_id)
     assert stored is not None, "a charge's connection exists"
     gateway = gateway_connections.open_gateway(work, stored)

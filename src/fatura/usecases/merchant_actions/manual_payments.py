@@ -34,6 +34,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish, pause
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, pending_payments, replacement
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
@@ -80,13 +81,16 @@ async def receive(
     `engine.invoice_not_payable`. If the gateway's answer was lost, a poll records the payment later, provided that the
     charge was canceled.
     Raises EngineError: `engine.invalid_request` (paidAt), `engine.not_found`, `engine.invoice_not_payable`,
-    `engine.amount_exceeds_open`, `engine.account_recovering`; the errors of `begin`.
+    `engine.amount_exceeds_open`, `engine.account_recovering`; the errors of `begin` and of `Places.take`.
     """
-    reserve = partial(_reserve, invoice_id=invoice_id, received=received)
-    begun = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
-    if isinstance(begun, StoredAnswer):
-        return begun
-    released = await charge_release.release(deps, account, begun.reserved)
+    with deps.gateway_requests.places(account.account_id) as places:
+        reserve = partial(_reserve, invoice_id=invoice_id, received=received, places=places)
+        begun = await begin(
+            deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR
+        )
+        if isinstance(begun, StoredAnswer):
+            return begun
+        released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
         await in_transaction(
             deps, account, _give_up, request, invoice_id, received, is_unsure=released.is_unsure
@@ -96,7 +100,7 @@ async def receive(
     return await finish(deps, account, request, complete)
 
 
-async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> _Begun | View:
+async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: Places) -> _Begun | View:
     """Store the payment as a request, and return the charge to cancel.
 
     If no charge must be canceled, record the payment and return the invoice.
@@ -120,7 +124,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received) -> _Begu
     charge = state.charge
     if charge is None or not charge.is_unpaid_at_gateway or (amount_cents < open_cents and not is_repeat):
         return await _record(work, state, received, amount_cents=amount_cents)
-    reserved = await charge_release.reserve(work, charge, refusal=INVOICE_NOT_PAYABLE)
+    reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_PAYABLE)
     new = PaymentRequest(
         invoice_id=invoice_id,
         charge_id=charge.charge_id,

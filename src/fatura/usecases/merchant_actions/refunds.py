@@ -31,6 +31,7 @@ from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
 from fatura.usecases.merchant_actions import charge_release
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, pending_payments, refund_calls
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
@@ -67,12 +68,20 @@ async def refund(
 
     Raises EngineError: `engine.not_found`, `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`,
     `engine.too_many_refunds`, `engine.refund_unsupported`, `engine.refund_refused`, `engine.account_recovering`; the
-    errors of `execute_once`.
+    errors of `execute_once` and of `Places.take`.
     """
-    start = partial(_start, invoice_id=invoice_id, key=request.key, amount_cents=amount_cents, reason=reason)
-    stored = await execute_once(deps, account, request, start, status=202)
-    refund_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
-    await refund_calls.settle_one(deps, account, refund_id)
+    with deps.gateway_requests.places(account.account_id) as places:
+        start = partial(
+            _start,
+            invoice_id=invoice_id,
+            key=request.key,
+            amount_cents=amount_cents,
+            reason=reason,
+            places=places,
+        )
+        stored = await execute_once(deps, account, request, start, status=202)
+        refund_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
+        await refund_calls.settle_one(deps, account, refund_id, places=places)
     found, view = await in_transaction(deps, account, _read, refund_id)
     if found.stage is RefundStage.FAILED:
         meta = {"code": found.error_code, "refundId": str(refund_id)}
@@ -81,7 +90,7 @@ async def refund(
 
 
 async def _start(
-    work: Work, *, invoice_id: UUID, key: str, amount_cents: int | None, reason: str | None
+    work: Work, *, invoice_id: UUID, key: str, amount_cents: int | None, reason: str | None, places: Places
 ) -> _Started:
     """Store the refund. If this process dies, a worker sends the refund after POLL_AFTER.
 
@@ -127,6 +136,7 @@ async def _start(
         await _record_manual(work, new)
     else:
         await _check_connection(work, part)
+        places.take(1)
         await refund_requests.insert(work.tx, new)
     return started
 

@@ -35,6 +35,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish, pause
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, replacement
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
@@ -77,14 +78,19 @@ async def reissue(
     the gateway's answer was lost, a poll continues the reissue later, provided that the charge was canceled.
     Raises EngineError: `engine.invalid_request` (dueDate), `engine.not_found`, `engine.invoice_not_reissuable`,
     `engine.account_recovering`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
-    `engine.amount_unsupported`; the errors of `begin`.
+    `engine.amount_unsupported`; the errors of `begin` and of `Places.take`.
     """
     next_charge_id = uuid5(invoice_id, f"reissue {request.key}")
-    reserve = partial(_reserve, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id)
-    begun = await begin(deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR)
-    if isinstance(begun, StoredAnswer):
-        return begun
-    released = await charge_release.release(deps, account, begun.reserved)
+    with deps.gateway_requests.places(account.account_id) as places:
+        reserve = partial(
+            _reserve, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id, places=places
+        )
+        begun = await begin(
+            deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR
+        )
+        if isinstance(begun, StoredAnswer):
+            return begun
+        released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
         await in_transaction(
             deps, account, _give_up, request, invoice_id, next_charge_id, is_unsure=released.is_unsure
@@ -93,7 +99,9 @@ async def reissue(
     return await finish(deps, account, request, partial(_complete, stored=begun.stored, released=released))
 
 
-async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID) -> _Begun | View:
+async def _reserve(
+    work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID, places: Places
+) -> _Begun | View:
     """Store the request, and return the charge to cancel. If no charge must be canceled, reissue the invoice."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
@@ -109,7 +117,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)
     if not charge.is_unpaid_at_gateway:
         return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
-    reserved = await charge_release.reserve(work, charge, refusal=INVOICE_NOT_REISSUABLE)
+    reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_REISSUABLE)
     await merchant_requests.drop(work, [invoice_id])
     new = ReissueRequest(
         invoice_id=invoice_id,

@@ -30,6 +30,7 @@ from fatura.store.restore import frozen_accounts
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import gateway_payments, refund_outcomes
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work, in_transaction
@@ -77,10 +78,13 @@ async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
     return claimed
 
 
-async def settle_one(deps: Deps, account: Account, refund_id: UUID) -> None:
-    """Send a refund. If it was sent before, look it up first if a look-up is due; repeat it only if that is safe."""
+async def settle_one(deps: Deps, account: Account, refund_id: UUID, *, places: Places) -> None:
+    """Send a refund. If it was sent before, look it up first if a look-up is due; repeat it only if that is safe.
+
+    If a call is due, take one of `places` first (D-175). Raises EngineError: the errors of `Places.take`.
+    """
     for _ in range(2):
-        calls = await in_transaction(deps, account, _claim_one, refund_id)
+        calls = await in_transaction(deps, account, _claim_one, refund_id, places)
         await _call_and_record(deps, account, calls)
         if not calls or calls[0].kind is _CallKind.SEND:
             return
@@ -94,7 +98,7 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
     return len(due), await _reserve(work, due, leaves_out_failing=True)
 
 
-async def _claim_one(work: Work, refund_id: UUID) -> Sequence[_Call]:
+async def _claim_one(work: Work, refund_id: UUID, places: Places) -> Sequence[_Call]:
     """Lease a refund if it was not sent yet or is due, and if no other process has leased it."""
     if not await frozen_accounts.may_charge(work.tx):
         return []
@@ -107,7 +111,10 @@ async def _claim_one(work: Work, refund_id: UUID) -> Sequence[_Call]:
         request.sent_at is not None and request.next_attempt_at > work.now
     ):
         return []
-    return await _reserve(work, [request], leaves_out_failing=False)
+    calls = await _reserve(work, [request], leaves_out_failing=False)
+    if calls:
+        places.take(1)
+    return calls
 
 
 async def _reserve(
