@@ -13,6 +13,7 @@ from fatura.domain.credentials import Mode
 from fatura.store.connection_shares import ConnectionShares
 from fatura.store.db import connect
 from tests.support.populated import connected
+from tests.support.sandbox_steps import row_held, until_waiting
 from tests.support.world import Merchant, World, api_client, open_account, subscription_body
 
 CONNECTIONS = 10
@@ -62,6 +63,23 @@ async def test_enrollments_on_a_locked_plan_delay_no_read(
     assert {each.headers["retry-after"] for each in answers} == {"1"}
     await waiting.enroll(plan)
     assert await world.broken() == []
+
+
+async def test_requests_that_wait_for_a_lock_leave_others_to_other_accounts(world: World) -> None:
+    """An account at its limit of open requests is refused at once. Other accounts are served. [D-179]"""
+    world.deps.open_requests.most = 3
+    plan, other = await world.plan(), await world.another()
+    path = f"/v1/plans/{plan['id']}/propagate"
+    async with row_held(world, "plan", plan_id=plan["id"]):
+        waiting = [asyncio.create_task(world.post(path, {})) for _ in range(3)]
+        await until_waiting(world, statements=3)
+        refused = await world.post(path, {})
+        assert (refused.status, refused.type) == (429, "engine.rate_limited")
+        assert refused.headers["retry-after"] == "10"
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert (await other.get("/v1/plans")).status == 200
+    assert {each.status for each in await asyncio.gather(*waiting)} == {200}
+    assert (await world.post(path, {})).status == 200
 
 
 async def test_shares_are_given_back() -> None:

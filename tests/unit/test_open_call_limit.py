@@ -13,6 +13,7 @@ from fatura.usecases.open_call_limit import (
     MAX_GATEWAY_REQUESTS_IN_ALL,
     MAX_OPEN_CALLS,
     MAX_OPEN_CALLS_IN_ALL,
+    MAX_OPEN_REQUESTS_IN_ALL,
     OpenCallLimit,
 )
 
@@ -79,3 +80,8 @@ def test_every_account_may_have_two_requests() -> None:
 def test_requests_that_wait_leave_places_to_all_others() -> None:
     """[D-175]"""
     assert MAX_GATEWAY_REQUESTS_IN_ALL + MAX_OPEN_CALLS_IN_ALL <= 0.6 * MAX_OPEN_CONNECTIONS
+
+
+def test_open_requests_leave_places_to_requests_without_a_key() -> None:
+    """[D-179]"""
+    assert MAX_OPEN_REQUESTS_IN_ALL <= 0.8 * MAX_OPEN_CONNECTIONS

@@ -236,7 +236,8 @@ RATE_LIMITED = Problem(
     "engine.rate_limited",
     429,
     "Too many requests",
-    "Too many requests with this API key, or too many that wait for third parties; continue after `Retry-After`.",
+    "Too many requests with this API key, or too many that are open or wait for third parties; continue after "
+    "`Retry-After`.",
 )
 INTERNAL = Problem(
     "engine.internal",

@@ -18,6 +18,8 @@ from fatura.usecases.open_call_limit import (
     MAX_GATEWAY_REQUESTS_IN_ALL,
     MAX_OPEN_CALLS,
     MAX_OPEN_CALLS_IN_ALL,
+    MAX_OPEN_REQUESTS,
+    MAX_OPEN_REQUESTS_IN_ALL,
     OpenCallLimit,
 )
 
@@ -43,6 +45,11 @@ class Deps:
             MAX_GATEWAY_REQUESTS,
             most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL,
             what="requests that wait for gateways",
+        )
+    )
+    open_requests: OpenCallLimit = field(
+        default_factory=lambda: OpenCallLimit(
+            MAX_OPEN_REQUESTS, most_in_all=MAX_OPEN_REQUESTS_IN_ALL, what="requests"
         )
     )
     clock_skew: ClockSkew = field(default_factory=ClockSkew)

@@ -1,4 +1,7 @@
-"""Limit how many calls to third parties may be open at the same time in one process, for each account and in all."""
+"""Limit how many requests, and how many of their calls to third parties, one process serves at the same time.
+
+Each limit counts for one account and for all accounts together.
+"""
 
 from collections import Counter
 from collections.abc import Generator
@@ -20,8 +23,15 @@ MAX_GATEWAY_REQUESTS_IN_ALL = 700
 Together with MAX_OPEN_CALLS_IN_ALL, this leaves 800 of the requests that a process serves: for ALWAYS_ALLOWED, and for
 requests that wait for no third party.
 """
+MAX_OPEN_REQUESTS = 400
+"""Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
+MAX_OPEN_REQUESTS_IN_ALL = 1600
+"""Maximum concurrent requests of all accounts, apart from ALWAYS_ALLOWED."""
 ALWAYS_ALLOWED = 2
-"""Number of open calls that every account may have, even when other accounts hold all calls of the process."""
+"""Number of open calls that every account may have, even when other accounts hold all calls of the process.
+
+The same number holds for requests.
+"""
 RETRY_AFTER_SECONDS = 10
 
 
@@ -38,6 +48,7 @@ class OpenCallLimit:
         self.always_allowed = ALWAYS_ALLOWED
         self._what = what
         self._open: Counter[UUID] = Counter()
+        self._open_in_all = 0
 
     @contextmanager
     def places(self, account_id: UUID) -> Generator["Places"]:
@@ -67,11 +78,12 @@ class OpenCallLimit:
         if wanted > self.most:
             detail = f"At most {self.most} {self._what} may be open at once; wait until some have ended."
             raise EngineError(RATE_LIMITED, detail, retry_after_seconds=RETRY_AFTER_SECONDS)
-        if wanted > max(self.most_in_all - self._open.total(), self.always_allowed):
+        if wanted > max(self.most_in_all - self._open_in_all, self.always_allowed):
             detail = f"This server has too many open {self._what}; wait until some have ended."
             raise EngineError(UNAVAILABLE, detail, retry_after_seconds=RETRY_AFTER_SECONDS)
 
     def count(self, account_id: UUID, count: int) -> None:
+        self._open_in_all += count
         self._open[account_id] += count
         if not self._open[account_id]:
             del self._open[account_id]

@@ -180,13 +180,20 @@ class ApiRoute(APIRoute):
         return super().matches(scope)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the request in the order 401, 429, 413, 400, then call the endpoint (D-10)."""
+        """Check the request in the order 401, 429, 413, 400, then call the endpoint (D-10).
+
+        The request counts as open until its answer is sent (D-179).
+        """
         gate: Gate = scope["app"].state.gate
-        trace = trace_of(scope)
-        trace.route = self.path
-        method, headers = scope["method"], scope["headers"]
-        account = await gate.admit(headers)
+        trace_of(scope).route = self.path
+        account = await gate.admit(scope["headers"])
         structlog.contextvars.bind_contextvars(account_id=str(account.account_id))
+        with gate.deps.open_requests.one(account.account_id):
+            response = await self._answer(gate.deps, account, scope, receive)
+            await response(scope, receive, send)
+
+    async def _answer(self, deps: Deps, account: Account, scope: Scope, receive: Receive) -> Response:
+        method, headers = scope["method"], scope["headers"]
         raw = b""
         if method in _TAKES_BODY:
             raw = await body.read(receive, announced_bytes=content_length(headers))
@@ -200,19 +207,18 @@ class ApiRoute(APIRoute):
             value = _nothing(value, sent=bool(raw))
         elif self.body_may_be_absent and not raw:
             value = dict[str, Any]()
-        arguments = self._validated(scope["query_string"], value, gate.deps.settings)
+        arguments = self._validated(scope["query_string"], value, deps.settings)
         for name, wire_name, path_id in self._ids:
             arguments[name] = path_id.read(scope["path_params"][wire_name])
         call = Call(
-            gate.deps,
+            deps,
             account,
             request=None if key is None else IdempotentRequest(key, f"{method} {scope['path']}", value),
             only_reads=method not in _TAKES_BODY,
             success_status=self._success_status,
             holds_secret=self._holds_secret,
         )
-        response = await self._run(call, **arguments)
-        await response(scope, receive, send)
+        return await self._run(call, **arguments)
 
     def _validated(self, query_string: bytes, value: Any, settings: Settings) -> dict[str, Any]:
         """Return the validated query and body for the endpoint; validators get `settings` as their context.
