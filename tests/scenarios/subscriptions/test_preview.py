@@ -204,4 +204,6 @@ async def test_the_billing_run_generates_what_the_preview_showed(
         notes = [each.pop("note") for each in shown["items"]]
         assert as_previewed(invoice) == shown
         assert [note is not None for note in notes] == [cents is None for cents, _ in lines]
+        if invoice["status"] != "paid":  # its price calls and polls would slow down the next cycles
+            await world.made(f"/v1/invoices/{invoice['id']}/cancel")
     await world.made(f"{path}/cancel")
