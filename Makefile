@@ -1,7 +1,7 @@
 # The project's commands; `make` alone lists them. `make test ARGS="-k preview"` passes arguments on.
 
 .DEFAULT_GOAL := help
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE VIRTUAL_ENV
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 BIN = .venv/bin
@@ -22,7 +22,7 @@ up: .venv/run.stamp ## start the database, the API and a worker
 
 test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that comes with the packages
 	@$(BIN)/pytest -n auto --dist worksteal $(ARGS)
-	@$(if $(ARGS),,$(BIN)/pytest -m last)
+	@$(if $(ARGS),,$(BIN)/pytest -m last tests/faults)
 
 faults: .venv/dev.stamp ## run the fault programme for half an hour; SEED=2 changes the faults, ARGS="crashes --short" selects one run
 	@FATURA_BREAK=$(BREAK) $(BIN)/python -m tests.faults --seed $(or $(SEED),1) $(ARGS)

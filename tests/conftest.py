@@ -20,20 +20,31 @@ from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import World, open_world
 
 SLOWEST = (
-    "test_restart",
-    "test_schemathesis",
-    "test_many_workers",
+    "test_demo",
     "test_short_runs",
+    "test_restart",
+    "test_many_workers",
+    "test_schemathesis",
     "test_orders",
     "test_embedded",
-    "test_demo",
 )
-"""Modules with long tests. They start first, because a long test at the end leaves the other processes idle."""
+"""Modules with long tests, the longest tests first.
+
+They start first, because a long test at the end leaves the other processes idle. The other processes take over the
+end of this list, where the tests are short.
+"""
+LAST_IN = Path(__file__).parent / "faults"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests of the SLOWEST modules to the front. Keep the order of all other tests."""
-    items.sort(key=lambda item: item.path.stem not in SLOWEST)
+    misplaced = [
+        item.nodeid for item in items if item.get_closest_marker("last") and LAST_IN not in item.path.parents
+    ]
+    if misplaced:
+        raise pytest.UsageError(f"`make test` runs tests marked `last` only in {LAST_IN}: {misplaced}")
+    rank = {stem: number for number, stem in enumerate(SLOWEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(SLOWEST)))
 
 
 def pytest_xdist_auto_num_workers() -> int:
