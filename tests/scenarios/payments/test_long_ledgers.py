@@ -1,18 +1,23 @@
 """An invoice with many entries: which ones it shows, the list of all, and the limits of manual payments and refunds."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from uuid import UUID
 
 import pytest
 
-from fatura.domain.payments import MAX_MANUAL_PAYMENTS, SHOWN_ENTRIES
+from fatura.domain.payments import MAX_MANUAL_PAYMENTS, SHOWN_ENTRIES, PaymentEntry
 from fatura.domain.refunds import MAX_REFUNDS
+from fatura.store.billing import payment_entries
+from fatura.store.db import Tx
 from fatura.usecases.payments import gateway_payments
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work
 from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
-from tests.support.reissue_steps import unpaid_invoice
-from tests.support.sandbox_steps import charges, end_leases, pass_time, queue_fault, read
+from tests.support.reissue_steps import ask, unpaid_invoice
+from tests.support.sandbox_steps import charges, end_leases, pass_time, queue_fault, read, ready_invoice
+from tests.support.sweep_steps import DOUBLE_ID, double_silently, sweep
 from tests.support.world import Answer, Json, World
 
 
@@ -155,3 +160,66 @@ async def test_an_open_charge_that_batches_cover_is_canceled_although_the_cancel
     await pass_time(world, minutes=15)
 
     assert [each["status"] for each in await charges(world, invoice)] == ["canceled"]
+
+
+@pytest.mark.parametrize("is_second", [True, False], ids=["look", "late look-up"])
+async def test_sweeps_looks_and_late_look_ups_record_batches(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_second: bool
+) -> None:
+    """A sweep finds 350 payments, of a second charge or of a replaced charge whose invoice is `ready`.
+
+    The ledger is read a few times for each batch, and not for each entry. [D-178, D-50, D-161]
+    """
+    invoice = await unpaid_invoice(world)
+    await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
+    many = MANY_PAYMENTS
+    if is_second:
+        await double_silently(world, invoice)
+        many += " WHERE is_double"
+    else:
+        await ask(world, invoice)
+    await world.sql(many)
+    newest_of_invoices, reads = payment_entries.newest_of_invoices, 0
+
+    async def counted(tx: Tx, ids: Sequence[UUID], *, limit: int) -> Mapping[UUID, Sequence[PaymentEntry]]:
+        nonlocal reads
+        reads += 1
+        return await newest_of_invoices(tx, ids, limit=limit)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(payment_entries, "newest_of_invoices", counted)
+        await sweep(world)
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"], shown["paymentCount"]) == ("paid", 10_500, 350)
+    batches = await world.sql("SELECT count(*) AS entries FROM payment_entry GROUP BY xmin::text::bigint")
+    assert sorted(each["entries"] for each in batches) == [50, 100, 100, 100]
+    assert len(await world.events("invoice.partially_paid")) == 332
+    assert reads < 20
+    assert await world.broken() == []
+
+
+async def test_batches_of_a_second_charge_pay_an_invoice_that_was_never_issued(world: World) -> None:
+    """The invoice has no charge of its own to poll. [D-178, D-50]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected")
+    await world.run("issuance")
+    await world.sql(
+        """
+        INSERT INTO sandbox_charge (account_id, charge_id, connection_id, invoice_id, attempt, amount_cents, currency,
+            payment_method, due_date, status, created_at)
+        SELECT account_id, $1, connection_id, invoice_id, 1, total_cents, currency, 'pix', due_date, 'open',
+            created_at
+        FROM invoice
+        """,
+        DOUBLE_ID,
+    )
+    await world.sql(MANY_PAYMENTS.replace("30,", "100,"))
+    await sweep(world)
+    await world.run("reconciliation")
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == ("paid", 35_000)
+    assert await world.sql("SELECT next_attempt_at FROM invoice WHERE next_attempt_at IS NOT NULL") == []
+    assert await world.broken() == []

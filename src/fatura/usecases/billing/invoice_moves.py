@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import zip_longest
 from uuid import UUID
 
 from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.errors import EngineError
+from fatura.domain.invoice import InvoiceDetail
 from fatura.domain.invoice_states import ENTRY_FACTS, REFUSALS, Fact, InvoiceStatus, Transition, decide
 from fatura.domain.payments import PaymentEntry
 from fatura.store.billing import invoice_status, invoices
@@ -44,12 +46,31 @@ class Report:
     total_cents: int | None = None
 
 
+_Shown = dict[UUID, tuple[Transition, InvoiceDetail]]
+"""The details that events of this transaction showed, each with the transition after which they were read."""
+
+
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
     """Lock the invoices, decide and write their transitions, emit the events; return the ids of changed invoices.
 
     `reports` must contain at most one report for each invoice. Raises EngineError if the fact is a client's request
     and the invoice's status refuses it.
     """
+    return await _report(work, reports, shown={})
+
+
+async def report_in_turn(work: Work, reports: Sequence[Sequence[Report]]) -> None:
+    """Report facts of invoices; each element of `reports` has the facts of one invoice, in order.
+
+    The details of an invoice are read again only after a transition that changes them, because reading a long ledger
+    for the event of each entry would take long.
+    """
+    shown: _Shown = {}
+    for together in zip_longest(*reports):
+        await _report(work, [each for each in together if each is not None], shown=shown)
+
+
+async def _report(work: Work, reports: Sequence[Report], *, shown: _Shown) -> set[UUID]:
     if not reports:
         return set()
     by_id = {each.invoice_id: each for each in reports}
@@ -78,7 +99,8 @@ async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
         await price_pulls.end(work.tx, canceled)
     if any(each.to is InvoiceStatus.READY for _, each in decided):
         work.notify(LaneName.ISSUANCE)
-    await _emit(work, decided, entries={each.invoice_id: each.entry for each in reports})
+    await _read(work, decided, shown=shown)
+    _emit(work, decided, shown=shown, entries={each.invoice_id: each.entry for each in reports})
     return {locked.invoice_id for locked, _ in decided}
 
 
@@ -124,15 +146,34 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
     return fact.poll_at
 
 
-async def _emit(
+async def _read(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]], *, shown: _Shown) -> None:
+    """Read the details of invoices, unless `shown` has them and the transition did not change them.
+
+    A transition changes nothing if it was the last one that changed the invoice, because it sets each column only once.
+    """
+    after = {
+        locked.invoice_id: transition
+        for locked, transition in decided
+        if (known := shown.get(locked.invoice_id)) is None
+        or (transition != known[0] and _changes_invoice(transition))
+    }
+    for invoice_id, detail in (await invoices.details(work.tx, list(after))).items() if after else ():
+        shown[invoice_id] = after[invoice_id], detail
+
+
+def _changes_invoice(transition: Transition) -> bool:
+    return transition.from_ is not transition.to or bool(transition.stamps or transition.clears)
+
+
+def _emit(
     work: Work,
     decided: Sequence[tuple[LockedInvoice, Transition]],
     *,
+    shown: _Shown,
     entries: Mapping[UUID, PaymentEntry | None],
 ) -> None:
-    details = await invoices.details(work.tx, [locked.invoice_id for locked, _ in decided])
     for locked, transition in decided:
-        detail = details[locked.invoice_id]
+        _, detail = shown[locked.invoice_id]
         entry = entries[locked.invoice_id]
         work.totals[f"invoices_{transition.from_}"] -= 1
         work.totals[f"invoices_{transition.to}"] += 1

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fatura.domain.account import Account
-from fatura.domain.charge import IN_DOUBT, ChargeStage
+from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage
 from fatura.domain.charging import LATE_CHECK_GAPS, next_cancellation_at
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, GatewayError, NotFoundError
 from fatura.observability import log
@@ -65,8 +65,23 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
 
 async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:
     found = await _find_charges(call)
+    answers = [answer for answer in _answers(call, found or ()) if gateway_payments.may_exceed_batch(answer)]
+    if answers and not await in_transaction(deps, account, _may_appear, call):
+        await gateway_payments.record_ahead(deps, account, answers)
     seconds = await in_transaction(deps, account, _record, call, found)
     await asyncio.gather(*(second_charges.cancel(call.gateway, second) for second in seconds))
+
+
+def _answers(call: GatewayCall, found: Sequence[Charge]) -> Sequence[ChargeAnswer]:
+    return [ChargeAnswer(call.invoice.invoice_id, call.charge.connection_id, charge) for charge in found]
+
+
+async def _may_appear(work: Work, call: GatewayCall) -> bool:
+    """Return whether the invoice may still adopt a charge that this look-up finds.
+
+    It is issued with the charge before the payments are recorded, so these cannot be recorded ahead.
+    """
+    return (await charges.lock_one(work.tx, call.charge)).stage in MAY_APPEAR
 
 
 async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
@@ -104,9 +119,8 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     after = await charges.lock_one(work.tx, call.charge)
     # issuance looks these charges up; the next poll records their payments, after the invoice was issued
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
-    invoice_id, connection_id = call.invoice.invoice_id, call.charge.connection_id
-    answers = [ChargeAnswer(invoice_id, connection_id, charge) for charge in found]
-    await gateway_payments.record(work, [each for each in answers if each.charge.charge_id not in looked_up])
+    answers = [each for each in _answers(call, found) if each.charge.charge_id not in looked_up]
+    await gateway_payments.record(work, answers)
     if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
         # another worker may be repeating the request, which may create a second charge: start the look-ups again
         await second_charges.plan_checks(work, call.charge.charge_id)

@@ -6,7 +6,6 @@ The provider's reference identifies it.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -65,6 +64,11 @@ async def record(
         await refund_outcomes.record(work, reported)
 
 
+def may_exceed_batch(answer: ChargeAnswer) -> bool:
+    """Return whether a charge may have more than BATCH new entries."""
+    return len(answer.charge.entries) > BATCH
+
+
 async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
     """If a charge has more than BATCH new entries, record the oldest ones in transactions of BATCH entries (D-178).
 
@@ -72,7 +76,7 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
     records the entries that are left.
     """
     for answer in answers:
-        if len(answer.charge.entries) > BATCH:
+        if may_exceed_batch(answer):
             while await in_transaction(deps, account, _record_oldest, answer):
                 pass
 
@@ -85,8 +89,11 @@ async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     new = await _new_entries(work, [answer])
     if len(new) <= BATCH:
         return False
-    # if the worker dies before the next batch, another poll records the entries that are left
-    await _add(work, invoices, [answer], in_order(new)[:BATCH], due_again={answer.invoice_id})
+    # if the worker dies before the next batch, another poll records the entries that are left; an invoice without a
+    # charge of its own is not polled, but the look or late look-up is repeated
+    is_polled = invoices[answer.invoice_id].gateway_invoice_id is not None
+    due_again = {answer.invoice_id} if is_polled else set[UUID]()
+    await _add(work, invoices, [answer], in_order(new)[:BATCH], due_again=due_again)
     return True
 
 
@@ -140,8 +147,7 @@ async def report_new(
         _reports(work, invoice, ledgers[invoice_id], new_ids, ours=ours, is_due=invoice_id in due_again)
         for invoice_id, invoice in invoices.items()
     ]
-    for together in zip_longest(*reports):  # `report` takes one fact per invoice
-        await invoice_moves.report(work, [each for each in together if each is not None])
+    await invoice_moves.report_in_turn(work, reports)
     await _plan_polls(work, new)
     paid = [each.invoice_id for found in reports for each in found if each.fact is Fact.PAID_IN_FULL]
     if paid:

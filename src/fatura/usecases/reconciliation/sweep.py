@@ -19,7 +19,6 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.charge import PAYABLE, ChargeStage, may_move
 from fatura.domain.charging import jitter
-from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.sweeping import MARGIN, PAID_LISTED_AGAIN_AFTER, WINDOW, next_sweep_at
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, GatewayError
 from fatura.ids import least_id
@@ -34,7 +33,6 @@ from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
 from fatura.usecases.payments import gateway_payments
-from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import poll_times, unmatched_charges
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
@@ -258,7 +256,8 @@ async def _act_on_known(
 ) -> Counter[str]:
     """Schedule polls of the stored charges that differ from the list.
 
-    A `ready` invoice is not polled. If a charge that a reissue replaced was paid nevertheless, record the payment here.
+    A `ready` invoice is not polled. If a charge that a reissue replaced has unrecorded entries, a late look-up of the
+    charge records them.
     """
     differing = [listed for own, listed in pairs if _differs(own, listed)]
     lacking = [listed for _, listed in pairs if listed.charge_id in new_entries]
@@ -268,12 +267,9 @@ async def _act_on_known(
             work.tx, connection_id, sorted(due), now=work.now, real_now=work.deps.clock()
         )
         work.notify(LaneName.RECONCILIATION)
-    answers = [
-        ChargeAnswer(listed.invoice_id, connection_id, listed)
-        for own, listed in pairs
-        if listed.charge_id in new_entries and own.invoice_status is InvoiceStatus.READY
-    ]
-    await gateway_payments.record(work, answers)
+    lacking_ids = [each.charge_id for each in lacking]
+    if await charge_polling.make_earlier_due(work.tx, connection_id, lacking_ids, now=work.now):
+        work.notify(LaneName.RECONCILIATION)
     return Counter(state_differs=len(differing), entry_missing=len(lacking))
 
 

@@ -169,6 +169,12 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
     if is_gone:
         await in_transaction(deps, account, _let_go, look.found)
     elif answer is not None:
+        connection_id = look.found.connection_id
+        of_second = ChargeAnswer(answer.invoice_id, connection_id, answer)
+        if gateway_payments.may_exceed_batch(of_second) and await in_transaction(
+            deps, account, _is_second, look.found, answer
+        ):
+            await gateway_payments.record_ahead(deps, account, [of_second])
         second = await in_transaction(deps, account, _record, look, answer)
         if second is not None:
             await second_charges.cancel(look.gateway, second)
@@ -188,6 +194,17 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
     except Exception:  # noqa: BLE001 - logged here; repeated looks would count towards MAX_WAITING
         log.exception("charge.look_failed", charge_id=charge_id)
         return None, True
+
+
+async def _is_second(work: Work, found: UnmatchedCharge, charge: Charge) -> bool:
+    """Return whether a charge is a second charge of an invoice of this connection and will always be one."""
+    invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
+    return (
+        invoice is not None
+        and invoice.connection_id == found.connection_id
+        and charge.charge_id not in {*invoice.gateway_ids, *invoice.known_charge_ids}
+        and not (invoice.is_open and charge.attempt == invoice.number)
+    )
 
 
 async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
