@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
-from tests.support.populated import connected
+from tests.support.populated import Connection, connected
 from tests.support.world import Answer, Json, Merchant, World
 
 
@@ -149,6 +149,14 @@ async def table_held(world: World, table: str) -> AsyncGenerator[None]:
     async with connected(world.database_url) as connection, connection.transaction():
         await connection.execute(f"LOCK TABLE {table} IN SHARE MODE")
         yield
+
+
+@asynccontextmanager
+async def reads_held(world: World, table: str) -> AsyncGenerator[Connection]:
+    """Lock a table against reads during the block. Yield the connection that holds the lock."""
+    async with connected(world.database_url, world.account_id) as connection, connection.transaction():
+        await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield connection
 
 
 @asynccontextmanager

@@ -170,6 +170,21 @@ async def in_transaction(
     return await run(deps, account, lambda work: function(work, *args, **kwargs))
 
 
+async def in_snapshot(
+    deps: Deps,
+    account: Account,
+    function: Callable[Concatenate[Work, P], Awaitable[T]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Run `function(work, ...)` in one read-only transaction, whose statements all see the same state.
+
+    Raises what the function raises, and DATABASE_FAILURES except WrongClockError.
+    """
+    return await run(deps, account, lambda work: function(work, *args, **kwargs), snapshot=True)
+
+
 async def run(
     deps: Deps, account: Account, function: Callable[[Work], Awaitable[T]], *, snapshot: bool = False
 ) -> T:

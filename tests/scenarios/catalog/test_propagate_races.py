@@ -5,7 +5,7 @@ import tracemalloc
 
 from tests.support.crowd import SUBSCRIBE_MANY
 from tests.support.propagate_steps import propagate, publish
-from tests.support.sandbox_steps import row_held, until_waiting
+from tests.support.sandbox_steps import reads_held, row_held, until_waiting
 from tests.support.world import Answer, Json, World, item, plan_body, subscription_body
 
 
@@ -117,3 +117,19 @@ async def test_ten_thousand_subscribers_move_in_the_memory_of_a_batch(world: Wor
     remaining = await world.sql("SELECT count(*) AS remaining FROM subscription WHERE plan_version <> 2")
     assert remaining[0]["remaining"] == 0
     assert peak_bytes < 8_000_000, "the rows and events of one batch, not of all subscribers"
+
+
+async def test_the_answer_of_a_propagation_shows_one_state(world: World) -> None:
+    """A subscriber is skipped while the answer is read. [D-122, D-141]"""
+    plan = await world.plan()
+    subscription = await world.enroll(plan)
+    await publish(world, plan, await world.product())
+    async with reads_held(world, "propagation_skip") as holder:
+        asked = asyncio.create_task(propagate(world, plan))
+        await until_waiting(world)
+        await holder.execute(
+            "INSERT INTO propagation_skip SELECT account_id, propagation_id, $1, 'failed' FROM propagation",
+            subscription["id"],
+        )
+    answer = await asked
+    assert (answer["moved"], answer["skipped"]) == (1, [])

@@ -11,7 +11,14 @@ from fatura.store.db import Tx
 from fatura.store.subscriptions import connection_moves as stored_moves
 from fatura.usecases.subscriptions import connection_moves
 from tests.support.expect import UNKNOWN_ID
-from tests.support.sandbox_steps import charges, connection_id, pay_silently, read, row_held, until_waiting
+from tests.support.sandbox_steps import (
+    charges,
+    connection_id,
+    pay_silently,
+    read,
+    row_held,
+    until_waiting,
+)
 from tests.support.world import Answer, Json, World, rows, subscription_body
 
 
@@ -372,3 +379,19 @@ async def test_the_refusal_of_another_provider_account_names_the_move(world: Wor
     answer = await world.patch(path, {"settings": {"providerAccount": "second"}})
     assert answer.type == "engine.gateway_account_changed"
     assert f"POST {path}/move" in answer.json["detail"]
+
+
+async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription is skipped while the answer is read. [D-122, D-59 move]"""
+    old, (subscription,) = await enrolled(world, 1)
+    new, skipped_by = await other_connection(world), stored_moves.skipped_by
+
+    async def skip_and_read(tx: Tx, move_id: UUID) -> object:
+        await world.sql(
+            "INSERT INTO connection_move_skip SELECT account_id, connection_move_id, $1, 'failed' FROM connection_move",
+            subscription["id"],
+        )
+        return await skipped_by(tx, move_id)
+
+    monkeypatch.setattr(stored_moves, "skipped_by", skip_and_read)
+    assert (await send(world, old, new)).json == {"toConnectionId": new, "moved": 1, "skipped": []}

@@ -1,5 +1,6 @@
 """Refunds whose answer is lost or late: each refund is made and recorded once, even if a process dies."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,8 @@ from tests.support.sandbox_steps import (
     pass_time,
     queue_fault,
     read,
+    reads_held,
+    until_waiting,
 )
 from tests.support.world import Json, World, columns
 
@@ -373,3 +376,16 @@ async def test_a_repeat_after_the_key_expired_makes_no_second_refund(world: Worl
 
     assert (repeat.status, repeat.json["refundedCents"]) == (200, 4000)
     assert await refunded_at_gateway(world) == [4000]
+
+
+async def test_the_answer_of_a_refund_shows_one_state(world: World, paid: Json) -> None:
+    """Another refund is made while the answer is read. [D-122, D-53]"""
+    async with reads_held(world, "pricing_attempt"):
+        asked = [asyncio.create_task(refund(world, paid, amountCents=1000))]
+        await until_waiting(world)
+        asked.append(asyncio.create_task(refund(world, paid, amountCents=2000)))
+        await until_waiting(world, statements=2)
+    for each in asked:
+        answer = await each
+        assert answer.status == 200, answer.body
+        assert sum(each["amountCents"] for each in answer.json["refunds"]) == answer.json["refundedCents"]

@@ -25,7 +25,7 @@ from fatura.usecases.catalog.plans import account_connections, lock_plan
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
 from fatura.usecases.stored_target import BatchedMove
-from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_snapshot, in_transaction
 from fatura.views.events import SubscriptionTermsDataView
 from fatura.views.plans import PropagationProgressView, PropagationView
 from fatura.views.view import View
@@ -70,7 +70,7 @@ async def propagate(
     stored = await execute_once(deps, account, request, start, status=202)
     propagation_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
     await stored_target.run_for(deps, account, _BATCHES, propagation_id, seconds=WAIT_SECONDS, limit=BATCH)
-    found, view = await in_transaction(deps, account, _read, propagation_id)
+    found, view = await in_snapshot(deps, account, _read, propagation_id)
     is_done = found.status is PropagationStatus.DONE
     return PropagationAnswer(view, is_done=is_done, is_replayed=stored.replayed)
 

@@ -45,7 +45,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import second_charges
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import Work, in_snapshot, in_transaction
 from fatura.views.invoices import InvoiceView
 
 REMAINDER = "Remaining amount"
@@ -96,7 +96,7 @@ async def retry(
     with deps.gateway_requests.places(account.account_id) as places:
         calls = await in_transaction(deps, account, _reserve_one, request, invoice_id, places)
         await call_and_record(deps, account, calls)
-    return await in_transaction(deps, account, shown_invoices.read, invoice_id)
+    return await in_snapshot(deps, account, shown_invoices.read, invoice_id)
 
 
 async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayCall]) -> None:

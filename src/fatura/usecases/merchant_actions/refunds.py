@@ -33,7 +33,7 @@ from fatura.usecases.idempotency import IdempotentRequest, execute_once
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, pending_payments, refund_calls
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import Work, in_snapshot
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
 
@@ -82,7 +82,7 @@ async def refund(
         stored = await execute_once(deps, account, request, start, status=202)
         refund_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
         await refund_calls.settle_one(deps, account, refund_id, places=places)
-    found, view = await in_transaction(deps, account, _read, refund_id)
+    found, view = await in_snapshot(deps, account, _read, refund_id)
     if found.stage is RefundStage.FAILED:
         meta = {"code": found.error_code, "refundId": str(refund_id)}
         raise EngineError(REFUND_REFUSED, found.error_detail or "", meta=meta)

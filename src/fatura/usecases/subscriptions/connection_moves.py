@@ -31,7 +31,7 @@ from fatura.usecases import stored_target
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
 from fatura.usecases.stored_target import BatchedMove
-from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_snapshot, in_transaction
 from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
 from fatura.views.events import SubscriptionGatewayDataView
 from fatura.views.view import View
@@ -70,7 +70,7 @@ async def move(
     stored = await execute_once(deps, account, request, start, status=202)
     move_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
     await stored_target.run_for(deps, account, _BATCHES, move_id, seconds=WAIT_SECONDS, limit=BATCH)
-    found, view = await in_transaction(deps, account, _read, move_id)
+    found, view = await in_snapshot(deps, account, _read, move_id)
     is_done = found.status is not MoveStatus.RUNNING
     return MoveAnswer(view, is_done=is_done, is_replayed=stored.replayed)
 
