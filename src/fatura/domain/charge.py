@@ -12,6 +12,9 @@ from uuid import UUID
 
 from fatura.domain.offer import PaymentMethod
 
+MAX_CHARGES = 50
+"""An invoice with this many charges is not reissued, because each poll reads all of them (D-176)."""
+
 
 class ChargeStage(StrEnum):
     """What the engine knows about a charge. `STAGES` says what each stage means."""

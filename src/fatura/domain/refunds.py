@@ -14,7 +14,7 @@ from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, TO
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of, in_order
 
 MAX_REFUNDS = 100
-"""Maximum number of refunds in a ledger, apart from refunds of all that is left of a charge (D-178)."""
+"""Maximum number of refunds of an invoice, apart from refunds of all that is left of a charge (D-178)."""
 
 
 class RefundStage(StrEnum):
@@ -210,8 +210,10 @@ def _newest_payment(entries: Sequence[PaymentEntry]) -> datetime:
     return max(entry.occurred_at for entry in entries if entry.kind is EntryKind.PAYMENT)
 
 
-def choose(ledger: Sequence[PaymentEntry], amount_cents: int | None) -> tuple[Part, int]:
-    """Return the part that a refund uses, and its amount.
+def choose(
+    ledger: Sequence[PaymentEntry], amount_cents: int | None, *, failed_count: int = 0
+) -> tuple[Part, int]:
+    """Return the part that a refund uses, and its amount. `failed_count` counts the invoice's failed refunds.
 
     If `amount_cents` is None, the amount is all that is left, and only one part may have money left.
     Raises EngineError: `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`, `engine.too_many_refunds`.
@@ -229,7 +231,7 @@ def choose(ledger: Sequence[PaymentEntry], amount_cents: int | None) -> tuple[Pa
     if amount_cents is not None:
         enough = next((part for part in left if part.left_cents >= amount_cents), None)
         if enough is not None:
-            _check_count(ledger, enough, amount_cents)
+            _check_count(ledger, enough, amount_cents, failed_count=failed_count)
             return enough, amount_cents
     most_cents = max((part.left_cents for part in left), default=0)
     detail = f"At most {most_cents} cents can be refunded."
@@ -243,10 +245,13 @@ def choose(ledger: Sequence[PaymentEntry], amount_cents: int | None) -> tuple[Pa
     raise EngineError(AMOUNT_EXCEEDS_PAID, detail, meta=meta)
 
 
-def _check_count(ledger: Sequence[PaymentEntry], part: Part, amount_cents: int) -> None:
-    """Limit the refunds of a ledger, because each event about a refund reads all entries (D-178)."""
-    count = sum(entry.kind is EntryKind.REFUND for entry in ledger)
+def _check_count(ledger: Sequence[PaymentEntry], part: Part, amount_cents: int, *, failed_count: int) -> None:
+    """Limit the refunds of an invoice, because each event about a refund reads all entries (D-178)."""
+    count = failed_count + sum(entry.kind is EntryKind.REFUND for entry in ledger)
     if count >= MAX_REFUNDS and amount_cents < part.left_cents:
-        detail = f"The invoice has {count} refunds; refund all {part.left_cents} cents that are left of the payment."
+        counted = f"{count} refunds" + (f", of which {failed_count} failed" if failed_count else "")
+        detail = (
+            f"The invoice has {counted}; refund all {part.left_cents} cents that are left of the payment."
+        )
         meta = {"limit": MAX_REFUNDS, "refundableCents": part.left_cents}
         raise EngineError(TOO_MANY_REFUNDS, detail, meta=meta)

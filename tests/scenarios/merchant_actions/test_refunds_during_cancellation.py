@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.cancellation_steps import around_the_cancellation
 from tests.support.refund_steps import pay, refund, refunded_at_gateway
-from tests.support.sandbox_steps import cancel, issued_invoice, pass_time, queue_fault, read
+from tests.support.sandbox_steps import cancel, charges, issued_invoice, pass_time, queue_fault, read
 from tests.support.world import Answer, Json, World
 
 
@@ -94,3 +94,26 @@ async def test_a_refund_in_the_gateway_does_not_raise_a_manual_payment(
     assert await world.broken() == []
     await pay(world, found)
     assert (await read(world, part_paid))["status"] == "paid"
+
+
+async def test_a_charge_for_the_rest_respects_the_limit_of_charges(
+    world: World, part_paid: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event tells the merchant, who records the payment of the rest. [D-176, D-52]"""
+    monkeypatch.setattr("fatura.usecases.charging.next_charge.MAX_CHARGES", 1)
+    path = f"/v1/invoices/{part_paid['id']}/payments"
+    await refund_in_dashboard(world)
+    assert (await world.post(path, {"method": "cash"})).json["status"] == "ready"
+    await world.run()
+
+    for _ in range(2):
+        found = await read(world, part_paid)
+        assert (found["status"], found["issueError"]["code"]) == ("ready", "invoice_not_reissuable")
+        assert len(await charges(world)) == 1
+        await world.post(f"/v1/invoices/{part_paid['id']}/retry-issuance")
+    assert {each["data"]["invoice"]["id"] for each in await world.events("invoice.issue_failed")} == {
+        part_paid["id"]
+    }
+
+    assert (await world.post(path, {"method": "cash"})).json["status"] == "paid"
+    assert await world.broken() == []

@@ -77,6 +77,22 @@ async def test_after_many_refunds_only_one_of_all_that_is_left_is_accepted(
     assert await world.broken() == []
 
 
+async def test_failed_refunds_count_towards_the_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[D-178, D-178 refunds]"""
+    monkeypatch.setattr("fatura.domain.refunds.MAX_REFUNDS", 3)
+    invoice = await paid_invoice(world)
+    assert (await refund(world, invoice, amountCents=1)).status == 200
+    await queue_fault(world, "refund_charge", "rejected", times=2)
+    for _ in range(2):
+        assert (await refund(world, invoice, amountCents=1)).type == "engine.refund_refused"
+
+    refused = await refund(world, invoice, amountCents=1)
+
+    assert (refused.status, refused.type) == (422, "engine.too_many_refunds")
+    assert "3 refunds, of which 2 failed" in refused.json["detail"]
+    assert (await refund(world, invoice, amountCents=9989)).json["refundedCents"] == 9990
+
+
 async def test_the_payments_of_an_unknown_invoice_are_not_found(world: World) -> None:
     """[D-178]"""
     invoice = await unpaid_invoice(world)

@@ -59,6 +59,13 @@ async def has_open(tx: Tx, invoice_id: UUID) -> bool:
     )
 
 
+async def count_failed(tx: Tx, invoice_id: UUID) -> int:
+    return await tx.fetchval(
+        "SELECT count(*) FROM refund_request r WHERE r.account_id = $1 AND r.invoice_id = $2 AND r.stage = 'failed'",
+        invoice_id,
+    )
+
+
 async def after_unknown(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
     """Return the given refunds whose charge also has a failed refund that the gateway may still make (D-151)."""
     rows = await tx.fetch(

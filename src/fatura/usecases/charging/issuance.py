@@ -298,11 +298,12 @@ async def _send(
 ) -> Sequence[GatewayCall]:
     """Return the call that sends a charge's request.
 
-    Return no call if the request cannot be built, or if the charge is below the provider's minimum: a person must then
-    reissue the invoice or record a payment (D-49).
+    Return no call if the request cannot be built, if the charge is below the provider's minimum (D-49), or if the
+    invoice has too many charges (D-176). In the last two cases, a person must act.
     """
     try:
         check_minimums(connection, charge.amount_cents, installments=charge.installments)
+        await next_charge.check_count(work, charge)
     except EngineError as refusal:
         await outcomes.refuse_unsent(work, invoice, charge, refusal=refusal)
         return []

@@ -2,11 +2,27 @@
 
 from dataclasses import replace
 
-from fatura.domain.charge import ChargeStage, InvoiceCharge
+from fatura.domain.charge import MAX_CHARGES, ChargeStage, InvoiceCharge
 from fatura.domain.charging import charge_due_date
+from fatura.domain.errors import INVOICE_NOT_REISSUABLE, EngineError
 from fatura.store.charging import charges
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.transaction import Work
+
+
+async def check_count(work: Work, charge: InvoiceCharge) -> None:
+    """Refuse to send a charge if the gateway has confirmed MAX_CHARGES charges of the invoice.
+
+    `reissue` refuses earlier, so only a charge for the rest of a manual payment is refused here (D-176).
+    Raises EngineError: `engine.invoice_not_reissuable`.
+    """
+    if charge.number <= MAX_CHARGES:
+        return
+    if len(await charges.confirmed(work.tx, [charge.invoice_id])) >= MAX_CHARGES:
+        detail = (
+            f"The invoice has {MAX_CHARGES} charges, which is the maximum; cancel it, or record its payment."
+        )
+        raise EngineError(INVOICE_NOT_REISSUABLE, detail)
 
 
 async def to_send(

@@ -311,7 +311,7 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
 async def refuse_unsent(
     work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, refusal: EngineError
 ) -> None:
-    """Give up a charge whose request is not sent, because its amount is below the provider's minimum (D-49)."""
+    """Give up a charge whose request is not sent because of `refusal` (D-49, D-176)."""
     await charges.save_sending(work.tx, [charge])
     code = refusal.problem.type.removeprefix("engine.")
     await _stop(work, invoice, charge, stage=ChargeStage.FAILED, code=code, detail=refusal.detail)

@@ -117,7 +117,8 @@ async def _start(
         detail = "The invoice is being issued; wait until it has its charge, then ask for the refund."
         raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
     ledger = (await payment_entries.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
-    part, amount_cents = choose(ledger, amount_cents)
+    failed_count = await refund_requests.count_failed(work.tx, invoice_id)
+    part, amount_cents = choose(ledger, amount_cents, failed_count=failed_count)
     new = RefundRequest(
         refund_id=refund_id,
         invoice_id=invoice_id,

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 from fatura.domain.account import Account
 from fatura.domain.calendar import latest_first_charge
-from fatura.domain.charge import IN_DOUBT, ChargeStage, ChargeTerms, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, MAX_CHARGES, ChargeStage, ChargeTerms, InvoiceCharge
 from fatura.domain.connection import check_minimums, check_support
 from fatura.domain.errors import (
     INVOICE_NOT_REISSUABLE,
@@ -42,8 +42,6 @@ from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
 
-MAX_CHARGES = 50
-"""An invoice with this many charges is not reissued, because each poll reads all of them (D-176)."""
 _UNSURE = " If the charge turns out to be canceled, the invoice is reissued automatically."
 
 
