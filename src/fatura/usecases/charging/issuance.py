@@ -44,7 +44,7 @@ from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.open_call_limit import Places
-from fatura.usecases.payments import second_charges
+from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.transaction import Work, in_snapshot, in_transaction
 from fatura.views.invoices import InvoiceView
 
@@ -228,6 +228,7 @@ async def _reserve(
 ) -> Sequence[GatewayCall]:
     """Decide which call each leased invoice needs, and store the charges whose requests will be sent.
 
+    An invoice whose total was paid before its values were known becomes paid, without a call (D-50).
     If the connection's credentials cannot be decrypted, no call is made. An inactive connection gets no
     request for a charge, but the engine still looks up a charge whose outcome is unknown. A failing
     connection gets only the calls of a probe, and calls that a person requests (D-55).
@@ -236,15 +237,22 @@ async def _reserve(
     newest = await charges.newest(work.tx, invoice_ids)
     items = await stored_invoices.items_of(work.tx, invoice_ids)
     ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
+    due_cents = {
+        each.invoice_id: open_cents(ledgers.get(each.invoice_id, ()), total_cents=each.total_cents)
+        for each in invoices
+    }
     opened = await gateway_connections.open_gateways(
         work, {each.connection_id for each in invoices}, is_probe=is_probe
     )
     calls: list[GatewayCall] = []
+    paid: list[UUID] = []
     for invoice in invoices:
         stored, gateway = opened[invoice.connection_id].stored, opened[invoice.connection_id].gateway
         connection = stored.connection
         charge = newest.get(invoice.invoice_id)
-        if gateway is None:
+        if not due_cents[invoice.invoice_id]:
+            paid.append(invoice.invoice_id)
+        elif gateway is None:
             detail = "The gateway connection's credentials cannot be decrypted."
             await retries.wait_for_connection(work, invoice, "unreadable", detail=detail)
         elif stored.health.is_failing and not (is_probe or is_by_hand):
@@ -256,11 +264,12 @@ async def _reserve(
             await retries.wait_for_connection(work, invoice, "inactive", detail=detail)
         else:
             invoice_id = invoice.invoice_id
-            due_cents = open_cents(ledgers.get(invoice_id, ()), total_cents=invoice.total_cents)
-            charge = await next_charge.to_send(work, invoice, charge, amount_cents=due_cents)
+            charge = await next_charge.to_send(work, invoice, charge, amount_cents=due_cents[invoice_id])
             calls += await _send(
                 work, invoice, charge, connection=connection, gateway=gateway, items=items[invoice_id]
             )
+    if paid:
+        await gateway_payments.report_new(work, await payment_entries.lock_invoices(work.tx, paid), [])
     sending = [call.charge for call in calls if call.kind is not CallKind.LOOK_UP]
     looked_up = [call.charge.charge_id for call in calls if call.kind is CallKind.LOOK_UP]
     await charges.save_sending(work.tx, sending)
