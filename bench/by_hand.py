@@ -67,6 +67,6 @@ SELECT $1, k.before + u.place, u.event_id, 'invoice.created', $2, u.subscription
     || ',"gatewayInvoiceId":null,"issuedAt":null,"paidAt":null,"refundedAt":null,"disputedAt":null,'
     || '"canceledAt":null,"issueError":null,"createdAt":"'
     || to_char($2 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-    || '","subscriptionExternalRef":null,"items":[' || t.items || '],"payments":[]}}'
+    || '","subscriptionExternalRef":null,"items":[' || t.items || '],"payments":[],"paymentCount":0}}'
 FROM due u JOIN totals t ON t.invoice_id = u.invoice_id CROSS JOIN counted k
 """

@@ -3,6 +3,7 @@
 A database is filled once, and can then be cloned for each round.
 """
 
+import asyncio
 import os
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -27,6 +28,9 @@ from fatura.usecases.deps import Deps
 RING = os.environ.get("FATURA_SECRET_KEYS") or new_key()
 """The key ring of all databases, passed to child processes as `FATURA_SECRET_KEYS`."""
 
+SESSIONS_END_SECONDS = 60
+_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'"
+
 
 @contextmanager
 def server() -> Generator[str]:
@@ -35,6 +39,18 @@ def server() -> Generator[str]:
         Path(folder).chmod(0o711)
         with postgres.start(Path(folder) / "data") as started:
             yield started.url
+
+
+async def _drop(admin: Any, name: str) -> None:
+    """Drop a database. Before, wait until the sessions of processes that have just ended are closed.
+
+    While autovacuum works in the database, DROP DATABASE with FORCE can fail. Without FORCE, PostgreSQL ends the
+    autovacuum worker.
+    """
+    async with asyncio.timeout(SESSIONS_END_SECONDS):
+        while await admin.fetchval(_SESSIONS, name):  # noqa: ASYNC110 - another process ends
+            await asyncio.sleep(0.1)
+        await admin.execute(f"DROP DATABASE {name}")
 
 
 def url_of(server_url: str, name: str) -> str:
@@ -64,9 +80,7 @@ async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGe
     try:
         yield url_of(server_url, clone)
     finally:
-        # While autovacuum works in the clone, DROP DATABASE with FORCE can fail. Without FORCE, PostgreSQL ends the
-        # autovacuum worker.
-        await admin.execute(f"DROP DATABASE {clone}")
+        await _drop(admin, clone)
         await admin.close()
 
 
