@@ -64,6 +64,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
             subscription_id=UUID(subscription["id"]),
             cycle=99,
             invoice_id=uuid4(),
+            connection_id=UUID(connection_id),
             attempt=1,
             amount_cents=1,
             charge_due_date=None,

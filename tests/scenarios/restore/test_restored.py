@@ -7,15 +7,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from fatura import ids
-from fatura.domain.offer import PaymentMethod
-from fatura.gateways.port import Charge, ChargeRequest, Gateway, Payer
-from fatura.store.connections import connections
-from fatura.usecases.connections import gateway_connections
 from fatura.usecases.restore import comparison
-from fatura.usecases.restore.comparison import RestoreReport
 from fatura.usecases.restore.matching import MatchKind
-from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.expect import problem
+from tests.support.restore_steps import compare, create_unmatched_charge, issued_by
 from tests.support.sandbox_steps import (
     charges,
     move,
@@ -28,54 +23,7 @@ from tests.support.sandbox_steps import (
     table_held,
     until_waiting,
 )
-from tests.support.world import Json, World
-
-
-async def gateway_of(world: World) -> Gateway:
-    async def effect(work: Work) -> Gateway | None:
-        return gateway_connections.open_gateway(work, (await connections.find_all(work.tx))[0])
-
-    opened = await in_transaction(world.deps, await load_account(world.deps, world.account_id), effect)
-    assert opened is not None
-    return opened
-
-
-async def create_unmatched_charge(world: World, invoice_id: UUID, cents: int, *, attempt: int = 1) -> Charge:
-    """Create a charge that the gateway has and the database does not."""
-    request = ChargeRequest(
-        invoice_id=invoice_id,
-        attempt=attempt,
-        amount_cents=cents,
-        currency="BRL",
-        method=PaymentMethod.PIX,
-        installments=None,
-        due_date=(await now(world)).date() + timedelta(days=9),
-        lines=(),
-        payer=Payer(uuid4(), "Ana", "ana@example.com", None),
-    )
-    return await (await gateway_of(world)).create_charge(request)
-
-
-async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
-    """Match the gateway's charges of the last hour to invoices, as `fatura restored` does.
-
-    A dry run writes nothing. Otherwise, freeze the account first.
-    """
-    if not dry_run:
-        await comparison.freeze(world.deps, world.account_id)
-    since = world.deps.clock()
-    return await comparison.compare(world.deps, world.account_id, since=since, dry_run=dry_run)
-
-
-async def issued_by(world: World, invoice: Json) -> str | None:
-    """Run the workers, check the invariants, and return the id of the invoice's charge.
-
-    The gateway may have several charges of the invoice only if the engine has recorded none of them.
-    """
-    await world.run()
-    charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]
-    assert set(await world.broken()) <= ({"one_sandbox_charge_per_invoice"} if charge_id is None else set())
-    return charge_id
+from tests.support.world import World
 
 
 async def test_an_invoice_charged_after_the_backup_is_issued_with_that_charge(world: World):

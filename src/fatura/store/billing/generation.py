@@ -109,6 +109,7 @@ class NewInvoice:
     """One invoice of a batch. Its content is the draft at position `draft_index` in the batch's list of drafts."""
 
     invoice_id: UUID
+    connection_id: UUID
     item_ids: Sequence[UUID]
     due: DueSubscription
     period_end: date
@@ -159,7 +160,7 @@ async def insert_invoices(
         [new.invoice_id for new in batch],
         [new.due.subscription_id for new in batch],
         [new.due.plan_version_id for new in batch],
-        [new.due.connection_id for new in batch],
+        [new.connection_id for new in batch],
         [new.due.next_period_start for new in batch],
         [new.period_end for new in batch],
         [new.due.next_due_date for new in batch],

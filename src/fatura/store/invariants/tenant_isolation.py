@@ -142,6 +142,9 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.subscription_id FROM lost_invoice c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
             UNION
+            SELECT c.connection_id FROM lost_invoice c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
             SELECT c.invoice_id FROM pricing_attempt c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM price_pull p
                 WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id AND p.position = c.position)

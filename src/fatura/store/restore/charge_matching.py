@@ -112,19 +112,19 @@ async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 @dataclass(frozen=True, slots=True)
 class BilledCycles:
     subscription_id: UUID
+    connection_id: UUID
     cycle_count: int
 
 
-async def billed_cycles(tx: Tx, connection_id: UUID, *, after: UUID, limit: int) -> Sequence[BilledCycles]:
-    """Return a page of a connection's subscriptions, ordered by id."""
+async def billed_cycles(tx: Tx, *, after: UUID, limit: int) -> Sequence[BilledCycles]:
+    """Return a page of the account's subscriptions, ordered by id."""
     return await tx.fetch_as(
         BilledCycles,
         """
-        SELECT s.subscription_id, s.cycle_count FROM subscription s
-        WHERE s.account_id = $1 AND s.connection_id = $2 AND s.subscription_id > $3
-        ORDER BY s.subscription_id LIMIT $4
+        SELECT s.subscription_id, s.connection_id, s.cycle_count FROM subscription s
+        WHERE s.account_id = $1 AND s.subscription_id > $2
+        ORDER BY s.subscription_id LIMIT $3
         """,
-        connection_id,
         after,
         limit,
     )

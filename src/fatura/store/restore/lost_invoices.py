@@ -10,36 +10,45 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LostInvoice:
-    """A cycle billed after the backup, with the id and the charges of its invoice."""
+    """A cycle billed after the backup, with the id, the connection and the charges of its invoice."""
 
     subscription_id: UUID
     cycle: int
     invoice_id: UUID
+    connection_id: UUID
     attempt: int
     amount_cents: int
     charge_due_date: date | None
     charge_ids: Sequence[str]
 
 
-async def keep(tx: Tx, lost: LostInvoice) -> None:
-    """Store a lost invoice. If it is stored already, add the charges that are new."""
-    await tx.execute(
+async def keep(tx: Tx, lost: LostInvoice) -> bool:
+    """Store a lost invoice. If it is stored already, add the charges that are new.
+
+    Return False if a new charge is of another connection than the stored charges; then nothing is stored.
+    """
+    touched = await tx.execute(
         """
-        INSERT INTO lost_invoice AS l (account_id, subscription_id, cycle, invoice_id, attempt, amount_cents,
-            charge_due_date, charge_ids)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        INSERT INTO lost_invoice AS l (account_id, subscription_id, cycle, invoice_id, connection_id, attempt,
+            amount_cents, charge_due_date, charge_ids)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (account_id, subscription_id, cycle) DO UPDATE
-        SET charge_ids = l.charge_ids || EXCLUDED.charge_ids
-        WHERE l.account_id = $1 AND NOT l.charge_ids @> EXCLUDED.charge_ids
+        SET charge_ids = CASE
+            WHEN l.charge_ids @> EXCLUDED.charge_ids THEN l.charge_ids ELSE l.charge_ids || EXCLUDED.charge_ids
+        END
+        WHERE l.account_id = $1
+            AND (l.connection_id = EXCLUDED.connection_id OR l.charge_ids @> EXCLUDED.charge_ids)
         """,
         lost.subscription_id,
         lost.cycle,
         lost.invoice_id,
+        lost.connection_id,
         lost.attempt,
         lost.amount_cents,
         lost.charge_due_date,
         list(lost.charge_ids),
     )
+    return touched == 1
 
 
 async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tuple[UUID, int], LostInvoice]:
@@ -47,7 +56,8 @@ async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tup
     found = await tx.fetch_as(
         LostInvoice,
         """
-        SELECT l.subscription_id, l.cycle, l.invoice_id, l.attempt, l.amount_cents, l.charge_due_date, l.charge_ids
+        SELECT l.subscription_id, l.cycle, l.invoice_id, l.connection_id, l.attempt, l.amount_cents, l.charge_due_date,
+            l.charge_ids
         FROM lost_invoice l WHERE l.account_id = $1 AND l.subscription_id = ANY($2::uuid[])
         """,
         subscription_ids,

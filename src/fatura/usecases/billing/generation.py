@@ -147,7 +147,8 @@ def _new_invoices(
     """Return each subscription's new invoice, with its ids, its draft's index and the start of the following cycle.
 
     `lost` has the invoices that a restore lost although the gateway holds their charges. A lost invoice gets its old
-    id again. If the invoice of the following cycle was lost too, that cycle becomes due for generation immediately.
+    id and connection again. If the invoice of the following cycle was lost too, that cycle becomes due for generation
+    immediately.
     """
     indexes = {key: index for index, key in enumerate(drafts)}
     invoice_ids = ids.invoice_ids(work.now, [(each.subscription_id, each.cycle) for each in due])
@@ -165,6 +166,7 @@ def _new_invoices(
         batch.append(
             NewInvoice(
                 invoice_id=known.invoice_id if known else invoice_id,
+                connection_id=known.connection_id if known else each.connection_id,
                 item_ids=[next(item_ids) for _ in drafts[key].items],
                 due=each,
                 period_end=following_start - timedelta(days=1),
@@ -188,7 +190,7 @@ async def _expect_charge(work: Work, new: NewInvoice, draft: InvoiceDraft, *, fo
         charge_id=work.new_id(),
         invoice_id=new.invoice_id,
         number=found.attempt,
-        connection_id=new.due.connection_id,
+        connection_id=new.connection_id,
         stage=ChargeStage.UNKNOWN,
         amount_cents=found.amount_cents,
         currency=work.account.currency,

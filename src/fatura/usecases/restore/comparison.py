@@ -20,7 +20,7 @@ from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.payments import replacement
 from fatura.usecases.restore import matching
-from fatura.usecases.restore.matching import ChargeOfCycle, Match, MatchKind
+from fatura.usecases.restore.matching import ChargeOfCycle, ListedCharge, Match, MatchKind
 from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
 
 MARGIN = timedelta(hours=1)
@@ -56,21 +56,25 @@ class RestoreReport:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The comparison of one connection; `since` is on the account's clock."""
+    """The comparison of one account; `since` is on the account's clock.
+
+    `without_invoice` collects charges without an invoice, by id and reference, until `_trace` finds their cycles.
+    """
 
     deps: Deps
     account: Account
-    connection_id: UUID
-    gateway: ObservedGateway
     since: datetime
     dry_run: bool
     report: RestoreReport
+    without_invoice: dict[tuple[str, UUID], ListedCharge] = field(
+        default_factory=dict[tuple[str, UUID], ListedCharge]
+    )
 
-    def add(self, charge: Charge, match: Match) -> None:
+    def add(self, charge: Charge, match: Match, *, connection_id: UUID) -> None:
         """Count a match in the report; if the charge is unmatched, add it to the report and log it."""
         self.report.counts[match.kind] += 1
         if match.kind is MatchKind.UNMATCHED:
-            self.report.unmatched.append(UnmatchedCharge(self.connection_id, charge, match.why or ""))
+            self.report.unmatched.append(UnmatchedCharge(connection_id, charge, match.why or ""))
             log.warning(
                 "restore.unmatched_charge_found",
                 charge_id=charge.charge_id,
@@ -100,7 +104,7 @@ async def compare(
     and does not release the account. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
     """
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
-    since = since - MARGIN + account.clock_offset
+    comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)
     for connection_id, gateway in await in_transaction(deps, account, _open_connections):
         if connection_id in skipping:
             continue
@@ -109,11 +113,11 @@ async def compare(
         elif not gateway.capabilities().lists_charges:
             report.problems.append(f"connection {connection_id}: its provider does not list charges")
         else:
-            comparison = _Comparison(deps, account, connection_id, gateway, since, dry_run, report)
             try:
-                await _compare_connection(comparison)
+                await _compare_connection(comparison, connection_id, gateway)
             except (GatewayError, TimeoutError) as error:
                 report.problems.append(f"connection {connection_id}: {type(error).__name__}: {error}")
+    await _trace(comparison)
     if not (report.problems or dry_run):
         await in_transaction(deps, account, _release)
     return report
@@ -129,15 +133,19 @@ async def _release(work: Work) -> None:
     work.notify(LaneName.GENERATION, LaneName.ISSUANCE)
 
 
-async def _compare_connection(comparison: _Comparison) -> None:
-    """Match charges page by page. Collect charges without an invoice, because each `_trace` reads all subscriptions."""
-    without_invoice: list[Charge] = []
-    async for page in comparison.gateway.charge_pages(comparison.since, size=PAGE):
-        without_invoice += await _match_page(comparison, [_valid(each) for each in page])
-        if len(without_invoice) >= TRACED_AT_ONCE:
-            await _trace(comparison, without_invoice)
-            without_invoice = []
-    await _trace(comparison, without_invoice)
+async def _compare_connection(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
+    """Match charges page by page. Collect charges without an invoice, because each `_trace` reads all subscriptions.
+
+    A charge that two connections list is collected once.
+    """
+    async for page in gateway.charge_pages(comparison.since, size=PAGE):
+        charges = [_valid(each) for each in page]
+        for charge in await _match_page(comparison, connection_id, gateway, charges):
+            key = charge.charge_id, charge.invoice_id
+            listed = comparison.without_invoice.setdefault(key, ListedCharge(charge, []))
+            listed.connection_ids.append(connection_id)
+        if len(comparison.without_invoice) >= TRACED_AT_ONCE:
+            await _trace(comparison)
 
 
 def _valid(listed: Listed) -> Charge:
@@ -147,23 +155,27 @@ def _valid(listed: Listed) -> Charge:
     return listed
 
 
-async def _match_page(comparison: _Comparison, page: Sequence[Charge]) -> Sequence[Charge]:
+async def _match_page(
+    comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway, page: Sequence[Charge]
+) -> Sequence[Charge]:
     """Match charges with the invoices that they reference; return the charges whose invoice is missing."""
     matches = await in_transaction(
         comparison.deps,
         comparison.account,
         matching.match_by_invoice,
         page,
-        released=await _released(comparison, page),
+        released=await _released(comparison, gateway, page),
         dry_run=comparison.dry_run,
     )
     for charge in page:
         if charge.charge_id in matches:
-            comparison.add(charge, matches[charge.charge_id])
+            comparison.add(charge, matches[charge.charge_id], connection_id=connection_id)
     return [charge for charge in page if charge.charge_id not in matches]
 
 
-async def _released(comparison: _Comparison, batch: Sequence[Charge]) -> Mapping[str, ChargeState]:
+async def _released(
+    comparison: _Comparison, gateway: ObservedGateway, batch: Sequence[Charge]
+) -> Mapping[str, ChargeState]:
     """Return the stored charges that a reissue after the backup has replaced, with their states at the gateway.
 
     Only charges that nobody can pay any more are returned. Raises GatewayError, TimeoutError.
@@ -173,19 +185,21 @@ async def _released(comparison: _Comparison, batch: Sequence[Charge]) -> Mapping
         comparison.deps, comparison.account, matching.find_predecessors, batch
     ):
         with suppress(NotFoundError):
-            states[charge_id] = (await comparison.gateway.get_charge(charge_id)).state
+            states[charge_id] = (await gateway.get_charge(charge_id)).state
     return {charge_id: state for charge_id, state in states.items() if state in replacement.RELEASED}
 
 
-async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> None:
+async def _trace(comparison: _Comparison) -> None:
     """Find the cycle that each missing invoice billed. Invoice ids contain a hash of subscription and cycle (ADR 0012).
 
-    The connection's subscriptions are read up to twice. The first pass tries only the next cycle of each subscription,
-    which matches most often. The second pass tries the other possible cycles.
+    A charge may belong to a subscription of any connection, because the backup lacks later moves (D-160). The account's
+    subscriptions are read up to twice. The first pass tries only the next cycle of each subscription, which matches
+    most often. The second pass tries the other possible cycles.
     """
-    wanted: dict[int, list[Charge]] = {}
-    for charge in without_invoice:
-        wanted.setdefault(mark_of(charge.invoice_id), []).append(charge)
+    wanted: dict[int, list[ListedCharge]] = {}
+    for listed in comparison.without_invoice.values():
+        wanted.setdefault(mark_of(listed.charge.invoice_id), []).append(listed)
+    comparison.without_invoice.clear()
     passed = comparison.account.now(comparison.deps.clock()) - comparison.since
     cycles = passed // timedelta(days=1) + 2  # a subscription is billed for at most one cycle a day (D-5)
     for steps in ((1,), (*range(2, cycles + 1), *range(0, -cycles, -1))):
@@ -195,30 +209,29 @@ async def _trace(comparison: _Comparison, without_invoice: Sequence[Charge]) -> 
             after = page[-1].subscription_id
     why = "its subscription does not exist: it was created after the backup, or by another system"
     for charges in wanted.values():
-        for charge in charges:
-            comparison.add(charge, matching.without_subscription(charge, why=why))
+        for listed in charges:
+            match = matching.without_invoice(listed.charge, why=why)
+            comparison.add(listed.charge, match, connection_id=listed.connection_ids[0])
 
 
 async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[BilledCycles]:
     async with comparison.deps.db.transaction(comparison.account.account_id) as tx:
-        return await charge_matching.billed_cycles(
-            tx, comparison.connection_id, after=after, limit=SUBSCRIPTIONS_AT_ONCE
-        )
+        return await charge_matching.billed_cycles(tx, after=after, limit=SUBSCRIPTIONS_AT_ONCE)
 
 
 def _take_charges_of(
-    page: Sequence[BilledCycles], steps: Sequence[int], wanted: dict[int, list[Charge]]
+    page: Sequence[BilledCycles], steps: Sequence[int], wanted: dict[int, list[ListedCharge]]
 ) -> Sequence[ChargeOfCycle]:
     """Remove from `wanted` the charges of each subscription's candidate cycles; return each charge with its cycle.
 
     The candidate cycles are the last billed cycle plus each of `steps`; a step may be zero or negative.
     """
     return [
-        ChargeOfCycle(billed.subscription_id, cycle, charge)
+        ChargeOfCycle(billed.subscription_id, listed.connection_of(billed.connection_id), cycle, listed)
         for billed in page
         for cycle in (billed.cycle_count + step for step in steps)
         if cycle >= 1
-        for charge in wanted.pop(billed_mark(billed.subscription_id, cycle), ())
+        for listed in wanted.pop(billed_mark(billed.subscription_id, cycle), ())
     ]
 
 
@@ -229,4 +242,5 @@ async def _match_cycles(comparison: _Comparison, found: Sequence[ChargeOfCycle])
             comparison.deps, comparison.account, matching.match_by_cycle, batch, dry_run=comparison.dry_run
         )
         for each in batch:
-            comparison.add(each.charge, matches[each.charge.charge_id])
+            charge = each.listed.charge
+            comparison.add(charge, matches[charge.charge_id], connection_id=each.connection_id)

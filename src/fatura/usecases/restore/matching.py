@@ -49,12 +49,32 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedCharge:
+    """A charge whose invoice is missing, and the connections that list the charge.
+
+    Several connections list it if they belong to one account at the provider.
+    """
+
+    charge: Charge
+    connection_ids: list[UUID]
+
+    def connection_of(self, preferred: UUID) -> UUID:
+        """Return the preferred connection if it lists the charge, else the first one that does."""
+        return preferred if preferred in self.connection_ids else self.connection_ids[0]
+
+
+@dataclass(frozen=True, slots=True)
 class ChargeOfCycle:
-    """A charge whose invoice is missing, and the cycle that the invoice billed."""
+    """A charge whose invoice is missing, and the cycle that the invoice billed.
+
+    `connection_id` is the subscription's connection before the restore; since the backup, the subscription may have
+    been moved there (D-160).
+    """
 
     subscription_id: UUID
+    connection_id: UUID
     cycle: int
-    charge: Charge
+    listed: ListedCharge
 
 
 async def find_predecessors(work: Work, charges: Sequence[Charge]) -> Sequence[str]:
@@ -97,10 +117,10 @@ async def match_by_cycle(work: Work, found: Sequence[ChargeOfCycle], *, dry_run:
 
     If a cycle is not billed yet, store the charge. The billing run then adds the charge to the cycle's new invoice.
     """
-    return {each.charge.charge_id: await _match_cycle(work, each, dry_run=dry_run) for each in found}
+    return {each.listed.charge.charge_id: await _match_cycle(work, each, dry_run=dry_run) for each in found}
 
 
-def without_subscription(charge: Charge, *, why: str) -> Match:
+def without_invoice(charge: Charge, *, why: str) -> Match:
     """Return CANCELED for a charge that is canceled at the gateway, else UNMATCHED with the reason `why`."""
     is_canceled = charge.state is ChargeState.CANCELED
     return Match(MatchKind.CANCELED) if is_canceled else Match(MatchKind.UNMATCHED, why)
@@ -212,24 +232,43 @@ async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice) -> None:
 
 
 async def _match_cycle(work: Work, found: ChargeOfCycle, *, dry_run: bool) -> Match:
-    charge, subscription_id = found.charge, found.subscription_id
+    charge, subscription_id = found.listed.charge, found.subscription_id
     invoice_id = await charge_matching.invoice_of(work.tx, subscription_id, found.cycle)
     if invoice_id is not None:  # the cycle was billed again after the restore
         await stored_invoices.lock(work.tx, [invoice_id])
-        invoices = await charge_matching.find_invoices(work.tx, [invoice_id])
-        match, _ = await _match(work, charge, invoices[invoice_id], dry_run=dry_run)
+        invoice = (await charge_matching.find_invoices(work.tx, [invoice_id]))[invoice_id]
+        if invoice.connection_id not in found.listed.connection_ids:
+            return await _match_elsewhere(work, found, invoice, dry_run=dry_run)
+        match, _ = await _match(work, charge, invoice, dry_run=dry_run)
         return match
     if not await charge_matching.is_active(work.tx, subscription_id):
-        return without_subscription(charge, why="its subscription is canceled and will not be billed again")
+        return without_invoice(charge, why="its subscription is canceled and will not be billed again")
     lost = LostInvoice(
         subscription_id=subscription_id,
         cycle=found.cycle,
         invoice_id=charge.invoice_id,
+        connection_id=found.connection_id,
         attempt=charge.attempt,
         amount_cents=charge.amount_cents,
         charge_due_date=charge.due_date,
         charge_ids=[charge.charge_id],
     )
-    if not dry_run:
-        await lost_invoices.keep(work.tx, lost)
-    return Match(MatchKind.LOST)
+    if dry_run or await lost_invoices.keep(work.tx, lost):
+        return Match(MatchKind.LOST)
+    return without_invoice(charge, why="another connection has a charge of the same cycle")
+
+
+async def _match_elsewhere(
+    work: Work, found: ChargeOfCycle, invoice: CandidateInvoice, *, dry_run: bool
+) -> Match:
+    """Report a charge of a cycle that was billed again on another connection. Its invoice cannot adopt the charge."""
+    match = without_invoice(found.listed.charge, why="its cycle was billed again on another connection")
+    if match.kind is MatchKind.UNMATCHED and not dry_run:
+        await second_charges.emit(
+            work,
+            invoice.invoice_id,
+            connection_id=found.connection_id,
+            known=invoice.gateway_invoice_id,
+            charge=found.listed.charge,
+        )
+    return match
