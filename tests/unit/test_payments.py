@@ -53,6 +53,7 @@ def entry(kind: EntryKind, cents: int, minute: int, reference: str | None = None
         ([(K.PAYMENT, 60), (K.DISPUTE_OPENED, 60), (K.PAYMENT, 40)], 40, None),
         ([(K.PAYMENT, 60), (K.DISPUTE_OPENED, 60), (K.PAYMENT, 40), (K.DISPUTE_WON, 60)], 100, 3),
         ([(K.PAYMENT, 60), (K.DISPUTE_OPENED, 60), (K.PAYMENT, 40), (K.DISPUTE_LOST, 60)], 40, None),
+        ([(K.PAYMENT, 60), (K.REFUND, 60), (K.DISPUTE_OPENED, 60)], -60, None),
     ],
 )
 def test_an_invoice_is_covered_when_the_merchant_holds_its_total(
@@ -66,7 +67,7 @@ def test_an_invoice_is_covered_when_the_merchant_holds_its_total(
     random.Random(1).shuffle(shuffled := [*entries])  # noqa: S311 - not for secrets
     assert balance_of(shuffled).held_cents == held
     assert covering_entry(shuffled, total_cents=100) is (None if covered is None else entries[covered])
-    assert open_cents(shuffled, total_cents=100) == 100 - held
+    assert open_cents(shuffled, total_cents=100) == min(100 - held, 100)
 
 
 @dataclass

@@ -148,8 +148,8 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
 
 
 def open_cents(entries: Sequence[PaymentEntry], *, total_cents: int) -> int:
-    """Return what is still to be paid."""
-    return max(total_cents - balance_of(entries).held_cents, 0)
+    """Return what is still to be paid: never more than the total, even if refunded money is disputed too (D-150)."""
+    return min(max(total_cents - balance_of(entries).held_cents, 0), total_cents)
 
 
 def facts(

@@ -5,8 +5,15 @@ The gateway's answer to the cancellation contains the payment.
 
 import pytest
 
-from tests.support.sandbox_steps import cancel, charges, issued_invoice
+from tests.support.refund_steps import refund
+from tests.support.sandbox_steps import cancel, charges, issued_invoice, read
 from tests.support.world import Json, World
+
+DISPUTE = """
+    UPDATE sandbox_charge SET entries = entries || jsonb_build_array(jsonb_build_object(
+        'kind', 'dispute_opened', 'reference', 'late', 'amount_cents', 4000, 'occurred_at', now()))
+"""
+"""Dispute the payment at the gateway, which the sandbox itself does not allow after a refund."""
 
 
 @pytest.fixture
@@ -36,4 +43,21 @@ async def test_the_next_charge_is_for_what_is_still_open(world: World, partly_pa
     assert answer.json["paidCents"] == 4000
     assert [each["amountCents"] for each in answer.json["charges"]] == [9990, 5990]
     await world.run("issuance")
+    assert await world.broken() == []
+
+
+async def test_the_next_charge_is_at_most_for_the_total(world: World, partly_paid: Json) -> None:
+    """The payment is refunded, and then disputed. [D-51, D-150]"""
+    await world.run("reconciliation")
+    assert (await refund(world, partly_paid)).status == 200
+    await world.sql(DISPUTE)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("reconciliation")
+    assert (await read(world, partly_paid))["disputedAt"] is not None
+
+    await world.made(f"/v1/invoices/{partly_paid['id']}/reissue", {})
+    await world.run("issuance")
+
+    newest = (await read(world, partly_paid))["charges"][-1]
+    assert (newest["status"], newest["amountCents"]) == ("open", 9990)
     assert await world.broken() == []
