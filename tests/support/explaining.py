@@ -16,6 +16,9 @@ class Explaining(asyncpg.Connection):
         PLANS.append(json.loads(plan[0][0])[0]["Plan"])
         return await super().fetch(query, *args, **options)
 
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        return (await self.fetch(query, *args, **options))[0][0]
+
 
 def nodes(plan: Json) -> list[Json]:
     """Return a query plan's node and all nodes below it."""
