@@ -147,6 +147,15 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
     return next(covered, None)
 
 
+def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents: int) -> bool:
+    """Return whether adding `entry` to an uncovered ledger pays all that is open, or covered the total in the past.
+
+    An entry that happened before recorded refunds may cover the total although more is open now (D-150).
+    """
+    is_rest = entry.amount_cents >= open_cents(entries, total_cents=total_cents)
+    return is_rest or covering_entry([*entries, entry], total_cents=total_cents) is not None
+
+
 def open_cents(entries: Sequence[PaymentEntry], *, total_cents: int) -> int:
     """Return what is still to be paid: never more than the total, even if refunded money is disputed too (D-150)."""
     return min(max(total_cents - balance_of(entries).held_cents, 0), total_cents)

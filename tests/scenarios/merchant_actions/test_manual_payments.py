@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.cancellation_steps import end_requests, killed
 from tests.support.expect import UNKNOWN_ID, invalid, problem
+from tests.support.refund_steps import refund
 from tests.support.sandbox_steps import (
     cancel,
     charges,
@@ -134,6 +135,27 @@ async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: st
 
     assert (answer.status, answer.type) == (409, "engine.invoice_not_payable")
     assert await read(world, invoice) == before
+
+
+async def test_a_part_received_before_a_refund_may_cover_the_total(world: World, issued: Json) -> None:
+    """The part covered the total for an hour, so the charge is canceled before it is recorded. [D-52, D-150]"""
+    await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay", {"amountCents": 4000})
+    await world.run("reconciliation")
+    paid_at = (
+        (await now(world) + timedelta(hours=1)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+    await pass_time(world, hours=2)
+    assert (await refund(world, issued, amountCents=4000)).status == 200
+    await queue_fault(world, "cancel_charge", "rejected")
+
+    refused = await receive(world, issued, amountCents=5990, paidAt=paid_at)
+    assert (refused.status, refused.type) == (409, "engine.invoice_not_payable")
+    assert (await read(world, issued))["status"] == "issued"
+    answer = await receive(world, issued, amountCents=5990, paidAt=paid_at)
+
+    assert (answer.status, answer.json["status"], answer.json["paidAt"]) == (200, "paid", paid_at)
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert await world.broken() == []
 
 
 @pytest.mark.parametrize("fault", ["rejected", "timeout_before", "paid"])

@@ -1,10 +1,11 @@
 """Record money that was received elsewhere.
 
-If the money covers the open amount, the gateway cancels the charge first (D-52). The merchant's request and its
+If the money covers the total, the gateway cancels the charge first (D-52). The merchant's request and its
 Idempotency-Key are committed before the call. If the process dies afterwards, and the gateway has canceled the charge,
 a poll records the payment. The payment's id is derived from the key, so a repeat with the same key finds the payment.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -75,7 +76,7 @@ class _Begun:
 async def receive(
     deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, received: Received
 ) -> StoredAnswer:
-    """Record the payment and answer with the invoice. If it covers the open amount, first cancel the unpaid charge.
+    """Record the payment and answer with the invoice. If it covers the total, first cancel the unpaid charge.
 
     If the gateway does not confirm that the charge cannot be paid any more, record nothing and raise
     `engine.invoice_not_payable`. If the gateway's answer was lost, a poll records the payment later, provided that the
@@ -111,18 +112,19 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
-    open_cents = await _open_cents(work, state)
+    open_cents, ledger = await _open_cents(work, state)
     earlier = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     is_repeat = earlier is not None and earlier.payment_entry_id == received.entry_id(invoice_id)
     if earlier is not None and is_repeat:  # the open amount may have grown since it was stored
         amount_cents = earlier.recorded_cents(open_cents=open_cents)
     else:
         amount_cents = open_cents if received.amount_cents is None else received.amount_cents
-    await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
+    is_part = not _covers(work, state, received, ledger, amount_cents=amount_cents)
+    await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
     if earlier is not None and not is_repeat:
-        _check_earlier(work, earlier, is_part=amount_cents < open_cents)
+        _check_earlier(work, earlier, is_part=is_part)
     charge = state.charge
-    if charge is None or not charge.is_unpaid_at_gateway or (amount_cents < open_cents and not is_repeat):
+    if charge is None or not charge.is_unpaid_at_gateway or (is_part and not is_repeat):
         return await _record(work, state, received, amount_cents=amount_cents)
     reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_PAYABLE)
     new = PaymentRequest(
@@ -154,7 +156,7 @@ async def _complete(
     await work.refresh()
     if await _is_recorded(work, invoice_id, received):
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
-    open_cents = await _open_cents(work, state)
+    open_cents, ledger = await _open_cents(work, state)
     amount_cents = stored.recorded_cents(open_cents=open_cents)
     charge = state.charge
     if charge is not None and released.charge.charge_id == charge.charge_id:
@@ -162,8 +164,9 @@ async def _complete(
         await _record(work, state, received, amount_cents=amount_cents)
         await replacement.charge_rest(work, invoice_id)
         return await invoices.read(work, invoice_id)
-    await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents)
-    if amount_cents >= open_cents and charge is not None and charge.is_unpaid_at_gateway:
+    is_part = not _covers(work, state, received, ledger, amount_cents=amount_cents)
+    await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
+    if not is_part and charge is not None and charge.is_unpaid_at_gateway:
         detail = "The invoice was issued while the payment was being recorded; read it, then try again."
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
     return await _record(work, state, received, amount_cents=amount_cents)
@@ -212,8 +215,11 @@ async def _is_recorded(work: Work, invoice_id: UUID, received: Received) -> bool
     return any(entry.payment_entry_id == received.entry_id(invoice_id) for entry in ledger)
 
 
-async def _open_cents(work: Work, state: IssuanceState) -> int:
-    """Return the open amount of an invoice. Raises EngineError if the invoice accepts no manual payment now."""
+async def _open_cents(work: Work, state: IssuanceState) -> tuple[int, Sequence[PaymentEntry]]:
+    """Return the open amount and the ledger of an invoice.
+
+    Raises EngineError if the invoice accepts no manual payment now.
+    """
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     refusal = _refusal(state, real_now=work.deps.clock())
@@ -223,21 +229,34 @@ async def _open_cents(work: Work, state: IssuanceState) -> int:
         raise EngineError(INVOICE_NOT_PAYABLE, refusal)
     assert state.total_cents is not None, "an invoice that can be paid has a total"
     ledger = (await payment_entries.of_invoices(work.tx, [state.invoice_id])).get(state.invoice_id, ())
-    return ledger_rules.open_cents(ledger, total_cents=state.total_cents)
+    return ledger_rules.open_cents(ledger, total_cents=state.total_cents), ledger
 
 
-async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents: int) -> None:
-    """Refuse a payment above the open amount, and a payment of the whole open amount while a refund is pending.
+def _covers(
+    work: Work,
+    state: IssuanceState,
+    received: Received,
+    ledger: Sequence[PaymentEntry],
+    *,
+    amount_cents: int,
+) -> bool:
+    assert state.total_cents is not None, "an invoice that can be paid has a total"
+    entry = _entry(work, state, received, amount_cents=amount_cents)
+    return ledger_rules.covers(entry, ledger, total_cents=state.total_cents)
+
+
+async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents: int, is_part: bool) -> None:
+    """Refuse a payment above the open amount, and a payment that covers the total while a refund is pending.
 
     Otherwise, the refund could raise the open amount after the charge was canceled for the payment.
     """
     if amount_cents > open_cents:
         detail = f"Only {open_cents} cents of the invoice are open."
         raise EngineError(AMOUNT_EXCEEDS_OPEN, detail, meta={"openCents": open_cents})
-    if amount_cents == open_cents and await refund_requests.has_open(work.tx, invoice_id):
+    if not is_part and await refund_requests.has_open(work.tx, invoice_id):
         detail = "A refund of the invoice is pending; wait until it is done or failed."
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
-    if amount_cents < open_cents:
+    if is_part:
         recorded = await payment_entries.count_manual_payments(work.tx, invoice_id)
         if recorded >= MAX_MANUAL_PAYMENTS:
             detail = f"The invoice has {recorded} manual payments; record one payment of all that is open."
