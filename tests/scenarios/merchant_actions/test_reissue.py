@@ -343,7 +343,7 @@ async def test_an_invoice_has_a_limited_number_of_charges(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit, the invoice can still be canceled. [D-176]"""
-    monkeypatch.setattr("fatura.usecases.merchant_actions.reissue.MAX_CHARGES", 2)
+    monkeypatch.setattr("fatura.usecases.charging.next_charge.MAX_CHARGES", 2)
     invoice = await unpaid_invoice(world)
     assert (await ask(world, invoice)).status == 200
     await world.run("issuance")
@@ -352,6 +352,30 @@ async def test_an_invoice_has_a_limited_number_of_charges(
 
     assert detail == "The invoice has 2 charges, which is the maximum; cancel it, or record its payment."
     assert (await cancel(world, invoice)).json["status"] == "canceled"
+
+
+async def test_refused_charges_do_not_count_towards_the_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway refuses the method. A reissue changes it, and is paced like a retry. [D-176, D-113, D-51]"""
+    monkeypatch.setattr("fatura.usecases.charging.next_charge.MAX_CHARGES", 2)
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected", times=5)
+    await world.run("issuance")
+    for _ in range(4):
+        await world.made(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    paced = "UPDATE invoice SET retry_paced_until = now() + interval '{}'"
+    await world.sql(paced.format("149 minutes"))
+    assert (await ask(world, invoice, paymentMethod="boleto")).type == "engine.rate_limited"
+    await world.sql(paced.format("100 minutes"))
+
+    assert (await ask(world, invoice, paymentMethod="boleto")).status == 200
+    await world.run("issuance")
+
+    newest = (await read(world, invoice))["charges"][-1]
+    assert (newest["number"], newest["status"], newest["paymentMethod"]) == (6, "open", "boleto")
+    assert await world.broken() == []
 
 
 async def test_the_budget_of_polls_counts_every_charge(world: World) -> None:

@@ -4,7 +4,6 @@ Workers call `issue`; the retry-issuance route calls `retry`. `outcomes` handles
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,12 +16,9 @@ from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
     ISSUES_APART,
     LOOKUP_COUNTS_AFTER,
-    MAX_RETRIES,
-    RETRY_GAP,
-    paced_retry,
 )
 from fatura.domain.connection import Connection, check_minimums
-from fatura.domain.errors import INVOICE_NOT_READY, RATE_LIMITED, EngineError, account_recovering, require
+from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, require
 from fatura.domain.invoice import InvoiceItem
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import open_cents
@@ -32,7 +28,6 @@ from fatura.store.billing import invoices as stored_invoices
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charges, claims, issuance_state, refund_requests, spacing, waiting
 from fatura.store.charging.claims import ClaimedInvoice
-from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.restore import frozen_accounts
 from fatura.store.vault import KeyRingError
 from fatura.usecases.billing import invoices as shown_invoices
@@ -199,7 +194,7 @@ async def _reserve_one(
     is_parked = stage is ChargeStage.PARKED
     if is_parked and is_repeated:
         return []  # an earlier request with this key has done its work; the charge may have been parked again since
-    await _pace(work, state, real_now=real_now)
+    await retries.pace(work, state)
     if is_parked:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
@@ -207,20 +202,6 @@ async def _reserve_one(
     if calls:
         places.take(1)
     return calls
-
-
-async def _pace(work: Work, state: IssuanceState, *, real_now: datetime) -> None:
-    """Count a retry that may call the gateway (D-113). Raises EngineError: `engine.rate_limited`."""
-    until, wait = paced_retry(state.retry_paced_until, real_now=real_now)
-    if wait:
-        minutes = int(RETRY_GAP.total_seconds()) // 60
-        raise EngineError(
-            RATE_LIMITED,
-            f"After {MAX_RETRIES} retries, an invoice's issuance may be retried every {minutes} minutes; find out why "
-            "the retries fail.",
-            retry_after_seconds=math.ceil(wait.total_seconds()),
-        )
-    await issuance_state.pace_retries(work.tx, state.invoice_id, until=until)
 
 
 async def _reserve(
@@ -312,7 +293,7 @@ async def _send(
     """
     try:
         check_minimums(connection, charge.amount_cents, installments=charge.installments)
-        await next_charge.check_count(work, charge)
+        await next_charge.check_count(work, charge.invoice_id, charge.number)
     except EngineError as refusal:
         await outcomes.refuse_unsent(work, invoice, charge, refusal=refusal)
         return []

@@ -1,6 +1,7 @@
 """Choose the charge whose request is sent next: a new charge, or the stored one (D-33, D-51, D-67)."""
 
 from dataclasses import replace
+from uuid import UUID
 
 from fatura.domain.charge import MAX_CHARGES, ChargeStage, InvoiceCharge
 from fatura.domain.charging import charge_due_date
@@ -10,15 +11,12 @@ from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.transaction import Work
 
 
-async def check_count(work: Work, charge: InvoiceCharge) -> None:
-    """Refuse to send a charge if the gateway has confirmed MAX_CHARGES charges of the invoice.
+async def check_count(work: Work, invoice_id: UUID, number: int) -> None:
+    """Refuse the charge with this number if the gateway has confirmed MAX_CHARGES charges of the invoice (D-176).
 
-    `reissue` refuses earlier, so only a charge for the rest of a manual payment is refused here (D-176).
     Raises EngineError: `engine.invoice_not_reissuable`.
     """
-    if charge.number <= MAX_CHARGES:
-        return
-    if len(await charges.confirmed(work.tx, [charge.invoice_id])) >= MAX_CHARGES:
+    if number > MAX_CHARGES and len(await charges.confirmed(work.tx, [invoice_id])) >= MAX_CHARGES:
         detail = (
             f"The invoice has {MAX_CHARGES} charges, which is the maximum; cancel it, or record its payment."
         )

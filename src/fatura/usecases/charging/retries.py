@@ -1,12 +1,23 @@
-"""Put off the next call for an invoice, and report an invoice that waits too long (D-34)."""
+"""Put off the next call for an invoice, report an invoice that waits too long (D-34), and pace retries (D-113)."""
 
+import math
 from datetime import datetime, timedelta
 
-from fatura.domain.charging import ISSUE_DELAYED_AFTER, RETRY_DELAYS, jitter, retry_delay
+from fatura.domain.charging import (
+    ISSUE_DELAYED_AFTER,
+    MAX_RETRIES,
+    RETRY_DELAYS,
+    RETRY_GAP,
+    jitter,
+    paced_retry,
+    retry_delay,
+)
+from fatura.domain.errors import RATE_LIMITED, EngineError
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED, ConnectionHealth
 from fatura.gateways.port import GatewayError
-from fatura.store.charging import claims, waiting
+from fatura.store.charging import claims, issuance_state, waiting
 from fatura.store.charging.claims import ClaimedInvoice
+from fatura.store.charging.issuance_state import IssuanceState
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.transaction import Work
 from fatura.views.events import IssueErrorView
@@ -78,3 +89,17 @@ async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *
         delay_emitted=invoice.issue_delay_emitted or is_late,
     )
     await waiting.mark(work.tx, [invoice.invoice_id])
+
+
+async def pace(work: Work, state: IssuanceState) -> None:
+    """Count a person's retry that may call the gateway (D-113). Raises EngineError: `engine.rate_limited`."""
+    until, wait = paced_retry(state.retry_paced_until, real_now=work.deps.clock())
+    if wait:
+        minutes = int(RETRY_GAP.total_seconds()) // 60
+        raise EngineError(
+            RATE_LIMITED,
+            f"After {MAX_RETRIES} retries, an invoice's issuance may be retried every {minutes} minutes; find out why "
+            "the retries fail.",
+            retry_after_seconds=math.ceil(wait.total_seconds()),
+        )
+    await issuance_state.pace_retries(work.tx, state.invoice_id, until=until)

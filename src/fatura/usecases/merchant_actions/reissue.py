@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 from fatura.domain.account import Account
 from fatura.domain.calendar import latest_first_charge
-from fatura.domain.charge import IN_DOUBT, MAX_CHARGES, ChargeStage, ChargeTerms, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, ChargeStage, ChargeTerms, InvoiceCharge
 from fatura.domain.connection import check_minimums, check_support
 from fatura.domain.errors import (
     INVOICE_NOT_REISSUABLE,
@@ -31,6 +31,7 @@ from fatura.store.charging.reissue_requests import ReissueRequest
 from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices
+from fatura.usecases.charging import next_charge, retries
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish, pause
 from fatura.usecases.merchant_actions import charge_release
@@ -76,7 +77,7 @@ async def reissue(
     the gateway's answer was lost, a poll continues the reissue later, provided that the charge was canceled.
     Raises EngineError: `engine.invalid_request` (dueDate), `engine.not_found`, `engine.invoice_not_reissuable`,
     `engine.account_recovering`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
-    `engine.amount_unsupported`; the errors of `begin` and of `Places.take`.
+    `engine.amount_unsupported`, `engine.rate_limited`; the errors of `begin` and of `Places.take`.
     """
     next_charge_id = uuid5(invoice_id, f"reissue {request.key}")
     with deps.gateway_requests.places(account.account_id) as places:
@@ -114,6 +115,8 @@ async def _reserve(
         detail = "Another reissue or a payment of the invoice is in progress; read it again in a minute."
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)
     if not charge.is_unpaid_at_gateway:
+        if state.status is InvoiceStatus.READY:  # the gateway refused the charge, and may refuse the next one
+            await retries.pace(work, state)
         return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
     reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_REISSUABLE)
     await merchant_requests.drop(work, [invoice_id])
@@ -196,11 +199,7 @@ async def _reissuable_charge(work: Work, state: IssuanceState) -> InvoiceCharge:
 async def _check(work: Work, state: IssuanceState, wanted: Wanted) -> tuple[InvoiceCharge, ChargeTerms]:
     """Return the newest charge of an invoice that may be reissued, and the terms of the next one."""
     charge = await _reissuable_charge(work, state)
-    if charge.number >= MAX_CHARGES:
-        detail = (
-            f"The invoice has {MAX_CHARGES} charges, which is the maximum; cancel it, or record its payment."
-        )
-        raise EngineError(INVOICE_NOT_REISSUABLE, detail)
+    await next_charge.check_count(work, charge.invoice_id, charge.number + 1)
     stored = await connections.find(work.tx, state.connection_id)
     assert stored is not None, "an invoice's connection exists"
     if not stored.connection.active:
