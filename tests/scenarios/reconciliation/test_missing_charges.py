@@ -122,3 +122,22 @@ async def test_a_charge_that_is_known_again_after_the_cancellation_is_canceled(w
 
     assert [each["status"] for each in await charges(world)] == ["canceled"]
     assert await world.broken() == []
+
+
+async def test_a_payment_that_waits_for_a_missing_charge_is_dropped(world: World) -> None:
+    """It would refuse part payments and refunds for ever. [D-56, D-171, D-52]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay", {"amountCents": 4000})
+    await world.run("reconciliation")
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    payments = f"/v1/invoices/{invoice['id']}/payments"
+    assert (await world.post(payments, {"method": "cash", "amountCents": 5990})).status == 409
+    await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/forget")
+    await poll(world)
+
+    await pass_time(world, hours=1.1)
+    assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
+
+    assert (await world.post(payments, {"method": "cash", "amountCents": 3000})).status == 200
+    assert await world.broken() == []

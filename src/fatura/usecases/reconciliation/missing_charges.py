@@ -8,7 +8,7 @@ from fatura.domain.charge import NO_PAY_DATA, ChargeStage, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER
 from fatura.store.charging.confirmed_charges import Answered
 from fatura.usecases.billing import invoice_moves
-from fatura.usecases.payments import second_charges
+from fatura.usecases.payments import merchant_requests, second_charges
 from fatura.usecases.transaction import Work
 from fatura.views.events import IssueErrorView
 
@@ -24,7 +24,8 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
     """Return what to store about an unpaid charge that the gateway does not know.
 
     If a poll at least MISSING_AFTER ago did not find the charge either, mark the charge missing, and emit
-    `invoice.charge_missing`.
+    `invoice.charge_missing`. Drop a reissue or a manual payment that waits for the charge's cancellation, because no
+    further poll would settle it.
     """
     if not _is_missing(charge, polled_at=polled_at):
         since = charge.unknown_since or work.now
@@ -35,6 +36,7 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
     )
     await invoice_moves.alert(work, charge.invoice_id, "invoice.charge_missing", error=error)
     await second_charges.plan_checks(work, charge.charge_id)
+    await merchant_requests.drop(work, [charge.invoice_id])
     return Answered(
         charge,
         ChargeStage.MISSING,
