@@ -25,6 +25,8 @@ PAID_POLL_JITTER = timedelta(hours=1)
 """The polls of paid charges spread over this time, because many charges are paid at the same instant."""
 ISSUES_APART = timedelta(hours=24)
 """Minimum time between issuing two invoices of one subscription that both wait to be issued (D-57)."""
+BEHIND_DELAY = timedelta(hours=1)
+"""Delay before an invoice looks again whether the invoice of an earlier cycle still waits to be issued (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
 """A charge is missing if two polls, at least this far apart, find that the gateway does not know it (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)

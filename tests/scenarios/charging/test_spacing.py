@@ -145,10 +145,11 @@ async def test_other_subscriptions_do_not_wait(world: World) -> None:
     assert {each["status"] for each in await world.invoices()} == {"issued"}
 
 
-async def moved_between_cycles(world: World, fault: str | None = None) -> tuple[Json, Json]:
-    """Return the invoices of two cycles. In between, the subscription was moved to a working connection.
+async def moved_before_second_cycle(world: World, fault: str | None = None) -> Json:
+    """Return a subscription that was moved to a working connection while its first cycle waited at a broken one.
 
-    The first connection is broken: its calls end with `fault` or, if `fault` is None, it is inactive.
+    The calls of the broken connection end with `fault` or, if `fault` is None, it is inactive. The second cycle is
+    generated about 28 days later.
     """
     await world.set_up_gateway(behaviour="never_pay")
     old = await connection_id(world)
@@ -161,10 +162,7 @@ async def moved_between_cycles(world: World, fault: str | None = None) -> tuple[
     await world.run("generation", "issuance", "gateway_probe")
     await world.made(f"/v1/integration/gateways/{old}/move", {"toConnectionId": new})
     await skip_days(world, 27)
-    await world.advance(days=2)  # the engine generates and issues the later cycle
-    await skip_days(world, 3)
-    earlier, later = await world.invoices(subscription)
-    return earlier, later
+    return subscription
 
 
 @pytest.mark.parametrize("fault", [None, "timeout_after"])
@@ -172,8 +170,24 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
     world: World, fault: str | None
 ) -> None:
     """The earlier cycle keeps its broken connection (D-59). [D-57, D-59 move]"""
-    earlier, later = await moved_between_cycles(world, fault)
+    subscription = await moved_before_second_cycle(world, fault)
+    await world.advance(days=2)  # the engine generates and issues the later cycle
+    await skip_days(world, 3)
+    earlier, later = await world.invoices(subscription)
     assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "overdue"]
+    assert await world.broken() == []
+
+
+async def test_a_cycle_that_is_due_with_an_earlier_one_looks_again_within_hours(world: World) -> None:
+    """Workers that run once a day find both cycles due, and the earlier one still cannot be sent. [D-57, D-59 move]"""
+    subscription = await moved_before_second_cycle(world)
+    await skip_days(world, 5)
+    earlier, later = await world.invoices(subscription)
+    assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "ready"]
+
+    await pass_time(world, hours=3)
+
+    assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "issued"]
     assert await world.broken() == []
 
 

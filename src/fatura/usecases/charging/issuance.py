@@ -13,6 +13,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
 from fatura.domain.charging import (
+    BEHIND_DELAY,
     EMPTY_LOOKUP_GAP,
     ISSUES_APART,
     LOOKUP_COUNTS_AFTER,
@@ -144,13 +145,16 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """Return the invoices that may be issued now, and put the others off (D-57).
 
     If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The others
-    follow at least 24 hours apart.
+    follow at least 24 hours apart. While the earliest one cannot be sent, the others look again each hour: a whole day
+    could end each time at an instant at which the earliest one is due too.
     """
     await spacing.lock_subscriptions(work.tx, invoice_ids)
     until: dict[UUID, datetime] = {}
     for each in await spacing.uncharged(work.tx, invoice_ids, now=work.now, since=work.now - ISSUES_APART):
-        if each.is_behind or each.others_sent_at is not None:
-            until[each.invoice_id] = (each.others_sent_at or work.now) + ISSUES_APART
+        if each.others_sent_at is not None:
+            until[each.invoice_id] = each.others_sent_at + ISSUES_APART
+        elif each.is_behind:
+            until[each.invoice_id] = work.now + BEHIND_DELAY
     await spacing.put_off(work.tx, list(until), until=list(until.values()))
     return [invoice_id for invoice_id in invoice_ids if invoice_id not in until]
 
