@@ -48,6 +48,30 @@ async def test_creation_does_not_wait_for_a_gateway_that_is_down(world: World) -
     assert [each["productId"] for each in await mirrored(world)] == [product["id"]]
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_queued"),
+    [
+        ({"label": "Main"}, False),
+        ({"active": True}, True),
+        ({"settings": {}}, True),
+        ({"credentials": {}}, True),
+    ],
+)
+async def test_a_failed_product_is_mirrored_again_when_the_connection_may_work_again(
+    world: World, changes: Json, *, is_queued: bool
+) -> None:
+    """[spec 2.2 mirroring, D-43]"""
+    await world.set_up_gateway(productCatalog=True)
+    await queue_fault(world, "create_product", "rejected")
+    await world.product()
+    await world.run("mirroring")
+
+    await patch_connection(world, **changes)
+
+    assert await world.run("mirroring") == is_queued
+    assert len(await mirrored(world)) == is_queued
+
+
 async def test_variable_products_are_mirrored_too(world: World) -> None:
     """[spec 2.2 mirroring]"""
     await world.set_up_gateway(productCatalog=True)

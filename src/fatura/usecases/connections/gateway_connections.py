@@ -257,7 +257,8 @@ async def _write_changes(
     changed = replace(changed, provider_account=stored.provider_account or provider_account)
     await connections.update(work.tx, changed)
     await _update_health(work, stored, connection, changes)
-    await _enqueue_catalog(work, changed.connection)
+    if has_new_access or "active" in changes:
+        await _enqueue_catalog(work, changed.connection)
     if "settings" in changes and work.account.mode is Mode.SANDBOX:
         await charge_polling.make_open_due(
             work.tx, connection_id, now=work.now, real_now=work.deps.clock()
