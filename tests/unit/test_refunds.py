@@ -9,7 +9,16 @@ import pytest
 
 from fatura.domain.errors import EngineError
 from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
-from fatura.domain.refunds import STAGES, RefundStage, RefundStatus, choose, moves, parts, refund_id_of
+from fatura.domain.refunds import (
+    PARTS_SHOWN,
+    STAGES,
+    RefundStage,
+    RefundStatus,
+    choose,
+    moves,
+    parts,
+    refund_id_of,
+)
 from tests.support.world import rows
 
 MIGRATION = Path(__file__).parents[2] / "src" / "fatura" / "store" / "migrations" / "0006_charging.sql"
@@ -117,6 +126,15 @@ def test_the_newest_charge_that_has_enough_is_refunded_first(
     else:
         part, cents = choose(ledger(*entries), asked)
         assert (part.gateway_charge_id, cents) == taken
+
+
+def test_the_error_lists_a_maximum_of_parts() -> None:
+    """[D-151]"""
+    with pytest.raises(EngineError, match=r"engine\.amount_exceeds_paid") as raised:
+        choose(ledger(*((f"charge {number}", P, 1) for number in range(PARTS_SHOWN + 1))), 2)
+    meta = raised.value.meta
+    assert meta is not None
+    assert len(meta["parts"]) == PARTS_SHOWN
 
 
 def test_the_id_depends_on_the_invoice_and_the_key() -> None:

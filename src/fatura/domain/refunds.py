@@ -15,6 +15,8 @@ from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance
 
 MAX_REFUNDS = 100
 """Maximum number of refunds of an invoice, apart from refunds of all that is left of a charge (D-178)."""
+PARTS_SHOWN = 100
+"""Maximum number of parts in the error for a refund above each part (D-151)."""
 
 
 class RefundStage(StrEnum):
@@ -241,7 +243,7 @@ def choose(
             "payments that were received elsewhere. Ask for one refund for each of `meta.parts`, in this order, "
             "with its amount."
         )
-    meta = {"refundableCents": most_cents, "parts": [part.as_meta() for part in left]}
+    meta = {"refundableCents": most_cents, "parts": [part.as_meta() for part in left[:PARTS_SHOWN]]}
     raise EngineError(AMOUNT_EXCEEDS_PAID, detail, meta=meta)
 
 

@@ -19,6 +19,10 @@ from fatura.gateways.port import Gateway
 
 CHARGES_LISTED = 1000
 """Maximum number of charges in a list."""
+PRODUCTS_LISTED = 1000
+"""Maximum number of products in a list."""
+MAX_DOUBLES = 50
+"""Maximum number of second charges of an invoice, like `MAX_CHARGES` of the engine (D-176)."""
 WEBHOOK_SIGNATURE = "x-sandbox-signature"
 """The header with the signature of a sandbox webhook, `t=<Unix seconds>,v1=<hex>`, made with `webhookSecret`."""
 
@@ -39,15 +43,21 @@ class SandboxControls(Gateway, Protocol):
         ...
 
     async def double_charge(self, charge_id: str) -> SandboxCharge:
-        """Make a second charge with the same reference, and return it. Raises NotFoundError."""
+        """Make a second charge with the same reference, and return it.
+
+        Raises NotFoundError, and PermanentError `charge_status` if the invoice has MAX_DOUBLES of them.
+        """
         ...
 
     async def forget_charge(self, charge_id: str) -> SandboxCharge:
-        """Remove a charge, and return it as it was. Raises NotFoundError."""
+        """Remove a charge, and return it as it was.
+
+        Raises NotFoundError, and PermanentError `charge_status` for a second charge that was paid.
+        """
         ...
 
     async def products(self) -> Sequence[SandboxProduct]:
-        """Return the products in the connection's catalog, newest first."""
+        """Return the newest PRODUCTS_LISTED products in the connection's catalog, newest first."""
         ...
 
     async def add_fault(

@@ -6,6 +6,9 @@ from uuid import uuid4
 import pytest
 
 from fatura.domain.credentials import Mode
+from fatura.gateways.adapters.sandbox import adapter
+from fatura.gateways.sandbox_port import MAX_DOUBLES
+from fatura.usecases.sandbox import sandbox_gateway
 from tests.support.sandbox_steps import (
     charges,
     connection_id,
@@ -349,3 +352,33 @@ async def test_a_charge_that_the_gateway_does_not_know_is_missing(world: World) 
     await world.advance(invoice["dueDate"])
 
     assert len(await world.events("invoice.charge_missing")) == 1
+
+
+async def test_the_newest_products_of_all_connections_are_listed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-46]"""
+    monkeypatch.setattr(adapter, "PRODUCTS_LISTED", 2)
+    monkeypatch.setattr(sandbox_gateway, "PRODUCTS_LISTED", 2)
+    await world.set_up_gateway(productCatalog=True)
+    await world.connect(productCatalog=True)
+    products = [(await world.product())["id"] for _ in range(3)]
+    await world.run("mirroring")
+    listed = (await world.get("/v1/sandbox/products")).json["data"]
+    assert [each["productId"] for each in listed] == [products[2], products[2]]
+
+
+async def test_an_invoice_has_a_maximum_of_second_charges(world: World) -> None:
+    """[D-61]"""
+    invoice = await issued_invoice(world)
+    path = f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/double"
+    for _ in range(MAX_DOUBLES):
+        assert (await world.post(path)).status == 200
+    refused = await world.post(path)
+    assert (refused.status, refused.type) == (409, "engine.sandbox_charge_conflict")
+    double, *_ = await charges(world)
+    await move(world, double, "pay")
+    assert (await world.post(f"/v1/sandbox/charges/{double['chargeId']}/forget")).status == 409
+    assert len(await charges(world)) == MAX_DOUBLES + 1
+    other = await issued_invoice(world)
+    assert (await world.post(f"/v1/sandbox/charges/{other['gatewayInvoiceId']}/double")).status == 200

@@ -202,7 +202,7 @@ async def list_sandbox_charges(call: Call, query: ChargesQuery) -> Response:
 
 @routes.get("/v1/sandbox/products", "List mirrored products", answers=views.SandboxProductListView)
 async def list_sandbox_products(call: Call) -> Response:
-    """Return the products that were mirrored to the sandbox gateway."""
+    """Return the newest 1,000 products that were mirrored to the sandbox gateway, newest first."""
     return answer(await sandbox_gateway.list_products(call.deps, call.account))
 
 

@@ -8,10 +8,16 @@ from msgspec import UNSET
 
 from fatura.domain.account import Account
 from fatura.domain.errors import NOT_FOUND, SANDBOX_CHARGE_CONFLICT, EngineError, invalid_fields, require
-from fatura.domain.sandbox import MoveDetails, SandboxCharge
+from fatura.domain.sandbox import MoveDetails, SandboxCharge, SandboxProduct
 from fatura.gateways.checked import CheckedGateway
 from fatura.gateways.port import NotFoundError, PermanentError
-from fatura.gateways.sandbox_port import SandboxControls, SandboxFault, SandboxMove, SandboxOperation
+from fatura.gateways.sandbox_port import (
+    PRODUCTS_LISTED,
+    SandboxControls,
+    SandboxFault,
+    SandboxMove,
+    SandboxOperation,
+)
 from fatura.store.connections import connections
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
@@ -49,8 +55,12 @@ async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) ->
 
 
 async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
+    """Return the newest PRODUCTS_LISTED products of all connections, newest first."""
     gateways = await in_transaction(deps, account, _open_gateways)
-    products = [product for each in gateways.values() for product in await each.products()]
+    products: list[SandboxProduct] = []
+    for each in gateways.values():
+        newest = sorted([*products, *await each.products()], key=attrgetter("product_id"), reverse=True)
+        products = newest[:PRODUCTS_LISTED]
     return SandboxProductListView(data=[SandboxProductView.of(product) for product in products])
 
 
@@ -69,12 +79,18 @@ async def move_charge(
 
 
 async def double_charge(deps: Deps, account: Account, charge_id: str) -> SandboxChargeView:
-    """Make a second charge with the same reference (D-61). Raises EngineError: `engine.not_found`."""
+    """Make a second charge with the same reference (D-61).
+
+    Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
+    """
     return await _change(deps, account, charge_id, lambda gateway: gateway.double_charge(charge_id))
 
 
 async def forget_charge(deps: Deps, account: Account, charge_id: str) -> SandboxChargeView:
-    """Make the gateway forget a charge (D-61). Raises EngineError: `engine.not_found`."""
+    """Make the gateway forget a charge (D-61).
+
+    Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
+    """
     return await _change(deps, account, charge_id, lambda gateway: gateway.forget_charge(charge_id))
 
 

@@ -27,7 +27,7 @@ from fatura.gateways.adapters.sandbox import faults, tables
 from fatura.gateways.adapters.sandbox.rules import as_charge, check_request, moved, refunded, settled
 from fatura.gateways.adapters.sandbox.settings import SandboxSettings, parse
 from fatura.gateways.adapters.sandbox.webhook import CHARGE_ID, hint
-from fatura.gateways.sandbox_port import CHARGES_LISTED
+from fatura.gateways.sandbox_port import CHARGES_LISTED, MAX_DOUBLES, PRODUCTS_LISTED
 
 
 class SandboxGateway:
@@ -189,6 +189,9 @@ class SandboxGateway:
     async def double_charge(self, charge_id: str) -> SandboxCharge:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
+            if await tables.count_doubles(tx, charge.connection_id, charge.invoice_id) >= MAX_DOUBLES:
+                detail = f"The invoice has {MAX_DOUBLES} second charges, the most that the sandbox makes."
+                raise port.PermanentError("charge_status", detail)
             double = replace(
                 charge,
                 charge_id=f"sbx_{_new_id().hex}",
@@ -203,12 +206,15 @@ class SandboxGateway:
     async def forget_charge(self, charge_id: str) -> SandboxCharge:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
+            if charge.is_double and charge.entries:
+                # forgotten second charges would not count for MAX_DOUBLES
+                raise port.PermanentError("charge_status", "The sandbox keeps second charges that were paid.")
             await tables.delete_charge(tx, charge_id)
         return charge
 
     async def products(self) -> Sequence[SandboxProduct]:
         async with self._transaction() as tx:
-            return await tables.products(tx, self._config.connection_id)
+            return await tables.products(tx, self._config.connection_id, limit=PRODUCTS_LISTED)
 
     async def add_fault(
         self,

@@ -102,6 +102,18 @@ async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit
     return [_charge(row) for row in rows]
 
 
+async def count_doubles(tx: Tx, connection_id: UUID, invoice_id: UUID) -> int:
+    """Return how many second charges of an invoice `double` has made."""
+    return await tx.fetchval(
+        """
+        SELECT count(*) FROM sandbox_charge c
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.invoice_id = $3 AND c.is_double
+        """,
+        connection_id,
+        invoice_id,
+    )
+
+
 async def charges_since(tx: Tx, connection_id: UUID, since: datetime, *, after: str) -> list[SandboxCharge]:
     """Return a page of the charges created at or after `since`, oldest first.
 
@@ -173,14 +185,16 @@ async def upsert_product(tx: Tx, product: SandboxProduct) -> None:
     )
 
 
-async def products(tx: Tx, connection_id: UUID) -> list[SandboxProduct]:
-    """Return the connection's catalog, newest first."""
+async def products(tx: Tx, connection_id: UUID, *, limit: int) -> list[SandboxProduct]:
+    """Return the newest products of the connection's catalog, newest first."""
     rows = await tx.fetch(
         """
         SELECT p.connection_id, p.product_id, p.name, p.description, p.created_at
-        FROM sandbox_product p WHERE p.account_id = $1 AND p.connection_id = $2 ORDER BY p.product_id DESC
+        FROM sandbox_product p WHERE p.account_id = $1 AND p.connection_id = $2
+        ORDER BY p.product_id DESC LIMIT $3
         """,
         connection_id,
+        limit,
     )
     return [SandboxProduct(**row) for row in rows]
 
