@@ -27,6 +27,7 @@ class ConnectionMove:
     status: MoveStatus
     visited_to: UUID | None
     moved: int
+    skipped: int
     created_at: datetime
     ended_at: datetime | None
 

@@ -9,6 +9,9 @@ from fatura.domain.connection import Connection, check_minimums, check_support, 
 from fatura.domain.errors import EngineError
 from fatura.domain.offer import PaymentMethod
 
+SKIPPED_SHOWN = 1000
+"""Maximum number of skipped subscriptions that an answer lists (D-180)."""
+
 
 class SkipReason(StrEnum):
     """Why a subscriber was not moved. The API shows the codes and clients depend on them, so do not rename one."""
@@ -44,6 +47,7 @@ class Propagation:
     status: PropagationStatus
     visited_to: UUID | None
     moved: int
+    skipped: int
     cents_before: int
     cents_after: int
     created_at: datetime

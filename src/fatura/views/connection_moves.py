@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Meta
 
 from fatura.domain.connection_move import ConnectionMove, MoveStatus
-from fatura.domain.propagation import SkipReason
+from fatura.domain.propagation import SKIPPED_SHOWN, SkipReason
 from fatura.views.plans import SkippedSubscriptionView
 from fatura.views.view import Count, Id, Instant, View, instant
 
@@ -17,9 +17,13 @@ class ConnectionMoveView(View):
 
     to_connection_id: Annotated[Id, Meta(description="Connection to which the subscriptions move.")]
     moved: Annotated[Count, Meta(description="Subscriptions moved.")]
+    skipped_count: Annotated[Count, Meta(description="Subscriptions that the other connection cannot bill.")]
     skipped: Annotated[
         list[SkippedSubscriptionView],
-        Meta(description="Subscriptions that the other connection cannot bill, by id."),
+        Meta(
+            max_length=SKIPPED_SHOWN,
+            description=f"The first {SKIPPED_SHOWN:,} of these subscriptions, by id.",
+        ),
     ]
 
     @classmethod
@@ -28,12 +32,14 @@ class ConnectionMoveView(View):
         *,
         to_connection_id: UUID,
         moved: int,
+        skipped_count: int,
         skipped: Sequence[tuple[UUID, SkipReason]],
         **more: Any,
     ) -> Self:
         return cls(
             to_connection_id=str(to_connection_id),
             moved=moved,
+            skipped_count=skipped_count,
             skipped=[
                 SkippedSubscriptionView(subscription_id=str(subscription_id), reason=reason)
                 for subscription_id, reason in skipped
@@ -45,7 +51,13 @@ class ConnectionMoveView(View):
     def of_stored(
         cls, stored: ConnectionMove, skipped: Sequence[tuple[UUID, SkipReason]], **more: Any
     ) -> Self:
-        return cls.of(to_connection_id=stored.to_connection_id, moved=stored.moved, skipped=skipped, **more)
+        return cls.of(
+            to_connection_id=stored.to_connection_id,
+            moved=stored.moved,
+            skipped_count=stored.skipped,
+            skipped=skipped,
+            **more,
+        )
 
 
 class ConnectionMoveProgressView(ConnectionMoveView):

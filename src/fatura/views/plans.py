@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Meta
 
 from fatura.domain.offer import MAX_DISCOUNTS, MAX_INSTALLMENTS, MAX_ITEMS, OfferItem, PaymentMethod, Plan
-from fatura.domain.propagation import Propagation, PropagationStatus, SkipReason
+from fatura.domain.propagation import SKIPPED_SHOWN, Propagation, PropagationStatus, SkipReason
 from fatura.views.view import Count, Id, Instant, Ordinal, PageView, Percent, TotalCents, View, instant
 
 
@@ -102,8 +102,12 @@ class PropagationView(View):
     moved: Annotated[
         Count, Meta(description="Subscribers moved; those already on the version are not counted.")
     ]
+    skipped_count: Annotated[Count, Meta(description="Subscribers that could not be moved.")]
     skipped: Annotated[
-        list[SkippedSubscriptionView], Meta(description="Subscribers that could not be moved, by id.")
+        list[SkippedSubscriptionView],
+        Meta(
+            max_length=SKIPPED_SHOWN, description=f"The first {SKIPPED_SHOWN:,} of these subscribers, by id."
+        ),
     ]
     next_cycle_cents_before: Annotated[
         TotalCents,
@@ -119,6 +123,7 @@ class PropagationView(View):
         *,
         version: int,
         moved: int,
+        skipped_count: int,
         skipped: Sequence[tuple[UUID, SkipReason]],
         cents_before: int,
         cents_after: int,
@@ -127,6 +132,7 @@ class PropagationView(View):
         return cls(
             version=version,
             moved=moved,
+            skipped_count=skipped_count,
             skipped=[
                 SkippedSubscriptionView(subscription_id=str(subscription_id), reason=reason)
                 for subscription_id, reason in skipped
@@ -141,6 +147,7 @@ class PropagationView(View):
         return cls.of(
             version=stored.version,
             moved=stored.moved,
+            skipped_count=stored.skipped,
             skipped=skipped,
             cents_before=stored.cents_before,
             cents_after=stored.cents_after,

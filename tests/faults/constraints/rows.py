@@ -98,6 +98,7 @@ CHECKS = rows("""
     propagation_status              | propagation        | "ended_at": null
     propagation_status              | propagation        | "status": "lost"
     propagation_progress            | propagation        | "moved": -1
+    propagation_progress            | propagation        | "skipped": -1
     propagation_progress            | propagation        | "cents_after": 0.5
     propagation_skip_reason         | propagation_skip   | "reason": "guess"
     connection_move_elsewhere       | connection_move    | "from_connection_id": "00000000-0000-0000-0000-000000000000", "to_connection_id": "00000000-0000-0000-0000-000000000000"
@@ -105,6 +106,7 @@ CHECKS = rows("""
     connection_move_status          | connection_move    | "ended_at": null
     connection_move_status          | connection_move    | "status": "lost"
     connection_move_moved           | connection_move    | "moved": -1
+    connection_move_moved           | connection_move    | "skipped": -1
     connection_move_skip_reason     | connection_move_skip | "reason": "guess"
     customer_document               | customer           | "document_hash": "00"
     invoice_status                  | invoice            | "status": "lost"
@@ -271,9 +273,7 @@ NEVER_DELETED = rows("""
     delivery_attempt_kept | delivery_attempt
     subscription_terms_kept | subscription_terms
     propagation_kept      | propagation
-    propagation_skip_kept | propagation_skip
     connection_move_kept  | connection_move
-    connection_move_skip_kept | connection_move_skip
 """)
 
 # Columns that are named like another table's key but have no foreign key, each with the reason.

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fatura.store.catalog import propagation
 from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
 from tests.support.propagate_steps import propagate, publish, sum_of_previews, tables
 from tests.support.sandbox_steps import connection_id
@@ -38,6 +39,7 @@ async def test_subscribers_move_from_their_next_cycle(world: World):
     assert await propagate(world, plan) == {
         "version": 2,
         "moved": 2,
+        "skippedCount": 0,
         "skipped": [],
         "nextCycleCentsBefore": 2000,
         "nextCycleCentsAfter": 2 * 13_500,
@@ -69,7 +71,13 @@ async def test_subscribers_move_from_their_next_cycle(world: World):
 async def test_subscribers_on_the_current_version_do_not_count(world: World):
     """[D-23]"""
     plan = await world.plan()
-    nothing = {"moved": 0, "skipped": [], "nextCycleCentsBefore": 0, "nextCycleCentsAfter": 0}
+    nothing = {
+        "moved": 0,
+        "skippedCount": 0,
+        "skipped": [],
+        "nextCycleCentsBefore": 0,
+        "nextCycleCentsAfter": 0,
+    }
     assert await propagate(world, plan) == nothing | {"version": 1}
     await world.enroll(plan)
     assert await propagate(world, plan) == nothing | {"version": 1}
@@ -228,18 +236,56 @@ async def test_an_archived_product_does_not_prevent_propagation(world: World):
     assert (await propagate(world, plan))["nextCycleCentsAfter"] == 7
 
 
-@pytest.mark.parametrize("dry_run", [True, False])
-async def test_a_repeat_with_its_key_is_replayed(world: World, *, dry_run: bool):
+async def test_a_repeat_with_its_key_is_replayed(world: World):
     """[D-23, D-14]"""
     plan = await world.plan()
     await world.enroll(plan)
     await publish(world, plan, await world.product(1))
     path = f"/v1/plans/{plan['id']}/propagate"
-    first = await world.post(path, {"dryRun": dry_run}, key="move")
+    first = await world.post(path, {}, key="move")
     await world.enroll(plan)
     await publish(world, plan, await world.product(2))
 
-    again = await world.post(path, {"dryRun": dry_run}, key="move")
+    again = await world.post(path, {}, key="move")
     assert (again.body, again.headers["idempotent-replayed"]) == (first.body, "true")
-    assert problem(await world.post(path, {"dryRun": not dry_run}, key="move"))[0] == 422
+    assert problem(await world.post(path, {"fromVersion": 1}, key="move"))[0] == 422
     assert (await propagate(world, plan))["moved"] == 2
+
+
+async def test_a_dry_run_stores_nothing(world: World):
+    """[D-180, D-23 dry run]"""
+    plan = await world.plan()
+    await world.enroll(plan)
+    await publish(world, plan, await world.product(1))
+    path, before = f"/v1/plans/{plan['id']}/propagate", await world.sql("SELECT FROM idempotency_key")
+    for _ in range(2):
+        answer = await world.post(path, {"dryRun": True}, key="dry")
+        assert (answer.status, answer.json["moved"]) == (200, 1)
+        assert "idempotent-replayed" not in answer.headers
+    assert await world.sql("SELECT FROM idempotency_key") == before
+    assert (await world.post(path, {}, key="dry")).json["moved"] == 1
+
+
+async def test_the_first_skipped_subscribers_are_listed_and_those_of_earlier_propagations_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """[D-180, D-180 earlier, D-23 skipped, D-54 progress]"""
+    monkeypatch.setattr(propagation, "SKIPPED_SHOWN", 2)
+    plan, pix_only = await world.plan(), (await world.connect(methods=["pix"]))["connectionId"]
+    staying = [(await world.enroll(plan, gatewayConnectionId=pix_only))["id"] for _ in range(3)]
+    await publish(world, plan, await world.product(1), defaultPaymentMethod="card")
+    path = f"/v1/plans/{plan['id']}"
+
+    for answer in (
+        (await world.post(f"{path}/propagate", {"dryRun": True})).json,
+        (await world.post(f"{path}/propagate", {}, key="first")).json,
+        await propagate(world, plan),
+        (await world.get(f"{path}/propagation")).json,
+    ):
+        assert [each["subscriptionId"] for each in answer["skipped"]] == sorted(staying)[:2]
+        assert answer["skippedCount"] == 3
+
+    assert len(await world.sql("SELECT FROM propagation_skip")) == 3
+    again = (await world.post(f"{path}/propagate", {}, key="first")).json
+    assert (again["skippedCount"], again["skipped"]) == (3, [])
+    assert await world.broken() == []

@@ -74,7 +74,10 @@ async def test_the_next_invoices_are_charged_at_the_other_connection(world: Worl
 
     answer = await send(world, old, new)
 
-    assert (answer.status, answer.json) == (200, {"toConnectionId": new, "moved": 1, "skipped": []})
+    assert (answer.status, answer.json) == (
+        200,
+        {"toConnectionId": new, "moved": 1, "skippedCount": 0, "skipped": []},
+    )
     assert await connections_of(world, [subscription, canceled]) == [new, old]
     await pay_silently(world)
     await world.advance(days=32)
@@ -106,7 +109,7 @@ async def test_a_dry_run_counts_and_names_what_would_be_refused(world: World) ->
         {"subscriptionId": card["id"], "reason": "installments_unsupported"},
         {"subscriptionId": boleto["id"], "reason": "payment_method_unsupported"},
     ]
-    expected = {"toConnectionId": new, "moved": 1, "skipped": skipped}
+    expected = {"toConnectionId": new, "moved": 1, "skippedCount": 2, "skipped": skipped}
     before = len(await world.events())
 
     assert (await send(world, old, new, dryRun=True)).json == expected
@@ -379,19 +382,3 @@ async def test_the_refusal_of_another_provider_account_names_the_move(world: Wor
     answer = await world.patch(path, {"settings": {"providerAccount": "second"}})
     assert answer.type == "engine.gateway_account_changed"
     assert f"POST {path}/move" in answer.json["detail"]
-
-
-async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscription is skipped while the answer is read. [D-122, D-59 move]"""
-    old, (subscription,) = await enrolled(world, 1)
-    new, skipped_by = await other_connection(world), stored_moves.skipped_by
-
-    async def skip_and_read(tx: Tx, move_id: UUID) -> object:
-        await world.sql(
-            "INSERT INTO connection_move_skip SELECT account_id, connection_move_id, $1, 'failed' FROM connection_move",
-            subscription["id"],
-        )
-        return await skipped_by(tx, move_id)
-
-    monkeypatch.setattr(stored_moves, "skipped_by", skip_and_read)
-    assert (await send(world, old, new)).json == {"toConnectionId": new, "moved": 1, "skipped": []}

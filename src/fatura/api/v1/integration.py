@@ -179,14 +179,14 @@ async def move_subscriptions(call: Call, connection_id: ConnectionId, body: Move
 
     Existing invoices keep the old connection. If the other connection does not support the payment method or the
     installments of a subscription, the subscription is listed in `skipped` with the reason. Each moved subscription
-    emits `subscription.gateway_changed`.
+    emits `subscription.gateway_changed`. A dry run ignores the Idempotency-Key.
 
     If not all subscriptions were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
     the others. `GET /v1/integration/gateways/{connectionId}/move` shows the progress. To keep new subscriptions away
     from the old connection, make it inactive.
     """
     if body.dryRun:
-        return await run_once(call, connection_moves.dry_run, connection_id, to_id=body.toConnectionId)
+        return await run(call, connection_moves.dry_run, connection_id, to_id=body.toConnectionId)
     moved = await connection_moves.move(
         call.deps, call.account, call.request, connection_id, to_id=body.toConnectionId
     )

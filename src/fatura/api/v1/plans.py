@@ -122,14 +122,14 @@ async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> 
     A moved subscription gets the new default payment method, unless it has its own. Due dates and commitments do not
     change. Customized subscriptions are not moved. If a subscription's gateway connection cannot bill the new terms,
     the subscription is listed in `skipped` with the reason. Existing invoices do not change. Each moved subscription
-    emits `subscription.terms_changed`.
+    emits `subscription.terms_changed`. A dry run ignores the Idempotency-Key.
 
     If not all subscribers were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
     the others. `GET /v1/plans/{planId}/propagation` shows the progress. A propagation to a newer version replaces a
     running one.
     """
     if body.dryRun:
-        return await run_once(call, propagation.dry_run, plan_id, from_version=body.fromVersion)
+        return await run(call, propagation.dry_run, plan_id, from_version=body.fromVersion)
     moved = await propagation.propagate(
         call.deps, call.account, call.request, plan_id, from_version=body.fromVersion
     )

@@ -11,7 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.propagation import Propagation, SkipReason
+from fatura.domain.propagation import SKIPPED_SHOWN, Propagation, SkipReason
 from fatura.domain.subscription import PaymentMethodSource
 from fatura.store.db import Row, Tx, record
 
@@ -61,8 +61,8 @@ async def insert(tx: Tx, new: Propagation) -> None:
     await tx.execute(
         """
         INSERT INTO propagation (account_id, propagation_id, plan_id, plan_version_id, version, from_version, status,
-            moved, cents_before, cents_after, created_at, worked_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, $8, $8)
+            moved, skipped, cents_before, cents_after, created_at, worked_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, 0, $8, $8)
         """,
         new.propagation_id,
         new.plan_id,
@@ -78,7 +78,7 @@ async def find(tx: Tx, propagation_id: UUID) -> Propagation | None:
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
-            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+            p.moved, p.skipped, p.cents_before, p.cents_after, p.created_at, p.ended_at
         FROM propagation p WHERE p.account_id = $1 AND p.propagation_id = $2
         """,
         propagation_id,
@@ -90,7 +90,7 @@ async def newest_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
-            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+            p.moved, p.skipped, p.cents_before, p.cents_after, p.created_at, p.ended_at
         FROM propagation p WHERE p.account_id = $1 AND p.plan_id = $2 ORDER BY p.propagation_id DESC LIMIT 1
         """,
         plan_id,
@@ -103,7 +103,7 @@ async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
-            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+            p.moved, p.skipped, p.cents_before, p.cents_after, p.created_at, p.ended_at
         FROM propagation p WHERE p.account_id = $1 AND p.plan_id = $2 AND p.status = 'running' FOR NO KEY UPDATE
         """,
         plan_id,
@@ -129,7 +129,7 @@ async def claim_running(tx: Tx, propagation_id: UUID) -> Propagation | None:
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
-            p.moved, p.cents_before, p.cents_after, p.created_at, p.ended_at
+            p.moved, p.skipped, p.cents_before, p.cents_after, p.created_at, p.ended_at
         FROM propagation p
         WHERE p.account_id = $1 AND p.propagation_id = $2 AND p.status = 'running' FOR NO KEY UPDATE SKIP LOCKED
         """,
@@ -144,6 +144,7 @@ async def advance(
     *,
     visited_to: UUID | None,
     moved: int,
+    skipped: int,
     cents: tuple[int, int],
     worked_at: datetime,
     is_done: bool,
@@ -158,7 +159,7 @@ async def advance(
         UPDATE propagation p SET visited_to = coalesce($3, p.visited_to), moved = p.moved + $4,
             cents_before = p.cents_before + $5::numeric, cents_after = p.cents_after + $6::numeric, worked_at = $7,
             status = CASE WHEN $8::boolean THEN 'done' ELSE p.status END,
-            ended_at = CASE WHEN $8::boolean THEN $7 ELSE p.ended_at END
+            ended_at = CASE WHEN $8::boolean THEN $7 ELSE p.ended_at END, skipped = p.skipped + $9
         WHERE p.account_id = $1 AND p.propagation_id = $2 AND p.status = 'running'
         """,
         propagation_id,
@@ -167,6 +168,7 @@ async def advance(
         *cents,
         worked_at,
         is_done,
+        skipped,
     )
 
 
@@ -236,14 +238,22 @@ async def skip(tx: Tx, propagation_id: UUID, skipped: Sequence[tuple[UUID, SkipR
     )
 
 
+async def delete_skipped(tx: Tx, propagation_id: UUID) -> None:
+    """Delete the list of subscribers that an ended propagation has skipped; it keeps their number (D-180)."""
+    await tx.execute(
+        "DELETE FROM propagation_skip k WHERE k.account_id = $1 AND k.propagation_id = $2", propagation_id
+    )
+
+
 async def skipped_by(tx: Tx, propagation_id: UUID) -> Sequence[tuple[UUID, SkipReason]]:
-    """Return the subscribers that a propagation has skipped so far, ordered by id."""
+    """Return the first SKIPPED_SHOWN subscribers that a propagation has skipped so far, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT k.subscription_id, k.reason FROM propagation_skip k
-        WHERE k.account_id = $1 AND k.propagation_id = $2 ORDER BY k.subscription_id
+        WHERE k.account_id = $1 AND k.propagation_id = $2 ORDER BY k.subscription_id LIMIT $3
         """,
         propagation_id,
+        SKIPPED_SHOWN,
     )
     return [(row["subscription_id"], SkipReason(row["reason"])) for row in rows]
 
@@ -269,7 +279,7 @@ async def groups(tx: Tx, target: Target) -> Sequence[SubscriberGroup]:
 async def would_skip(
     tx: Tx, target: Target, reasons: Sequence[tuple[PaymentRoute, int, SkipReason]]
 ) -> Sequence[tuple[UUID, SkipReason]]:
-    """Return the subscribers that a propagation would skip, each with the reason, ordered by id.
+    """Return the first SKIPPED_SHOWN subscribers that a propagation would skip, each with the reason, ordered by id.
 
     `reasons` has a skip reason for each pair of a payment route and a number of billed cycles that cannot be charged.
     """
@@ -283,7 +293,7 @@ async def would_skip(
             AND s.cycle_count = u.cycle_count
         WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
             AND s.plan_version < $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
-        ORDER BY s.subscription_id
+        ORDER BY s.subscription_id LIMIT $10
         """,
         target.plan_id,
         target.version,
@@ -293,6 +303,7 @@ async def would_skip(
         [route.source for route, _, _ in reasons],
         [cycle_count for _, cycle_count, _ in reasons],
         [reason for _, _, reason in reasons],
+        SKIPPED_SHOWN,
     )
     return [(row["subscription_id"], SkipReason(row["reason"])) for row in rows]
 

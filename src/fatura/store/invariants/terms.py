@@ -94,7 +94,7 @@ TERMS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "propagation_leaves_nobody_behind",
-        "after a propagation, no subscriber that it selects is on an older version, unless it was skipped",
+        "after a plan's newest propagation, no subscriber of it is on an older version, unless it was skipped",
         """
         SELECT s.subscription_id AS offender
         FROM propagation p JOIN subscription s ON s.plan_id = p.plan_id
@@ -104,6 +104,10 @@ TERMS: tuple[Invariant, ...] = (
             AND NOT EXISTS (
                 SELECT FROM propagation_skip k WHERE k.account_id = $1 AND k.propagation_id = p.propagation_id
                     AND k.subscription_id = s.subscription_id
+            )
+            AND NOT EXISTS (
+                SELECT FROM propagation x WHERE x.account_id = $1 AND x.plan_id = p.plan_id
+                    AND x.propagation_id > p.propagation_id
             )
         LIMIT $2
         """,
@@ -123,7 +127,7 @@ TERMS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "connection_move_leaves_nobody_behind",
-        "after a move, no subscription that existed before it is on the old connection, unless it was skipped",
+        "after a connection's newest move, no subscription that existed before is on it, unless it was skipped",
         """
         SELECT s.subscription_id AS offender
         FROM connection_move m JOIN subscription s ON s.connection_id = m.from_connection_id
@@ -134,7 +138,8 @@ TERMS: tuple[Invariant, ...] = (
                     AND k.connection_move_id = m.connection_move_id AND k.subscription_id = s.subscription_id
             )
             AND NOT EXISTS (
-                SELECT FROM connection_move x WHERE x.account_id = $1 AND x.to_connection_id = m.from_connection_id
+                SELECT FROM connection_move x WHERE x.account_id = $1
+                    AND m.from_connection_id IN (x.from_connection_id, x.to_connection_id)
                     AND x.connection_move_id > m.connection_move_id
             )
         LIMIT $2

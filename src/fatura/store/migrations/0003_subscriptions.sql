@@ -125,6 +125,7 @@ CREATE TABLE propagation (
     status text NOT NULL,
     visited_to uuid,
     moved bigint NOT NULL,
+    skipped bigint NOT NULL,
     cents_before numeric NOT NULL,
     cents_after numeric NOT NULL,
     created_at timestamptz NOT NULL,
@@ -138,7 +139,7 @@ CREATE TABLE propagation (
         (status = 'running' AND ended_at IS NULL) OR (status IN ('done', 'replaced') AND ended_at IS NOT NULL)
     ),
     CONSTRAINT propagation_progress CHECK (
-        moved >= 0 AND cents_before >= 0 AND cents_after >= 0
+        moved >= 0 AND skipped >= 0 AND cents_before >= 0 AND cents_after >= 0
         AND cents_before = trunc(cents_before) AND cents_after = trunc(cents_after)
     )
 ) WITH (fillfactor = 50);
@@ -162,7 +163,8 @@ CREATE TRIGGER propagation_frozen BEFORE UPDATE ON propagation
     FOR EACH ROW EXECUTE FUNCTION refuse_change_to_propagation();
 CREATE TRIGGER propagation_kept BEFORE DELETE ON propagation FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- The subscribers that a propagation did not move, because they could not be billed by the new terms.
+-- The subscribers that a propagation did not move, because they could not be billed by the new terms. The rows are
+-- deleted when a later propagation of the plan starts.
 CREATE TABLE propagation_skip (
     account_id uuid NOT NULL,
     propagation_id uuid NOT NULL,
@@ -180,7 +182,7 @@ CREATE TABLE propagation_skip (
         )
     )
 );
-CREATE TRIGGER propagation_skip_kept BEFORE UPDATE OR DELETE ON propagation_skip
+CREATE TRIGGER propagation_skip_kept BEFORE UPDATE ON propagation_skip
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- A request to move the active subscriptions of a connection to another connection, and its progress (D-59).
@@ -194,6 +196,7 @@ CREATE TABLE connection_move (
     status text NOT NULL,
     visited_to uuid,
     moved bigint NOT NULL,
+    skipped bigint NOT NULL,
     created_at timestamptz NOT NULL,
     worked_at timestamptz NOT NULL,
     ended_at timestamptz,
@@ -206,7 +209,7 @@ CREATE TABLE connection_move (
     CONSTRAINT connection_move_status CHECK (
         (status = 'running' AND ended_at IS NULL) OR (status IN ('done', 'stopped') AND ended_at IS NOT NULL)
     ),
-    CONSTRAINT connection_move_moved CHECK (moved >= 0)
+    CONSTRAINT connection_move_moved CHECK (moved >= 0 AND skipped >= 0)
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX connection_move_one_running ON connection_move (account_id, from_connection_id)
     WHERE status = 'running';
@@ -230,7 +233,8 @@ CREATE TRIGGER connection_move_frozen BEFORE UPDATE ON connection_move
 CREATE TRIGGER connection_move_kept BEFORE DELETE ON connection_move
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- The subscriptions that were not moved, because the other connection cannot bill them.
+-- The subscriptions that were not moved, because the other connection cannot bill them. The rows are deleted when a
+-- later move from the connection starts.
 CREATE TABLE connection_move_skip (
     account_id uuid NOT NULL,
     connection_move_id uuid NOT NULL,
@@ -245,7 +249,7 @@ CREATE TABLE connection_move_skip (
         reason IN ('payment_method_unsupported', 'installments_unsupported', 'amount_unsupported', 'failed')
     )
 );
-CREATE TRIGGER connection_move_skip_kept BEFORE UPDATE OR DELETE ON connection_move_skip
+CREATE TRIGGER connection_move_skip_kept BEFORE UPDATE ON connection_move_skip
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- A version with private terms refers to the subscription that has these terms.

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fatura.domain.connection_move import ConnectionMove, MoveStatus
 from fatura.domain.offer import PaymentMethod
-from fatura.domain.propagation import SkipReason
+from fatura.domain.propagation import SKIPPED_SHOWN, SkipReason
 from fatura.store.db import Tx, record
 
 NO_SUBSCRIPTION = UUID(int=0)
@@ -44,8 +44,8 @@ async def insert(tx: Tx, new: ConnectionMove) -> None:
     await tx.execute(
         """
         INSERT INTO connection_move (account_id, connection_move_id, from_connection_id, to_connection_id, status,
-            moved, created_at, worked_at)
-        VALUES ($1, $2, $3, $4, $5, 0, $6, $6)
+            moved, skipped, created_at, worked_at)
+        VALUES ($1, $2, $3, $4, $5, 0, 0, $6, $6)
         """,
         new.connection_move_id,
         new.from_connection_id,
@@ -60,7 +60,7 @@ async def find(tx: Tx, connection_move_id: UUID) -> ConnectionMove | None:
         ConnectionMove,
         """
         SELECT m.connection_move_id, m.from_connection_id, m.to_connection_id, m.status, m.visited_to, m.moved,
-            m.created_at, m.ended_at
+            m.skipped, m.created_at, m.ended_at
         FROM connection_move m WHERE m.account_id = $1 AND m.connection_move_id = $2
         """,
         connection_move_id,
@@ -72,7 +72,7 @@ async def newest_from(tx: Tx, connection_id: UUID) -> ConnectionMove | None:
         ConnectionMove,
         """
         SELECT m.connection_move_id, m.from_connection_id, m.to_connection_id, m.status, m.visited_to, m.moved,
-            m.created_at, m.ended_at
+            m.skipped, m.created_at, m.ended_at
         FROM connection_move m WHERE m.account_id = $1 AND m.from_connection_id = $2
         ORDER BY m.connection_move_id DESC LIMIT 1
         """,
@@ -86,7 +86,7 @@ async def running(tx: Tx) -> Sequence[ConnectionMove]:
         ConnectionMove,
         """
         SELECT m.connection_move_id, m.from_connection_id, m.to_connection_id, m.status, m.visited_to, m.moved,
-            m.created_at, m.ended_at
+            m.skipped, m.created_at, m.ended_at
         FROM connection_move m WHERE m.account_id = $1 AND m.status = 'running' ORDER BY m.worked_at
         """,
     )
@@ -101,7 +101,7 @@ async def claim_running(tx: Tx, connection_move_id: UUID) -> ConnectionMove | No
         ConnectionMove,
         """
         SELECT m.connection_move_id, m.from_connection_id, m.to_connection_id, m.status, m.visited_to, m.moved,
-            m.created_at, m.ended_at
+            m.skipped, m.created_at, m.ended_at
         FROM connection_move m
         WHERE m.account_id = $1 AND m.connection_move_id = $2 AND m.status = 'running'
         FOR NO KEY UPDATE SKIP LOCKED
@@ -116,19 +116,21 @@ async def advance(
     *,
     visited_to: UUID | None,
     moved: int,
+    skipped: int,
     worked_at: datetime,
     status: MoveStatus = MoveStatus.RUNNING,
 ) -> None:
     """Add a batch to the progress. With another `status` than RUNNING, the move ends."""
     await tx.execute(
         """
-        UPDATE connection_move m SET visited_to = $3, moved = m.moved + $4, worked_at = $5, status = $6,
-            ended_at = CASE WHEN $6 = 'running' THEN NULL ELSE $5::timestamptz END
+        UPDATE connection_move m SET visited_to = $3, moved = m.moved + $4, skipped = m.skipped + $5, worked_at = $6,
+            status = $7, ended_at = CASE WHEN $7 = 'running' THEN NULL ELSE $6::timestamptz END
         WHERE m.account_id = $1 AND m.connection_move_id = $2 AND m.status = 'running'
         """,
         of.connection_move_id,
         visited_to,
         moved,
+        skipped,
         worked_at,
         status,
     )
@@ -213,14 +215,23 @@ async def skip(tx: Tx, of: ConnectionMove, skipped: Sequence[tuple[UUID, SkipRea
     )
 
 
+async def delete_skipped(tx: Tx, connection_move_id: UUID) -> None:
+    """Delete the list of subscriptions that an ended move has skipped; the move keeps their number (D-180)."""
+    await tx.execute(
+        "DELETE FROM connection_move_skip k WHERE k.account_id = $1 AND k.connection_move_id = $2",
+        connection_move_id,
+    )
+
+
 async def skipped_by(tx: Tx, connection_move_id: UUID) -> Sequence[tuple[UUID, SkipReason]]:
-    """Return the subscriptions that a move has skipped so far, ordered by id."""
+    """Return the first SKIPPED_SHOWN subscriptions that a move has skipped so far, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT k.subscription_id, k.reason FROM connection_move_skip k
-        WHERE k.account_id = $1 AND k.connection_move_id = $2 ORDER BY k.subscription_id
+        WHERE k.account_id = $1 AND k.connection_move_id = $2 ORDER BY k.subscription_id LIMIT $3
         """,
         connection_move_id,
+        SKIPPED_SHOWN,
     )
     return [(row["subscription_id"], SkipReason(row["reason"])) for row in rows]
 
@@ -243,7 +254,10 @@ async def groups(tx: Tx, connection_id: UUID) -> Sequence[MovableGroup]:
 async def would_skip(
     tx: Tx, connection_id: UUID, reasons: Sequence[tuple[ChargeKind, SkipReason]]
 ) -> Sequence[tuple[UUID, SkipReason]]:
-    """Return the subscriptions that are charged in one of the given ways, each with the skip reason, ordered by id."""
+    """Return the first SKIPPED_SHOWN subscriptions that are charged in one of the given ways, ordered by id.
+
+    Each of them has its skip reason.
+    """
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, u.reason
@@ -251,12 +265,13 @@ async def would_skip(
         JOIN unnest($3::uuid[], $4::int4[], $5::text[], $6::text[]) AS u (plan_version_id, cycle_count, method, reason)
             ON s.plan_version_id = u.plan_version_id AND s.cycle_count = u.cycle_count AND s.payment_method = u.method
         WHERE s.account_id = $1 AND s.connection_id = $2 AND s.status = 'active'
-        ORDER BY s.subscription_id
+        ORDER BY s.subscription_id LIMIT $7
         """,
         connection_id,
         [kind.plan_version_id for kind, _ in reasons],
         [kind.cycle_count for kind, _ in reasons],
         [kind.method for kind, _ in reasons],
         [reason for _, reason in reasons],
+        SKIPPED_SHOWN,
     )
     return [(row["subscription_id"], SkipReason(row["reason"])) for row in rows]

@@ -116,6 +116,7 @@ async def dry_run(work: Work, plan_id: UUID, *, from_version: int | None) -> Pro
     return PropagationView.of(
         version=plan.version,
         moved=sum(group.subscribers for group in moving),
+        skipped_count=sum(group.subscribers for group in groups) - sum(group.subscribers for group in moving),
         skipped=await propagation.would_skip(work.tx, target, refused),
         cents_before=before,
         cents_after=after,
@@ -158,6 +159,8 @@ async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Sta
             )
         await work.refresh()
         await propagation.replace(work.tx, running.propagation_id, ended_at=work.now)
+    if (earlier := await propagation.newest_of_plan(work.tx, plan_id)) is not None:
+        await propagation.delete_skipped(work.tx, earlier.propagation_id)
     new = Propagation(
         propagation_id=work.new_id(),
         plan_id=plan_id,
@@ -167,6 +170,7 @@ async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Sta
         status=PropagationStatus.RUNNING,
         visited_to=None,
         moved=0,
+        skipped=0,
         cents_before=0,
         cents_after=0,
         created_at=work.now,
@@ -206,6 +210,7 @@ async def _move_batch(work: Work, propagation_id: UUID, *, limit: int) -> int:
         of.propagation_id,
         visited_to=found[-1].subscription_id if found else None,
         moved=len(moving),
+        skipped=len(skipped),
         cents=cents,
         worked_at=work.now,
         is_done=len(found) < limit,
@@ -243,6 +248,7 @@ async def _skip_next(work: Work, propagation_id: UUID, *, after: UUID | None) ->
         of.propagation_id,
         visited_to=failed,
         moved=0,
+        skipped=1,
         cents=(0, 0),
         worked_at=work.now,
         is_done=False,

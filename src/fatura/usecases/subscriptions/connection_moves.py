@@ -103,6 +103,7 @@ async def dry_run(work: Work, from_id: UUID, *, to_id: UUID) -> ConnectionMoveVi
     return ConnectionMoveView.of(
         to_connection_id=to_id,
         moved=sum(group.subscriptions for group in groups if reasons[group.kind] is None),
+        skipped_count=sum(group.subscriptions for group in groups if reasons[group.kind] is not None),
         skipped=await stored_moves.would_skip(work.tx, from_id, refused),
     )
 
@@ -160,6 +161,8 @@ async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
             return _Started(id=str(each.connection_move_id))
     await _target(work, from_id, to_id)
     check_no_conflict(running, from_id=from_id, to_id=to_id)
+    if (earlier := await stored_moves.newest_from(work.tx, from_id)) is not None:
+        await stored_moves.delete_skipped(work.tx, earlier.connection_move_id)
     new = ConnectionMove(
         connection_move_id=work.new_id(),
         from_connection_id=from_id,
@@ -167,6 +170,7 @@ async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
         status=MoveStatus.RUNNING,
         visited_to=None,
         moved=0,
+        skipped=0,
         created_at=work.now,
         ended_at=None,
     )
@@ -189,7 +193,13 @@ async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
     ).connection
     if not target.may_bill:
         await stored_moves.advance(
-            work.tx, of, visited_to=of.visited_to, moved=0, worked_at=work.now, status=MoveStatus.STOPPED
+            work.tx,
+            of,
+            visited_to=of.visited_to,
+            moved=0,
+            skipped=0,
+            worked_at=work.now,
+            status=MoveStatus.STOPPED,
         )
         return 1
     found = await stored_moves.lock_subscriptions(work.tx, of, limit=limit)
@@ -207,6 +217,7 @@ async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
         of,
         visited_to=None if is_last else found[-1].subscription_id,
         moved=len(moving),
+        skipped=len(skipped),
         worked_at=work.now,
         status=MoveStatus.DONE if is_done else MoveStatus.RUNNING,
     )
@@ -244,7 +255,7 @@ async def _skip_next(work: Work, move_id: UUID, *, after: UUID | None) -> int:
         return 0
     failed = found[0].subscription_id
     await stored_moves.skip(work.tx, of, [(failed, SkipReason.FAILED)])
-    await stored_moves.advance(work.tx, of, visited_to=failed, moved=0, worked_at=work.now)
+    await stored_moves.advance(work.tx, of, visited_to=failed, moved=0, skipped=1, worked_at=work.now)
     return 1
 
 

@@ -103,7 +103,12 @@ _ALL: tuple[View, ...] = (
     PlanSummaryView.of(PLAN),
     _page(PlanPageView, PlanSummaryView.of(PLAN)),
     PropagationView(
-        version=2, moved=1, skipped=[], next_cycle_cents_before=7992, next_cycle_cents_after=8792
+        version=2,
+        moved=1,
+        skipped_count=0,
+        skipped=[],
+        next_cycle_cents_before=7992,
+        next_cycle_cents_after=8792,
     ),
     PropagationProgressView(
         id=str(story.PROPAGATION_ID),
@@ -111,13 +116,14 @@ _ALL: tuple[View, ...] = (
         version=2,
         from_version=None,
         moved=1,
+        skipped_count=0,
         skipped=[],
         next_cycle_cents_before=7992,
         next_cycle_cents_after=8792,
         created_at=instant(AT),
         ended_at=instant(AT),
     ),
-    ConnectionMoveView.of(to_connection_id=CONNECTION.connection_id, moved=1, skipped=[]),
+    ConnectionMoveView.of(to_connection_id=CONNECTION.connection_id, moved=1, skipped_count=0, skipped=[]),
     ConnectionMoveProgressView.of_progress(
         ConnectionMove(
             connection_move_id=story.PROPAGATION_ID,
@@ -126,6 +132,7 @@ _ALL: tuple[View, ...] = (
             status=MoveStatus.DONE,
             visited_to=None,
             moved=1,
+            skipped=0,
             created_at=AT,
             ended_at=AT,
         ),
