@@ -126,6 +126,7 @@ async def test_a_charge_whose_answer_was_lost_is_not_a_second_charge(world: Worl
     assert [each["stage"] for each in await stored_charges(world)] == ["unknown"]
 
     await sweep(world)
+    await world.run("issuance")
 
     shown = await read(world, invoice)
     assert (shown["status"], len(await charges(world))) == ("issued", 1)

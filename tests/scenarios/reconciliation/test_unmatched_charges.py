@@ -153,11 +153,57 @@ async def test_a_charge_whose_answer_was_lost_is_adopted(world: World, issued: J
 
     await notify(world, lost["chargeId"])
     await looked_at(world)
+    await world.run("issuance")
 
     shown = await read(world, invoice)
     assert (shown["status"], shown["gatewayInvoiceId"]) == ("issued", lost["chargeId"])
     assert await second_charge_events(world) == []
     assert issued["status"] == "issued"
+
+
+async def test_a_lost_charge_is_adopted_before_the_gateway_finds_it_by_its_reference(
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is not sent again. [D-162, D-33]"""
+
+    async def nothing(*_: object) -> list[Charge]:
+        return []
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", nothing)
+    await queue_fault(world, "create_charge", "timeout_after")
+    subscription = await world.enroll(await world.plan())
+    await world.run("generation", "issuance")
+    (invoice,) = await world.invoices(subscription)
+    (lost,) = await charges(world, invoice)
+
+    await notify(world, lost["chargeId"])
+    await pass_time(world, minutes=5)
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"]) == ("issued", lost["chargeId"])
+    assert len(await charges(world, invoice)) == 1
+    assert issued["status"] == "issued"
+    assert await world.broken() == []
+
+
+async def test_one_of_two_lost_charges_is_adopted(world: World, issued: Json) -> None:
+    """Two webhooks name charges of one request. The invoice adopts one, and the other is canceled. [D-162, D-125]"""
+    await queue_fault(world, "create_charge", "timeout_after")
+    subscription = await world.enroll(await world.plan())
+    await world.run("generation", "issuance")
+    (invoice,) = await world.invoices(subscription)
+    (lost,) = await charges(world, invoice)
+    second = await double_silently(world, {"gatewayInvoiceId": lost["chargeId"]})
+    for each in (lost["chargeId"], second):
+        await notify(world, each)
+
+    await looked_at(world)
+    await pass_time(world, minutes=15)
+
+    assert (await read(world, invoice))["status"] == issued["status"] == "issued"
+    assert sorted(each["status"] for each in await charges(world, invoice)) == ["canceled", "open"]
+    assert len(await second_charge_events(world)) == 1
+    assert await world.broken() == []
 
 
 async def test_a_strangers_charge_is_looked_at_and_forgotten(

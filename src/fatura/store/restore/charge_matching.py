@@ -15,7 +15,8 @@ from fatura.store.db import Tx
 class CandidateInvoice:
     """An invoice to which a charge may belong, with its newest charge.
 
-    `is_open` is true while the gateway may still create the newest charge. `gateway_invoice_id` is the
+    `is_open` is true while the gateway may still create the newest charge. `is_parked` is true if a person must decide
+    about the newest charge. `gateway_invoice_id` is the
     gateway's id of the newest charge; `gateway_ids` are the gateway's ids of all charges of the invoice.
     """
 
@@ -28,6 +29,7 @@ class CandidateInvoice:
     charge_id: UUID | None
     number: int | None
     is_open: bool
+    is_parked: bool
     gateway_invoice_id: str | None
     gateway_ids: Sequence[str]
     known_charge_ids: Sequence[str]
@@ -41,6 +43,7 @@ async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Candi
         SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.connection_id, v.status, v.due_date, v.payment_method,
             v.installments, c.charge_id, c.number, c.gateway_invoice_id,
             coalesce(c.stage IN ('planned', 'sending', 'unknown', 'absent', 'parked'), false) AS is_open,
+            coalesce(c.stage = 'parked', false) AS is_parked,
             ARRAY(
                 SELECT o.gateway_invoice_id FROM charge o
                 WHERE o.account_id = $1 AND o.invoice_id = v.invoice_id AND o.gateway_invoice_id IS NOT NULL

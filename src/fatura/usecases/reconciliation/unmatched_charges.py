@@ -248,15 +248,22 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
     """Handle a charge with the reference of its invoice's newest request, which may have created the charge (D-33).
 
-    Schedule a late look-up, which finds all charges with the reference (D-125). If the gateway offers no look-ups, let
-    issuance read the charge by its id. Return False if it is a second charge.
+    Let issuance read the charge by its id: the gateway may not find it by its reference yet. The late look-ups (D-125)
+    then find other charges with the reference. If a person must decide about the request, or the invoice cannot be
+    issued with the charge, make only a look-up. Return False if it is a second charge.
     """
-    if look.gateway.capabilities().idempotency != "none":
+    has_lookup = look.gateway.capabilities().idempotency != "none"
+    may_issue = invoice.status is InvoiceStatus.READY and charge.state is not ChargeState.CANCELED
+    if has_lookup and (invoice.is_parked or not may_issue):
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
         return True
-    if invoice.status is not InvoiceStatus.READY or charge.state is ChargeState.CANCELED:
+    if not may_issue:
         return False
     assert invoice.charge_id is not None, "an open charge is stored"
+    if has_lookup:
+        await second_charges.plan_checks(work, invoice.charge_id)
+        if invoice.known_charge_ids:  # issuance adopts another charge; the late look-ups then find this one
+            return True
     await charge_matching.add_charge(work.tx, invoice.charge_id, gateway_id=charge.charge_id)
     await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
     work.notify(LaneName.ISSUANCE)
