@@ -115,6 +115,23 @@ async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
     assert await world.broken() == []
 
 
+async def test_a_charge_that_the_person_overlooked_is_canceled(world: World):
+    """Late look-ups find it, and the payer cannot pay both charges. [D-34 retry, D-113, D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await park(world)
+    [overlooked] = await charges(world)
+
+    issued = (await retry(world, invoice)).json
+    await pass_time(world, minutes=11)
+
+    assert {each["chargeId"]: each["status"] for each in await charges(world)} == {
+        issued["gatewayInvoiceId"]: "open",
+        overlooked["chargeId"]: "canceled",
+    }
+    assert await world.broken() == []
+
+
 async def test_a_retry_during_issuance_sends_nothing(world: World):
     """[D-34 retry, D-33]"""
     invoice = await ready_invoice(world)

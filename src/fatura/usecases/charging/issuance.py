@@ -199,8 +199,10 @@ async def _reserve_one(
     if is_parked and is_repeated:
         return []  # an earlier request with this key has done its work; the charge may have been parked again since
     await retries.pace(work, state)
-    if is_parked:
+    if is_parked and state.charge is not None:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
+        # the person may have overlooked a charge at the gateway
+        await second_charges.plan_checks(work, state.charge.charge_id)
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
     calls = await _reserve(work, [invoice_id], is_by_hand=True)
     if calls:
