@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import uuid4
 
@@ -25,8 +25,6 @@ from tests.support.sandbox_steps import (
     pay_silently,
     queue_fault,
     read,
-    ready_invoice,
-    stored_charges,
 )
 from tests.support.sweep_steps import (
     DOUBLE_ID,
@@ -141,69 +139,6 @@ async def test_a_webhook_before_the_answer_is_recorded_costs_no_call(
     assert await waiting(world) == []
     assert asked.ids == [issued["gatewayInvoiceId"]], "its poll alone"
     assert await second_charge_events(world) == []
-
-
-async def test_a_charge_whose_answer_was_lost_is_adopted(world: World, issued: Json) -> None:
-    """[D-162, D-33]"""
-    await queue_fault(world, "create_charge", "timeout_after")
-    subscription = await world.enroll(await world.plan())
-    await world.run("generation", "issuance")
-    (invoice,) = await world.invoices(subscription)
-    (lost,) = await charges(world, invoice)
-
-    await notify(world, lost["chargeId"])
-    await looked_at(world)
-    await world.run("issuance")
-
-    shown = await read(world, invoice)
-    assert (shown["status"], shown["gatewayInvoiceId"]) == ("issued", lost["chargeId"])
-    assert await second_charge_events(world) == []
-    assert issued["status"] == "issued"
-
-
-async def test_a_lost_charge_is_adopted_before_the_gateway_finds_it_by_its_reference(
-    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The request is not sent again. [D-162, D-33]"""
-
-    async def nothing(*_: object) -> list[Charge]:
-        return []
-
-    monkeypatch.setattr(SandboxGateway, "find_charges", nothing)
-    await queue_fault(world, "create_charge", "timeout_after")
-    subscription = await world.enroll(await world.plan())
-    await world.run("generation", "issuance")
-    (invoice,) = await world.invoices(subscription)
-    (lost,) = await charges(world, invoice)
-
-    await notify(world, lost["chargeId"])
-    await pass_time(world, minutes=5)
-
-    shown = await read(world, invoice)
-    assert (shown["status"], shown["gatewayInvoiceId"]) == ("issued", lost["chargeId"])
-    assert len(await charges(world, invoice)) == 1
-    assert issued["status"] == "issued"
-    assert await world.broken() == []
-
-
-async def test_one_of_two_lost_charges_is_adopted(world: World, issued: Json) -> None:
-    """Two webhooks name charges of one request. The invoice adopts one, and the other is canceled. [D-162, D-125]"""
-    await queue_fault(world, "create_charge", "timeout_after")
-    subscription = await world.enroll(await world.plan())
-    await world.run("generation", "issuance")
-    (invoice,) = await world.invoices(subscription)
-    (lost,) = await charges(world, invoice)
-    second = await double_silently(world, {"gatewayInvoiceId": lost["chargeId"]})
-    for each in (lost["chargeId"], second):
-        await notify(world, each)
-
-    await looked_at(world)
-    await pass_time(world, minutes=15)
-
-    assert (await read(world, invoice))["status"] == issued["status"] == "issued"
-    assert sorted(each["status"] for each in await charges(world, invoice)) == ["canceled", "open"]
-    assert len(await second_charge_events(world)) == 1
-    assert await world.broken() == []
 
 
 async def test_a_strangers_charge_is_looked_at_and_forgotten(
@@ -389,35 +324,6 @@ async def test_a_second_charge_that_cannot_be_canceled_is_looked_at_ever_more_ra
     await looked_at(world)
     assert [each["next_look_at"] for each in await waiting(world)] == [None]
     assert await second_charge_events(world) == [second] * 2, "once open, once paid"
-
-
-@pytest.mark.parametrize(("is_paid", "status"), [(True, "paid"), (False, "issued")])
-async def test_a_parked_charge_at_a_gateway_without_look_ups_is_adopted(
-    world: World, monkeypatch: pytest.MonkeyPatch, *, is_paid: bool, status: str
-) -> None:
-    """[D-162, D-33, D-50]"""
-    capabilities = SandboxGateway.capabilities
-    monkeypatch.setattr(
-        SandboxGateway, "capabilities", lambda self: replace(capabilities(self), idempotency="none")
-    )
-    await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
-    invoice = await ready_invoice(world)
-    await queue_fault(world, "create_charge", "timeout_after")
-    await world.run("issuance")
-    await pass_time(world, minutes=5)
-    assert [each["stage"] for each in await stored_charges(world)] == ["parked"]
-    (parked,) = await charges(world)
-    if is_paid:
-        await pay_silently(world)
-
-    await notify(world, parked["chargeId"])
-    await looked_at(world)
-    await world.run("issuance", "reconciliation")
-
-    shown = await read(world, invoice)
-    assert (shown["status"], shown["gatewayInvoiceId"]) == (status, parked["chargeId"])
-    assert await waiting(world) == []
-    assert await world.broken() == []
 
 
 async def test_connections_with_one_account_at_the_provider_record_a_payment_once(
