@@ -368,6 +368,20 @@ async def test_the_newest_products_of_all_connections_are_listed(
     assert [each["productId"] for each in listed] == [products[2], products[2]]
 
 
+async def test_the_newest_charges_of_all_connections_are_listed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-46]"""
+    await issued_invoice(world)
+    elsewhere = (await world.connect())["connectionId"]
+    await world.enroll(await world.plan(), gatewayConnectionId=elsewhere)
+    await world.run("generation", "issuance")
+    newest, _ = await charges(world)
+    monkeypatch.setattr(adapter, "CHARGES_LISTED", 1)
+    monkeypatch.setattr(sandbox_gateway, "CHARGES_LISTED", 1)
+    assert await charges(world) == [newest]
+
+
 async def test_an_invoice_has_a_maximum_of_second_charges(world: World) -> None:
     """[D-61]"""
     invoice = await issued_invoice(world)

@@ -196,7 +196,7 @@ async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
 
 @routes.get("/v1/sandbox/charges", "List sandbox charges", answers=views.SandboxChargeListView)
 async def list_sandbox_charges(call: Call, query: ChargesQuery) -> Response:
-    """Return the charges in the sandbox gateway, newest first."""
+    """Return the newest 1,000 charges in the sandbox gateway, newest first."""
     return answer(await sandbox_gateway.list_charges(call.deps, call.account, query.invoice_id))
 
 

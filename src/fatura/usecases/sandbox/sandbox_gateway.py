@@ -12,6 +12,7 @@ from fatura.domain.sandbox import MoveDetails, SandboxCharge, SandboxProduct
 from fatura.gateways.checked import CheckedGateway
 from fatura.gateways.port import NotFoundError, PermanentError
 from fatura.gateways.sandbox_port import (
+    CHARGES_LISTED,
     PRODUCTS_LISTED,
     SandboxControls,
     SandboxFault,
@@ -47,10 +48,14 @@ async def _open_gateways(work: Work) -> dict[UUID, SandboxControls]:
 
 
 async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> SandboxChargeListView:
-    """Return an invoice's sandbox charges; with `invoice_id` None, the newest charges of each connection."""
+    """Return the newest CHARGES_LISTED sandbox charges of an invoice or, with None, of the account, newest first."""
     gateways = await in_transaction(deps, account, _open_gateways)
-    charges = [charge for each in gateways.values() for charge in await each.charges(invoice_id)]
-    charges.sort(key=attrgetter("charge_id"), reverse=True)
+    charges: list[SandboxCharge] = []
+    for each in gateways.values():
+        newest = sorted(
+            [*charges, *await each.charges(invoice_id)], key=attrgetter("charge_id"), reverse=True
+        )
+        charges = newest[:CHARGES_LISTED]
     return SandboxChargeListView(data=[SandboxChargeView.of(charge) for charge in charges])
 
 
