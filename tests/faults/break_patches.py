@@ -214,7 +214,7 @@ def round_down() -> None:
 @_break
 def drop_second_payment() -> None:
     """Record only the first payment of a charge. The run `simulator` detects this."""
-    new_entries = gateway_payments._new_entries
+    new_entries = gateway_payments.new_entries
 
     async def first_only(work: Work, answers: Sequence[ChargeAnswer]) -> Sequence[PaymentEntry]:
         later = {
@@ -224,7 +224,7 @@ def drop_second_payment() -> None:
         }
         return [each for each in await new_entries(work, answers) if each.reference not in later]
 
-    gateway_payments._new_entries = first_only
+    gateway_payments.new_entries = first_only
 
 
 @_break

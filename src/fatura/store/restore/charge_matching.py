@@ -34,6 +34,11 @@ class CandidateInvoice:
     gateway_ids: Sequence[str]
     known_charge_ids: Sequence[str]
 
+    def may_adopt(self, gateway_id: str) -> bool:
+        """Return whether issuance will look this charge up, which `fatura restored` found."""
+        is_closed = self.status in {InvoiceStatus.PAID, InvoiceStatus.CANCELED}
+        return self.is_open and not is_closed and gateway_id in self.known_charge_ids
+
 
 async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, CandidateInvoice]:
     """Return the invoices with these ids, by id. Ids without an invoice are left out."""

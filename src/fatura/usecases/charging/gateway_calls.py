@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -54,8 +55,16 @@ class SeveralChargesError(port.GatewayError):
     """`fatura restored` found several charges for one request. A person must cancel all but one (D-123)."""
 
 
-GatewayAnswer = port.Charge | port.GatewayError | None
-"""The result of a call: a charge, a failure, or None for an empty look-up."""
+@dataclass(frozen=True, slots=True)
+class FoundCharges:
+    """The charges that `fatura restored` found for one request: the one to adopt, and the canceled others (D-123)."""
+
+    adopted: port.Charge
+    others: Sequence[port.Charge]
+
+
+GatewayAnswer = port.Charge | FoundCharges | port.GatewayError | None
+"""The result of a call: a charge, found charges, a failure, or None for an empty look-up."""
 AnsweredCall = tuple[GatewayCall, GatewayAnswer]
 
 
@@ -71,23 +80,24 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
         answer = port.TransientError("no answer to a look-up in time")
     except port.GatewayError as error:
         answer = error
-    call_counts.charge_attempts.labels(call_counts.charge_outcome(answer)).inc()
+    counted = answer.adopted if isinstance(answer, FoundCharges) else answer
+    call_counts.charge_attempts.labels(call_counts.charge_outcome(counted)).inc()
     return answer
 
 
-async def _look_up(call: GatewayCall) -> port.Charge | None:
+async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     if call.charge.known_charge_ids:
-        return await _known_charge(call)
+        return await _found_charges(call)
     if call.gateway.capabilities().idempotency == "none":
         raise LookupUnsupportedError
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
         return await call.gateway.find_charge(call.charge.invoice_id, call.charge.number)
 
 
-async def _known_charge(call: GatewayCall) -> port.Charge:
-    """Return the charge that `fatura restored` found for this request (D-123).
+async def _found_charges(call: GatewayCall) -> FoundCharges:
+    """Return the charges that `fatura restored` found for this request (D-123).
 
-    Of several found charges, return the only one that is not canceled, or the first one if all are canceled.
+    Of several charges, the invoice adopts the only one that is not canceled, or the newest one if all are canceled.
     Raises SeveralChargesError if more than one is not canceled.
     """
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
@@ -95,7 +105,8 @@ async def _known_charge(call: GatewayCall) -> port.Charge:
     live = [charge for charge in known if charge.state is not port.ChargeState.CANCELED]
     if len(live) > 1:
         raise SeveralChargesError(", ".join(charge.charge_id for charge in live))
-    return (live or known)[0]
+    adopted = live[0] if live else max(known, key=lambda charge: charge.attempt)
+    return FoundCharges(adopted, [charge for charge in known if charge is not adopted])
 
 
 async def _send(deps: Deps, call: GatewayCall) -> port.Charge:

@@ -20,6 +20,7 @@ from fatura.domain.errors import EngineError
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED
 from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import Fact, InvoiceStatus
+from fatura.domain.payments import open_cents
 from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.billing import payment_entries
@@ -32,6 +33,7 @@ from fatura.usecases.charging import retries
 from fatura.usecases.charging.gateway_calls import (
     AnsweredCall,
     CallKind,
+    FoundCharges,
     GatewayAnswer,
     GatewayCall,
     LookupUnsupportedError,
@@ -58,7 +60,7 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[p
     confirming = [
         (call, answer)
         for call, answer in answered
-        if isinstance(answer, port.Charge) and _confirms(call, current[call.charge.charge_id], answer)
+        if isinstance(answer, port.Charge) and _confirms(current[call.charge.charge_id], answer)
     ]
     issued = await _issue(work, confirming)
     return [
@@ -75,12 +77,18 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     charge has changed since this worker reserved it. This worker's lease may have expired by then, so that
     another worker sent the request again.
     """
+    others: Sequence[port.Charge] = ()
+    if isinstance(answer, FoundCharges):
+        answer, others = answer.adopted, answer.others
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
     if current.stage in IN_DOUBT and found_since and await _is_ready(work, current):
         await _look_up_all(work, call, answer)
     elif isinstance(answer, port.Charge):
-        return await _record_charge(work, call, current, charge=answer)
+        earlier = [ChargeAnswer(current.invoice_id, current.connection_id, each) for each in others]
+        second = await _record_charge(work, call, current, charge=answer, earlier=earlier)
+        await gateway_payments.record(work, earlier)
+        return second
     elif current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at:
         await _record_no_charge(work, call, current, answer=answer)
     else:
@@ -90,25 +98,38 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     return None
 
 
-def _confirms(call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> bool:
+def _confirms(current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether `charge` answers the request as expected.
 
-    Return False if `fatura restored` found another charge for the request after the call was reserved.
+    Return False if `fatura restored` found charges for the request: `record` then records them together.
     """
     return (
         current.stage in MAY_APPEAR
-        and charge.amount_cents == _expected_cents(call, current)
-        and set(current.known_charge_ids) <= set(call.charge.known_charge_ids)
+        and charge.amount_cents == current.amount_cents
+        and not current.known_charge_ids
     )
 
 
-def _expected_cents(call: GatewayCall, current: InvoiceCharge) -> int:
-    """Return the amount that the gateway's charge should have.
+async def _has_wrong_amount(
+    work: Work,
+    call: GatewayCall,
+    current: InvoiceCharge,
+    charge: port.Charge,
+    *,
+    earlier: Sequence[ChargeAnswer],
+) -> bool:
+    """Return whether the gateway's charge has another amount than it should have.
 
-    This is usually the amount of the request. For a charge that `fatura restored` found, return the invoice's total,
-    because `fatura restored` may have stored the amount of the gateway's charge.
+    This is usually the amount of the request. For a charge that `fatura restored` found, it is the unpaid part of the
+    invoice's total, because `fatura restored` may have stored the amount of the gateway's charge. The payments of
+    `earlier` are not recorded yet. If they cover the total, every amount is right: a poll then cancels the charge.
     """
-    return call.invoice.total_cents if current.known_charge_ids else current.amount_cents
+    if not current.known_charge_ids:
+        return charge.amount_cents != current.amount_cents
+    ledgers = await payment_entries.of_invoices(work.tx, [current.invoice_id])
+    paid = [*ledgers.get(current.invoice_id, ()), *await gateway_payments.new_entries(work, earlier)]
+    expected_cents = open_cents(paid, total_cents=call.invoice.total_cents)
+    return expected_cents not in {0, charge.amount_cents}
 
 
 async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge]]) -> set[UUID]:
@@ -160,12 +181,18 @@ async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> 
 
 
 async def _record_charge(
-    work: Work, call: GatewayCall, current: InvoiceCharge, *, charge: port.Charge
+    work: Work,
+    call: GatewayCall,
+    current: InvoiceCharge,
+    *,
+    charge: port.Charge,
+    earlier: Sequence[ChargeAnswer],
 ) -> port.Charge | None:
     """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
 
     But a charge with payments that is not canceled always becomes the invoice's charge (D-170). If the invoice already
     has another charge or is closed, emit an event and return `charge`, which the caller must cancel.
+    `earlier` are canceled charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice
     if current.gateway_invoice_id == charge.charge_id:
@@ -178,7 +205,9 @@ async def _record_charge(
         return None
     if current.stage not in MAY_APPEAR:
         return await _record_second(work, current, charge)
-    if charge.amount_cents != _expected_cents(call, current) and await _is_ready(work, current):
+    if await _is_ready(work, current) and await _has_wrong_amount(
+        work, call, current, charge, earlier=earlier
+    ):
         if not charge.entries or charge.state is port.ChargeState.CANCELED:
             await _record_wrong_amount(work, call, current, charge)
             return None

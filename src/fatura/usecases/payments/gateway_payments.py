@@ -54,7 +54,7 @@ async def record(
     if not answers:
         return
     invoices = await payment_entries.lock_invoices(work.tx, [each.invoice_id for each in answers])
-    await _add(work, invoices, answers, await _new_entries(work, answers), due_again=due_again)
+    await _add(work, invoices, answers, await new_entries(work, answers), due_again=due_again)
     reported = {
         refund.refund_id: (answer.connection_id, refund)
         for answer in answers
@@ -86,7 +86,7 @@ async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     if not await frozen_accounts.may_charge(work.tx):
         return False
     invoices = await payment_entries.lock_invoices(work.tx, [answer.invoice_id])
-    new = await _new_entries(work, [answer])
+    new = await new_entries(work, [answer])
     if len(new) <= BATCH:
         return False
     # if the worker dies before the next batch, another poll records the entries that are left; an invoice without a
@@ -232,7 +232,7 @@ async def _charges_by_gateway_id(
     }
 
 
-async def _new_entries(work: Work, answers: Sequence[ChargeAnswer]) -> Sequence[PaymentEntry]:
+async def new_entries(work: Work, answers: Sequence[ChargeAnswer]) -> Sequence[PaymentEntry]:
     """Return the entries that are not recorded yet. Log an error if a recorded entry has another amount or invoice."""
     references = {entry.reference for answer in answers for entry in answer.charge.entries}
     known = {

@@ -25,7 +25,7 @@ from fatura.gateways.port import (
 )
 from fatura.observability import log
 from fatura.store.billing import invoices
-from fatura.store.charging import charge_polling
+from fatura.store.charging import charge_polling, charges
 from fatura.store.charging import unmatched_charges as stored_unmatched
 from fatura.store.charging.unmatched_charges import UnmatchedCharge
 from fatura.store.restore import charge_matching, frozen_accounts
@@ -202,7 +202,8 @@ async def _is_second(work: Work, found: UnmatchedCharge, charge: Charge) -> bool
     return (
         invoice is not None
         and invoice.connection_id == found.connection_id
-        and charge.charge_id not in {*invoice.gateway_ids, *invoice.known_charge_ids}
+        and charge.charge_id not in invoice.gateway_ids
+        and not invoice.may_adopt(charge.charge_id)
         and not (invoice.is_open and charge.attempt == invoice.number)
     )
 
@@ -219,9 +220,13 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     if (
         invoice is None
         or invoice.connection_id != found.connection_id
-        or charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}
+        or charge.charge_id in invoice.gateway_ids
     ):
         await _forget(work, [found])
+        return None
+    if invoice.may_adopt(charge.charge_id):
+        await _adopt_if_paid(work, invoice, charge)
+        await _let_go(work, found)
         return None
     if (
         invoice.is_open
@@ -243,6 +248,16 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     await stored_unmatched.keep(work.tx, found, stage, next_look_at=next_look_at)
     await gateway_payments.record(work, [ChargeAnswer(charge.invoice_id, found.connection_id, charge)])
     return charge if charge.is_payable else None
+
+
+async def _adopt_if_paid(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
+    """If a found charge was parked because of its amount, and was paid since, let issuance adopt it (D-170)."""
+    newest = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
+    is_waiting = newest.stage is ChargeStage.PARKED and newest.error_code == "amount_differs"
+    if is_waiting and charge.entries and charge.state is not ChargeState.CANCELED:
+        await charges.reopen_parked(work.tx, invoice.invoice_id, now=work.now)
+        await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
+        work.notify(LaneName.ISSUANCE)
 
 
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.gateways.port import Charge, ChargeState, GatewayError, InvalidAnswerError, NotFoundError
+from fatura.gateways.port import Charge, GatewayError, InvalidAnswerError, NotFoundError
 from fatura.ids import billed_mark, mark_of
 from fatura.observability import log
 from fatura.store.connections import connections
@@ -175,18 +175,18 @@ async def _match_page(
 
 async def _released(
     comparison: _Comparison, gateway: ObservedGateway, batch: Sequence[Charge]
-) -> Mapping[str, ChargeState]:
-    """Return the stored charges that a reissue after the backup has replaced, with their states at the gateway.
+) -> Mapping[str, Charge]:
+    """Return the stored charges that a reissue after the backup has replaced, as the gateway has them, by its id.
 
     Only charges that nobody can pay any more are returned. Raises GatewayError, TimeoutError.
     """
-    states: dict[str, ChargeState] = {}
+    replaced: dict[str, Charge] = {}
     for charge_id in await in_transaction(
         comparison.deps, comparison.account, matching.find_predecessors, batch
     ):
         with suppress(NotFoundError):
-            states[charge_id] = (await gateway.get_charge(charge_id)).state
-    return {charge_id: state for charge_id, state in states.items() if state in replacement.RELEASED}
+            replaced[charge_id] = await gateway.get_charge(charge_id)
+    return {id_: charge for id_, charge in replaced.items() if charge.state in replacement.RELEASED}
 
 
 async def _trace(comparison: _Comparison) -> None:

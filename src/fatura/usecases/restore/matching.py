@@ -17,7 +17,8 @@ from fatura.store.billing import invoices as stored_invoices
 from fatura.store.restore import charge_matching, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.store.restore.lost_invoices import LostInvoice
-from fatura.usecases.payments import replacement, second_charges
+from fatura.usecases.payments import gateway_payments, replacement, second_charges
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import LaneName, Work
 
 
@@ -90,12 +91,12 @@ async def find_predecessors(work: Work, charges: Sequence[Charge]) -> Sequence[s
 
 
 async def match_by_invoice(
-    work: Work, charges: Sequence[Charge], *, released: Mapping[str, ChargeState], dry_run: bool
+    work: Work, charges: Sequence[Charge], *, released: Mapping[str, Charge], dry_run: bool
 ) -> dict[str, Match]:
     """Match charges with the invoices that they reference; return the matches by charge id.
 
     Charges whose invoice is missing are left out. `released` contains the charges of `find_predecessors` that nobody
-    can pay any more: their ids at the gateway, each with the charge's state.
+    can pay any more, by their ids at the gateway.
     """
     invoice_ids = [charge.invoice_id for charge in charges]
     await stored_invoices.lock(work.tx, invoice_ids)
@@ -103,9 +104,9 @@ async def match_by_invoice(
     matches: dict[str, Match] = {}
     for charge in charges:
         if (invoice := invoices.get(charge.invoice_id)) is not None:
-            state = released.get(invoice.gateway_invoice_id or "")
-            if state is not None and _may_replace(charge, invoice):
-                invoice = await _reissue(work, invoice, state, dry_run=dry_run)
+            replaced = released.get(invoice.gateway_invoice_id or "")
+            if replaced is not None and _may_replace(charge, invoice):
+                invoice = await _reissue(work, invoice, replaced, dry_run=dry_run)
             matches[charge.charge_id], invoices[charge.invoice_id] = await _match(
                 work, charge, invoice, dry_run=dry_run
             )
@@ -133,6 +134,8 @@ async def _match(
     if charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}:
         return Match(MatchKind.KNOWN), invoice
     if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):
+        if not dry_run:
+            await _record_payments(work, invoice, charge)
         return Match(MatchKind.CANCELED), invoice
     if _has_charge_or_is_closed(invoice):
         if not dry_run:
@@ -167,13 +170,26 @@ def _may_replace(charge: Charge, invoice: CandidateInvoice) -> bool:
 
 
 async def _reissue(
-    work: Work, invoice: CandidateInvoice, state: ChargeState, *, dry_run: bool
+    work: Work, invoice: CandidateInvoice, replaced: Charge, *, dry_run: bool
 ) -> CandidateInvoice:
-    """Repeat a reissue that the restored database lacks. Return the invoice, which can now adopt its next charge."""
+    """Repeat a reissue that the restored database lacks. Return the invoice, which can now adopt its next charge.
+
+    First record the payments of the replaced charge, because the next charge is for the unpaid part (D-67). If they
+    cover the total, the invoice is paid and not reissued.
+    """
     if not dry_run:
-        assert invoice.gateway_invoice_id is not None, "only an issued invoice is reissued"
-        await replacement.repeat(work, invoice.invoice_id, invoice.gateway_invoice_id, state=state)
+        await _record_payments(work, invoice, replaced)
+        invoice = (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
+        if invoice.status not in replacement.REISSUED_FROM:
+            return invoice
+        await replacement.repeat(work, invoice.invoice_id, replaced.charge_id, state=replaced.state)
     return replace(invoice, status=InvoiceStatus.READY, gateway_invoice_id=None)
+
+
+async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
+    """Record the payments of a canceled charge, so that the invoice's next charge is for the rest."""
+    answer = ChargeAnswer(invoice.invoice_id, invoice.connection_id, charge)
+    await gateway_payments.record(work, [answer])
 
 
 def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:

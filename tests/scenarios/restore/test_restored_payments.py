@@ -1,0 +1,145 @@
+"""After a restore, payments of charges that were replaced after the backup count, and only the rest is charged."""
+
+from uuid import UUID
+
+import pytest
+
+from fatura.usecases.restore.matching import MatchKind
+from tests.support.reissue_steps import unpaid_invoice
+from tests.support.restore_steps import compare, create_unmatched_charge, lost_invoice_id
+from tests.support.sandbox_steps import charges, pass_time, pay_silently, read, ready_invoice
+from tests.support.sweep_steps import sweep
+from tests.support.world import Json, World
+
+PAID_FIRST = 4000
+REST = 9990 - PAID_FIRST
+
+
+async def pay_first(world: World, charge_id: str) -> None:
+    """Pay a part of a charge, then cancel the charge, as a reissue does."""
+    await world.made(f"/v1/sandbox/charges/{charge_id}/pay", {"amountCents": PAID_FIRST})
+    await world.made(f"/v1/sandbox/charges/{charge_id}/cancel")
+
+
+async def pay_rest_and_check(world: World, invoice: Json, rest: str) -> None:
+    """Check that the invoice has the charge `rest`; let the payer pay it, and check that the invoice is paid."""
+    await world.run()
+    shown = await read(world, invoice)
+    assert (shown["gatewayInvoiceId"], shown["paidCents"]) in {(rest, PAID_FIRST), (rest, 9990)}
+    await pay_silently(world, rest)
+    await pass_time(world, days=1)
+    await sweep(world)
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"], shown["paidCents"]) == ("paid", rest, 9990)
+    assert len(await charges(world, invoice)) == 2
+    assert await world.events("invoice.issue_failed") == []
+    assert await world.broken() == []
+
+
+async def end_subscription(world: World, invoice: Json) -> None:
+    """Cancel the invoice's subscription, so that no other cycle is billed."""
+    await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
+
+
+@pytest.mark.parametrize("is_rest_paid", [False, True])
+async def test_a_lost_invoice_gets_the_payments_of_its_replaced_charge(world: World, *, is_rest_paid: bool):
+    """The backup lacks the invoice, its part payment and its reissue. [D-123, D-50, D-67]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    subscription = await world.enroll(await world.plan())
+    lost = await lost_invoice_id(world, subscription)
+    replaced = await create_unmatched_charge(world, lost, 9990)
+    await pay_first(world, replaced.charge_id)
+    rest = await create_unmatched_charge(world, lost, REST, attempt=2)
+    if is_rest_paid:
+        await world.made(f"/v1/sandbox/charges/{rest.charge_id}/pay")
+    assert (await compare(world)).counts == {MatchKind.LOST: 2}
+    await world.run("generation")
+    [invoice] = await world.invoices(subscription)
+    await end_subscription(world, invoice)
+
+    if is_rest_paid:
+        await world.run()
+        assert (await read(world, invoice))["paidCents"] == 9990
+        assert await world.broken() == []
+    else:
+        await pay_rest_and_check(world, invoice, rest.charge_id)
+
+
+async def test_a_ready_invoice_gets_the_payments_of_its_replaced_charge(world: World):
+    """In the backup, the invoice was not charged yet. [D-123, D-50, D-67]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await end_subscription(world, invoice)
+    replaced = await create_unmatched_charge(world, UUID(invoice["id"]), 9990)
+    await pay_first(world, replaced.charge_id)
+    rest = await create_unmatched_charge(world, UUID(invoice["id"]), REST, attempt=2)
+    await compare(world)
+
+    await pay_rest_and_check(world, invoice, rest.charge_id)
+
+
+@pytest.mark.parametrize("is_payment_in_backup", [True, False])
+async def test_a_reissued_invoice_gets_the_charge_of_the_rest(world: World, *, is_payment_in_backup: bool):
+    """The backup lacks the reissue, and perhaps the part payment before it. [D-123, D-51, D-67]"""
+    invoice = await unpaid_invoice(world)
+    await end_subscription(world, invoice)
+    body = {"amountCents": PAID_FIRST}
+    await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay", body)
+    if is_payment_in_backup:
+        await world.run("reconciliation")
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+    rest = await create_unmatched_charge(world, UUID(invoice["id"]), REST, attempt=2)
+    counts = {MatchKind.KNOWN: 1, MatchKind.ADOPTED: 1}
+    assert (await compare(world, dry_run=True)).counts == (await compare(world)).counts == counts
+
+    await pay_rest_and_check(world, invoice, rest.charge_id)
+
+
+async def test_later_payments_of_a_canceled_charge_are_recorded_after_another_was_adopted(world: World):
+    """A person canceled one of two found charges, which had a part payment. [D-123, D-162]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await end_subscription(world, invoice)
+    stray, own = [
+        await create_unmatched_charge(world, UUID(invoice["id"]), 9990, attempt=attempt) for attempt in (1, 2)
+    ]
+    await compare(world)
+    await world.run()
+    await world.made(f"/v1/sandbox/charges/{stray.charge_id}/cancel")
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    assert (await read(world, invoice))["gatewayInvoiceId"] == own.charge_id
+
+    await pay_silently(world, stray.charge_id)
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", stray.charge_id)
+    await sweep(world)
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == ("paid", 9990)
+    await world.run()
+    assert await world.broken() == []
+
+
+async def test_a_found_charge_with_another_amount_is_adopted_when_it_is_paid(world: World):
+    """The charge is parked until then. No person has to act. [D-170, D-123]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    charge = await create_unmatched_charge(world, UUID(invoice["id"]), REST)
+    await compare(world)
+    await world.run()
+    [emitted] = await world.events("invoice.issue_failed")
+    assert emitted["data"]["error"]["code"] == "amount_differs"
+
+    await sweep(world)
+    assert (await read(world, invoice))["status"] == "ready"
+    await pay_silently(world, charge.charge_id)
+    await sweep(world)
+    await world.run()
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"], shown["paidCents"]) == (
+        "issued",
+        charge.charge_id,
+        REST,
+    )
+    assert len(await world.events("invoice.issue_failed")) == 1
+    assert await world.broken() == []
