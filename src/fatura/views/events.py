@@ -101,7 +101,8 @@ class IssueErrorView(View):
         Annotated[
             str,
             Meta(
-                description="Id of the charge, if `code` is `amount_differs`, `charge_missing` or `second_charge`."
+                description="Id of the charge, if `code` is `amount_differs`, `charge_missing`, `charge_repeated` or "
+                "`second_charge`."
             ),
         ]
         | UnsetType

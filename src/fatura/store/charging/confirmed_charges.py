@@ -30,17 +30,22 @@ async def confirm(
     charges: Sequence[InvoiceCharge],
     *,
     gateway_ids: Sequence[str],
+    amounts_cents: Sequence[int],
     pay: Sequence[PayData],
     now: datetime,
 ) -> None:
-    """Mark locked charges as open, each with the id that the gateway gave it and its pay data."""
+    """Mark locked charges as open, each with the id that the gateway gave it and its pay data.
+
+    A charge that `fatura restored` found also gets its amount at the gateway.
+    """
     await tx.execute(
         """
         UPDATE charge c SET stage = 'open', gateway_invoice_id = u.gateway_id, confirmed_at = $2, asked_at = $2,
             closed_at = NULL, error_code = NULL, error_detail = NULL, pay_url = u.pay_url, pix_code = u.pix_code,
-            boleto_line = u.boleto_line, pay_expires_at = u.expires_at
-        FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[])
-            AS u (charge_id, gateway_id, pay_url, pix_code, boleto_line, expires_at)
+            boleto_line = u.boleto_line, pay_expires_at = u.expires_at,
+            amount_cents = CASE WHEN c.known_charge_ids = '{}' THEN c.amount_cents ELSE u.amount_cents END
+        FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::int8[])
+            AS u (charge_id, gateway_id, pay_url, pix_code, boleto_line, expires_at, amount_cents)
         WHERE c.account_id = $1 AND c.charge_id = ANY($3::uuid[]) AND c.charge_id = u.charge_id
         """,
         now,
@@ -50,7 +55,24 @@ async def confirm(
         [each.pix_code for each in pay],
         [each.boleto_line for each in pay],
         [each.expires_at for each in pay],
+        amounts_cents,
     )
+
+
+async def taken(tx: Tx, charges: Sequence[InvoiceCharge], *, gateway_ids: Sequence[str]) -> set[UUID]:
+    """Return the charges whose given gateway's id another stored charge of the connection has already."""
+    rows = await tx.fetch(
+        """
+        SELECT u.charge_id
+        FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (charge_id, connection_id, gateway_id)
+        JOIN charge c ON c.account_id = $1 AND c.connection_id = u.connection_id
+            AND c.gateway_invoice_id = u.gateway_id AND c.charge_id <> u.charge_id
+        """,
+        [charge.charge_id for charge in charges],
+        [charge.connection_id for charge in charges],
+        gateway_ids,
+    )
+    return {row["charge_id"] for row in rows}
 
 
 async def record(tx: Tx, answers: Sequence[Answered], *, now: datetime) -> None:

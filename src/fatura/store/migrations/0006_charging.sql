@@ -86,11 +86,15 @@ BEGIN
         RAISE EXCEPTION 'a charge cannot move from % to %', OLD.stage, NEW.stage
             USING ERRCODE = 'check_violation', CONSTRAINT = 'charge_move';
     END IF;
-    IF (NEW.account_id, NEW.charge_id, NEW.invoice_id, NEW.number, NEW.connection_id, NEW.amount_cents, NEW.currency,
-        NEW.payment_method, NEW.created_at)
+    IF (NEW.account_id, NEW.charge_id, NEW.invoice_id, NEW.connection_id, NEW.currency, NEW.payment_method,
+        NEW.created_at)
         IS DISTINCT FROM
-       (OLD.account_id, OLD.charge_id, OLD.invoice_id, OLD.number, OLD.connection_id, OLD.amount_cents, OLD.currency,
-        OLD.payment_method, OLD.created_at)
+       (OLD.account_id, OLD.charge_id, OLD.invoice_id, OLD.connection_id, OLD.currency, OLD.payment_method,
+        OLD.created_at)
+        -- until it is confirmed, a charge that a restore found may get a higher number and the amount at the gateway
+        OR ((NEW.number, NEW.amount_cents) IS DISTINCT FROM (OLD.number, OLD.amount_cents)
+            AND (NEW.number < OLD.number OR NEW.known_charge_ids = '{}' OR OLD.gateway_invoice_id IS NOT NULL
+                OR OLD.closed_at IS NOT NULL))
         OR NEW.installments IS DISTINCT FROM OLD.installments
         OR (OLD.gateway_invoice_id IS NOT NULL AND (NEW.gateway_invoice_id, NEW.confirmed_at, NEW.due_date, NEW.sent_at)
             IS DISTINCT FROM (OLD.gateway_invoice_id, OLD.confirmed_at, OLD.due_date, OLD.sent_at))

@@ -64,18 +64,21 @@ async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Candi
     return {invoice.invoice_id: invoice for invoice in found}
 
 
-async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str) -> None:
+async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str, number: int) -> None:
     """Add the gateway's id of a found charge to the stored charge that it may belong to.
 
-    Issuance then looks the found charge up by this id, and does not send the request again.
+    Issuance then looks the found charge up by this id, and does not send the request again. The stored charge gets the
+    `number` of the found charge if that is higher, so that no later charge repeats a reference.
     """
     await tx.execute(
         """
-        UPDATE charge c SET stage = 'unknown', known_charge_ids = c.known_charge_ids || $3::text
+        UPDATE charge c SET stage = 'unknown', known_charge_ids = c.known_charge_ids || $3::text,
+            number = greatest(c.number, $4)
         WHERE c.account_id = $1 AND c.charge_id = $2 AND NOT $3 = ANY (c.known_charge_ids)
         """,
         charge_id,
         gateway_id,
+        number,
     )
 
 

@@ -25,6 +25,7 @@ class LostInvoice:
 async def keep(tx: Tx, lost: LostInvoice) -> bool:
     """Store a lost invoice. If it is stored already, add the charges that are new.
 
+    The attempt, amount and due date are those of the newest charge, so that no later charge repeats a reference.
     Return False if a new charge is of another connection than the stored charges; then nothing is stored.
     """
     touched = await tx.execute(
@@ -34,8 +35,13 @@ async def keep(tx: Tx, lost: LostInvoice) -> bool:
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (account_id, subscription_id, cycle) DO UPDATE
         SET charge_ids = CASE
-            WHEN l.charge_ids @> EXCLUDED.charge_ids THEN l.charge_ids ELSE l.charge_ids || EXCLUDED.charge_ids
-        END
+                WHEN l.charge_ids @> EXCLUDED.charge_ids THEN l.charge_ids ELSE l.charge_ids || EXCLUDED.charge_ids
+            END,
+            attempt = greatest(l.attempt, EXCLUDED.attempt),
+            amount_cents = CASE WHEN EXCLUDED.attempt > l.attempt THEN EXCLUDED.amount_cents ELSE l.amount_cents END,
+            charge_due_date = CASE
+                WHEN EXCLUDED.attempt > l.attempt THEN EXCLUDED.charge_due_date ELSE l.charge_due_date
+            END
         WHERE l.account_id = $1
             AND (l.connection_id = EXCLUDED.connection_id OR l.charge_ids @> EXCLUDED.charge_ids)
         """,

@@ -62,6 +62,12 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[p
         for call, answer in answered
         if isinstance(answer, port.Charge) and _confirms(current[call.charge.charge_id], answer)
     ]
+    taken = await confirmed_charges.taken(
+        work.tx,
+        [call.charge for call, _ in confirming],
+        gateway_ids=[each.charge_id for _, each in confirming],
+    )
+    confirming = [each for each in confirming if each[0].charge.charge_id not in taken]
     issued = await _issue(work, confirming)
     return [
         None if call.invoice.invoice_id in issued else await record(work, call, answer)
@@ -151,6 +157,7 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge
             work.tx,
             [charge for charge, _ in confirmed],
             gateway_ids=[answer.charge_id for _, answer in confirmed],
+            amounts_cents=[answer.amount_cents for _, answer in confirmed],
             pay=[answer.pay for _, answer in confirmed],
             now=work.now,
         )
@@ -176,7 +183,9 @@ async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> 
     known charges.
     """
     if isinstance(answer, port.Charge):
-        await charge_matching.add_charge(work.tx, call.charge.charge_id, gateway_id=answer.charge_id)
+        await charge_matching.add_charge(
+            work.tx, call.charge.charge_id, gateway_id=answer.charge_id, number=answer.attempt
+        )
     await retries.schedule(work, call.invoice, at=work.now)
 
 
@@ -205,6 +214,9 @@ async def _record_charge(
         return None
     if current.stage not in MAY_APPEAR:
         return await _record_second(work, current, charge)
+    if await confirmed_charges.taken(work.tx, [current], gateway_ids=[charge.charge_id]):
+        await _park_repeated(work, call, current, charge)
+        return None
     if await _is_ready(work, current) and await _has_wrong_amount(
         work, call, current, charge, earlier=earlier
     ):
@@ -216,8 +228,7 @@ async def _record_charge(
             answer = ChargeAnswer(invoice.invoice_id, current.connection_id, charge)
             await gateway_payments.record(work, [answer], due_again={invoice.invoice_id})
             return None
-        return await _record_second(work, current, charge)
-    if await _issue(work, [(call, charge)]):
+    elif await _issue(work, [(call, charge)]):
         return None
     return await _record_second(work, current, charge)
 
@@ -247,6 +258,25 @@ async def _record_wrong_amount(
             gateway_id=charge.charge_id,
         )
     await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
+
+
+async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> None:
+    """Park a charge if the gateway answers its request with an earlier charge, which has a stored charge of its own."""
+    if current.stage is ChargeStage.PARKED or not await _is_ready(work, current):
+        return
+    detail = (
+        f"The gateway answered with the earlier charge {charge.charge_id} and made no new one; check there, then "
+        "retry issuance."
+    )
+    await _stop(
+        work,
+        call.invoice,
+        call.charge,
+        stage=ChargeStage.PARKED,
+        code="charge_repeated",
+        detail=detail,
+        gateway_id=charge.charge_id,
+    )
 
 
 async def _record_second(work: Work, current: InvoiceCharge, charge: port.Charge) -> port.Charge:

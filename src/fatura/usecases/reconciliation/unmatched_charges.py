@@ -279,7 +279,9 @@ async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge
         await second_charges.plan_checks(work, invoice.charge_id)
         if invoice.known_charge_ids:  # issuance adopts another charge; the late look-ups then find this one
             return True
-    await charge_matching.add_charge(work.tx, invoice.charge_id, gateway_id=charge.charge_id)
+    await charge_matching.add_charge(
+        work.tx, invoice.charge_id, gateway_id=charge.charge_id, number=charge.attempt
+    )
     await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
     work.notify(LaneName.ISSUANCE)
     return True

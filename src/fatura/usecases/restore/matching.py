@@ -96,13 +96,13 @@ async def match_by_invoice(
     """Match charges with the invoices that they reference; return the matches by charge id.
 
     Charges whose invoice is missing are left out. `released` contains the charges of `find_predecessors` that nobody
-    can pay any more, by their ids at the gateway.
+    can pay any more, by their ids at the gateway. An invoice adopts its newest charge first.
     """
     invoice_ids = [charge.invoice_id for charge in charges]
     await stored_invoices.lock(work.tx, invoice_ids)
     invoices = await charge_matching.find_invoices(work.tx, invoice_ids)
     matches: dict[str, Match] = {}
-    for charge in charges:
+    for charge in sorted(charges, key=lambda each: each.attempt, reverse=True):
         if (invoice := invoices.get(charge.invoice_id)) is not None:
             replaced = released.get(invoice.gateway_invoice_id or "")
             if replaced is not None and _may_replace(charge, invoice):
@@ -148,11 +148,8 @@ async def _match(
                 charge=charge,
             )
         return Match(MatchKind.UNMATCHED, f"a second charge of an invoice that is {invoice.status}"), invoice
-    adopted = (
-        invoice
-        if invoice.is_open
-        else replace(invoice, charge_id=work.new_id(), number=_number(invoice, charge))
-    )
+    charge_id = invoice.charge_id if invoice.is_open else work.new_id()
+    adopted = replace(invoice, charge_id=charge_id, number=_number(invoice, charge))
     if not dry_run:
         await _adopt(work, charge, adopted)
     known_charge_ids = [*invoice.known_charge_ids, charge.charge_id]
@@ -211,20 +208,24 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return a number for a charge that the restored database lacks: its own number, or a higher unused number."""
-    return charge.attempt if invoice.number is None else max(charge.attempt, invoice.number + 1)
+    """Return the number of the stored charge that stands for a found charge, and is not lower than its attempt."""
+    if invoice.number is None:
+        return charge.attempt
+    return max(charge.attempt, invoice.number if invoice.is_open else invoice.number + 1)
 
 
 async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice) -> None:
     """Store the gateway's id of a charge, so that issuance looks the charge up.
 
-    If `invoice.is_open`, add the id to the invoice's newest stored charge. Otherwise, insert a charge with the
-    `charge_id` and the `number` of `invoice`.
+    The stored charge has the `charge_id` and the `number` of `invoice`. If `invoice.is_open`, it is the invoice's
+    newest stored charge. Otherwise, insert it.
     """
     assert invoice.charge_id is not None, "an invoice that adopts a charge has an id for it"
     assert invoice.number is not None, "an invoice that adopts a charge has a number for it"
     if invoice.is_open:
-        await charge_matching.add_charge(work.tx, invoice.charge_id, gateway_id=charge.charge_id)
+        await charge_matching.add_charge(
+            work.tx, invoice.charge_id, gateway_id=charge.charge_id, number=invoice.number
+        )
     else:
         missing = InvoiceCharge(
             charge_id=invoice.charge_id,
