@@ -118,16 +118,30 @@ async def _check_charges(ledgers: Ledgers, connection: Any) -> None:
     live = {
         invoice_id: [each for each in made if each["state"] in LIVE] for invoice_id, made in charges.items()
     }
+    earlier_cents = paid_on_earlier_charges(ledgers.journal)
     ledgers._found("charged twice", [each for each, made in live.items() if len(made) > 1])
     ledgers._found(
         "charged for an invoice that does not exist", [each for each in charges if each not in invoices]
     )
     wrong: defaultdict[str, list[str]] = defaultdict(list)
     for invoice_id, invoice in invoices.items():
-        for what in _charge_errors(invoice, live.get(invoice_id, []), at_rest=ledgers.at_rest):
+        for what in _charge_errors(
+            {**invoice, "earlier_cents": earlier_cents[invoice_id]},
+            live.get(invoice_id, []),
+            at_rest=ledgers.at_rest,
+        ):
             wrong[what].append(invoice_id)
     for what, offenders in wrong.items():
         ledgers._found(what, offenders)
+
+
+def paid_on_earlier_charges(journal: Journal) -> Counter[str]:
+    """Return the part payments of the canceled charges of each invoice, in cents."""
+    rows = journal.read(
+        "SELECT c.invoice_id, sum(e.amount_cents) AS cents FROM entry e JOIN charge c ON c.charge_id = e.charge_id "
+        "WHERE e.kind = 'payment' AND c.state = 'canceled' GROUP BY c.invoice_id"
+    )
+    return Counter({row["invoice_id"]: row["cents"] for row in rows})
 
 
 def _charge_errors(
@@ -150,7 +164,7 @@ def _amount_errors(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> lis
     found: list[str] = []
     # After a restore, an invoice gets a paid charge back even if the charge's amount differs from the total (D-170).
     is_adopted = invoice["is_restored"] and charge["state"] == "paid"
-    if charge["amount_cents"] != invoice["total_cents"] and not is_adopted:
+    if charge["amount_cents"] + invoice["earlier_cents"] != invoice["total_cents"] and not is_adopted:
         found.append("charged another amount than the total")
     if invoice["total_cents"] == 0:
         found.append("charged although the total is zero")

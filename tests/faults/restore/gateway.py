@@ -123,7 +123,26 @@ class JournalGateway:
     def _charge(self, row: Mapping[str, Any]) -> Charge:
         is_never_paid = int(row["charge_id"][3:]) % NEVER_PAID_EVERY == 0
         paid = row if is_never_paid else pay_if_due(self._journal, row, now=self._config.now)
-        return charge_of(paid, due_date=date.fromisoformat(row["due_date"]))
+        entries = list(self._journal.read("SELECT * FROM entry WHERE charge_id = ?", row["charge_id"]))
+        return charge_of({**paid, "entries": entries}, due_date=date.fromisoformat(row["due_date"]))
+
+
+def pay_part(journal: Journal, charge_id: str, *, now: datetime) -> None:
+    """Let the payer pay a third of an open charge, if it is the charge's first payment."""
+    part = journal.read(
+        "SELECT amount_cents / 3 AS cents FROM charge c WHERE charge_id = ? AND state = 'open' AND amount_cents >= 3 "
+        "AND NOT EXISTS (SELECT 1 FROM entry e WHERE e.charge_id = c.charge_id)",
+        charge_id,
+    )
+    for row in list(part):
+        journal.write(
+            "entry",
+            charge_id=charge_id,
+            kind="payment",
+            reference=f"part_{charge_id}",
+            amount_cents=row["cents"],
+            occurred_at=now.isoformat(),
+        )
 
 
 def cancel_charge(journal: Journal, charge_id: str) -> None:

@@ -54,6 +54,8 @@ def _count(report: Report, options: Options, *, truth: Truth) -> None:
         "newer charges of cycles billed after the backup, matched by id", truth.of_lost_invoices, at_least=1
     )
     report.count("newer charges of reissued invoices", truth.of_reissues, at_least=1)
+    report.count("newer charges of the unpaid part", truth.of_rests, at_least=1 if full else 0)
+    report.count("newer charges of moved subscriptions", truth.of_moves, at_least=1)
     report.count(
         "newer charges of subscriptions created after the backup, reported to the operator",
         truth.unmatched,

@@ -27,7 +27,7 @@ from tests.conftest import database_url_of
 from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
 from tests.faults.restore.compare_process import counting
-from tests.faults.restore.gateway import PROVIDER, journal_providers
+from tests.faults.restore.gateway import PROVIDER, journal_providers, pay_part
 from tests.support.world import Json, Merchant, api_client, item, run_until_idle
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
@@ -108,12 +108,16 @@ class Story:
             item(await merchant.product(cents=500)), item(await merchant.variable_product())
         )
         for number in range(count):
-            day = self.rng.randrange(1, 29)
-            made = await merchant.enroll(variable if number % 6 == 5 else fixed, chargeDay=day)
+            day, connection_id = self.rng.randrange(1, 29), self.rng.choice(await _connection_ids(merchant))
+            plan = variable if number % 6 == 5 else fixed
+            made = await merchant.enroll(plan, chargeDay=day, gatewayConnectionId=connection_id)
             self.subscriptions.append(made["id"])
 
     async def continue_billing(self, merchant: Merchant, *, steps: int) -> None:
-        """Let days pass with billing, manual values, and a few cancellations and reissues."""
+        """Let days pass with billing, manual values, and a few moves, part payments, cancellations and reissues."""
+        if self.rng.random() < 0.8:
+            from_id, to_id = self.rng.sample(await _connection_ids(merchant), 2)
+            await merchant.post(f"/v1/integration/gateways/{from_id}/move", {"toConnectionId": to_id})
         for _ in range(steps):
             self.now += timedelta(days=self.rng.randrange(1, 13))
             await self.work(merchant.deps)
@@ -126,8 +130,11 @@ class Story:
                 await merchant.post(f"/v1/invoices/{invoices[0]['id']}/cancel")
         for status in ("issued", "overdue"):
             invoices = (await merchant.get(f"/v1/invoices?status={status}&pageSize=5")).json["data"]
-            if invoices and self.rng.random() < 0.5:
-                await merchant.post(f"/v1/invoices/{invoices[-1]['id']}/reissue", {})
+            for invoice in invoices[-2:]:
+                if self.rng.random() < 0.5:
+                    pay_part(self.journal, invoice["gatewayInvoiceId"], now=self.now)
+                if self.rng.random() < 0.5:
+                    await merchant.post(f"/v1/invoices/{invoice['id']}/reissue", {})
         await self.work(merchant.deps)
 
     async def enter_values(self, merchant: Merchant) -> None:
@@ -216,6 +223,12 @@ class Story:
 
 
 async def _connect(work: Work) -> None:
-    await gateway_connections.connect(
-        work, provider=PROVIDER, label=None, credentials={}, settings={}, provider_account=None
-    )
+    """Add two connections, so that subscriptions can be moved from one to the other."""
+    for label in ("first", "second"):
+        await gateway_connections.connect(
+            work, provider=PROVIDER, label=label, credentials={}, settings={}, provider_account=None
+        )
+
+
+async def _connection_ids(merchant: Merchant) -> list[str]:
+    return [each["connectionId"] for each in (await merchant.get("/v1/integration")).json["gateways"]]

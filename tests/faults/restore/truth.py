@@ -22,8 +22,8 @@ Cycle = tuple[str, int]
 class Truth:
     """Counts of all trials, and records of the current trial.
 
-    The records are the invoices of the lost database, its charges since the backup, and the charges that
-    `fatura restored` reported as unmatched.
+    The records are the invoices of the lost database, its charges since the backup, the part payments of canceled
+    charges by invoice, in cents, and the charges that `fatura restored` reported as unmatched.
     """
 
     restores: int = 0
@@ -31,6 +31,8 @@ class Truth:
     of_known_invoices: int = 0
     of_lost_invoices: int = 0
     of_reissues: int = 0
+    of_rests: int = 0
+    of_moves: int = 0
     unmatched: int = 0
     parked: int = 0
     paid_otherwise: int = 0
@@ -41,12 +43,14 @@ class Truth:
     since: datetime = BEGIN
     billed: dict[str, Cycle] = field(default_factory=dict[str, Cycle])
     charges: Sequence[Mapping[str, Any]] = ()
+    paid_before: Counter[str] = field(default_factory=Counter[str])
     reported: set[str] = field(default_factory=set[str])
 
     async def record_lost_database(self, story: Story, *, since: datetime) -> None:
         """Record the charges since the backup, and the cycle that each one bills. The database is lost afterwards."""
         self.since = since
         self.charges = story.charges(since)
+        self.paid_before = ledgers.paid_on_earlier_charges(story.journal)
         self.billed = {str(row["invoice_id"]): _cycle(row) for row in await _invoices(story)}
         self.restores += 1
         self.newer += len(self.charges)
@@ -95,18 +99,24 @@ def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: s
         if charge["charge_id"] in newer or charge["state"] not in LIVE:
             continue
         row = restored.get(truth.billed[charge["invoice_id"]])
+        paid_before = truth.paid_before[charge["invoice_id"]]
+        should_cents = charge["amount_cents"] + paid_before
         if row is None or str(row["invoice_id"]) != charge["invoice_id"]:
             truth.lost += 1
             truth.problems.append(
                 f"{at}: {charge['charge_id']} does not have its invoice {charge['invoice_id']} back"
             )
         elif row["gateway_invoice_id"] == charge["charge_id"]:
-            truth.paid_otherwise += row["total_cents"] != charge["amount_cents"]
+            truth.paid_otherwise += row["total_cents"] != should_cents
+            truth.of_rests += paid_before > 0
+            truth.of_moves += (
+                row["created_at"] > truth.since and str(row["home_id"]) != charge["connection_id"]
+            )
             truth.of_reissues += charge["attempt"] > 1
             is_in_backup = row["created_at"] <= truth.since
             truth.of_known_invoices += is_in_backup
             truth.of_lost_invoices += not is_in_backup
-        elif row["stage"] == "parked" and row["total_cents"] != charge["amount_cents"]:
+        elif row["stage"] == "parked" and row["total_cents"] != should_cents:
             truth.parked += 1
         else:
             truth.lost += 1
@@ -177,8 +187,9 @@ async def _invoices(story: Story) -> Sequence[Mapping[str, Any]]:
         rows = await connection.fetch(
             """
             SELECT DISTINCT ON (v.invoice_id) v.invoice_id, v.subscription_id, v.cycle, v.status, v.total_cents,
-                v.gateway_invoice_id, v.created_at, c.stage, c.known_charge_ids
-            FROM invoice v LEFT JOIN charge c ON c.invoice_id = v.invoice_id
+                v.gateway_invoice_id, v.created_at, c.stage, c.known_charge_ids, s.connection_id AS home_id
+            FROM invoice v JOIN subscription s ON s.subscription_id = v.subscription_id
+            LEFT JOIN charge c ON c.invoice_id = v.invoice_id
             ORDER BY v.invoice_id, c.number DESC
             """
         )
