@@ -43,7 +43,7 @@ async def end_subscription(world: World, invoice: Json) -> None:
 
 @pytest.mark.parametrize("is_rest_paid", [False, True])
 async def test_a_lost_invoice_gets_the_payments_of_its_replaced_charge(world: World, *, is_rest_paid: bool):
-    """The backup lacks the invoice, its part payment and its reissue. [D-123, D-50, D-67]"""
+    """The backup lacks the invoice, its part payment and its reissue. [D-123, D-50, D-67 reissue]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())
     lost = await lost_invoice_id(world, subscription)
@@ -66,7 +66,7 @@ async def test_a_lost_invoice_gets_the_payments_of_its_replaced_charge(world: Wo
 
 
 async def test_a_ready_invoice_gets_the_payments_of_its_replaced_charge(world: World):
-    """In the backup, the invoice was not charged yet. [D-123, D-50, D-67]"""
+    """In the backup, the invoice was not charged yet. [D-123, D-50, D-67 reissue]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await end_subscription(world, invoice)
@@ -80,7 +80,7 @@ async def test_a_ready_invoice_gets_the_payments_of_its_replaced_charge(world: W
 
 @pytest.mark.parametrize("is_payment_in_backup", [True, False])
 async def test_a_reissued_invoice_gets_the_charge_of_the_rest(world: World, *, is_payment_in_backup: bool):
-    """The backup lacks the reissue, and perhaps the part payment before it. [D-123, D-51, D-67]"""
+    """The backup lacks the reissue, and perhaps the part payment before it. [D-123, D-51, D-67 reissue]"""
     invoice = await unpaid_invoice(world)
     await end_subscription(world, invoice)
     body = {"amountCents": PAID_FIRST}

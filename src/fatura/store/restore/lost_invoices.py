@@ -37,7 +37,7 @@ async def keep(tx: Tx, lost: LostInvoice) -> bool:
         SET charge_ids = CASE
                 WHEN l.charge_ids @> EXCLUDED.charge_ids THEN l.charge_ids ELSE l.charge_ids || EXCLUDED.charge_ids
             END,
-            attempt = greatest(l.attempt, EXCLUDED.attempt),
+            attempt = CASE WHEN EXCLUDED.attempt > l.attempt THEN EXCLUDED.attempt ELSE l.attempt END,
             amount_cents = CASE WHEN EXCLUDED.attempt > l.attempt THEN EXCLUDED.amount_cents ELSE l.amount_cents END,
             charge_due_date = CASE
                 WHEN EXCLUDED.attempt > l.attempt THEN EXCLUDED.charge_due_date ELSE l.charge_due_date

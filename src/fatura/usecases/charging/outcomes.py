@@ -248,15 +248,7 @@ async def _record_wrong_amount(
         detail = (
             f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
         )
-        await _stop(
-            work,
-            call.invoice,
-            call.charge,
-            stage=ChargeStage.PARKED,
-            code="amount_differs",
-            detail=detail,
-            gateway_id=charge.charge_id,
-        )
+        await _park(work, call, code="amount_differs", detail=detail, gateway_id=charge.charge_id)
     await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
 
 
@@ -268,15 +260,7 @@ async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, 
         f"The gateway answered with the earlier charge {charge.charge_id} and made no new one; check there, then "
         "retry issuance."
     )
-    await _stop(
-        work,
-        call.invoice,
-        call.charge,
-        stage=ChargeStage.PARKED,
-        code="charge_repeated",
-        detail=detail,
-        gateway_id=charge.charge_id,
-    )
+    await _park(work, call, code="charge_repeated", detail=detail, gateway_id=charge.charge_id)
 
 
 async def _record_second(work: Work, current: InvoiceCharge, charge: port.Charge) -> port.Charge:
@@ -298,17 +282,18 @@ async def _record_no_charge(
         case port.PermanentError() if call.kind is CallKind.REPEAT:
             await _record_refused_repeat(work, call, answer)
         case port.PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
-            await _give_up(work, call, ChargeStage.FAILED, code=code, detail=detail)
+            stage = ChargeStage.FAILED
+            await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail)
         case LookupUnsupportedError():
             detail = (
                 "The answer was lost and the gateway has no look-up; check it there, then retry issuance."
             )
-            await _give_up(work, call, ChargeStage.PARKED, code="outcome_unknown", detail=detail)
+            await _park(work, call, code="outcome_unknown", detail=detail)
         case SeveralChargesError():
             detail = (
                 f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
             )
-            await _give_up(work, call, ChargeStage.PARKED, code="second_charge", detail=detail)
+            await _park(work, call, code="second_charge", detail=detail)
         case port.AuthFailedError():
             await _mark_absent_unless_repeated(work, call)
             detail = "The gateway refuses the credentials."
@@ -335,7 +320,7 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.Pe
         f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); check there for the "
         "charge, then retry issuance."
     )
-    await _give_up(work, call, ChargeStage.PARKED, code="outcome_unknown", detail=detail)
+    await _park(work, call, code="outcome_unknown", detail=detail)
 
 
 async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
@@ -376,8 +361,11 @@ async def refuse_unsent(
     await _stop(work, invoice, charge, stage=ChargeStage.FAILED, code=code, detail=refusal.detail)
 
 
-async def _give_up(work: Work, call: GatewayCall, stage: ChargeStage, *, code: str, detail: str) -> None:
-    await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail)
+async def _park(
+    work: Work, call: GatewayCall, *, code: str, detail: str, gateway_id: str | None = None
+) -> None:
+    stage = ChargeStage.PARKED
+    await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail, gateway_id=gateway_id)
 
 
 async def _stop(
