@@ -207,7 +207,8 @@ def check_port(host: str, port: int) -> None:
         with socket.create_server((host, port)):
             return
     except OSError as error:
-        message = f"cannot listen on {host}:{port} ({error.strerror}); choose another with --port"
+        reason = os.strerror(error.errno or 0)
+        message = f"cannot listen on {host}:{port} ({reason}); choose another with --port"
         raise PortTakenError(message) from error
 
 

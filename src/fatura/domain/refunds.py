@@ -225,9 +225,8 @@ def choose(
     if not paid:
         raise EngineError(INVOICE_NOT_REFUNDABLE, "Nothing was paid.")
     if not left and balance_of(ledger).disputed_cents:
-        raise EngineError(
-            INVOICE_NOT_REFUNDABLE, "The payments are disputed; answer the dispute at the gateway."
-        )
+        detail = "All that is left is in a dispute that is open or lost, so it cannot be refunded."
+        raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
     if amount_cents is None and len(left) == 1:
         return left[0], left[0].left_cents
     if amount_cents is not None:

@@ -78,7 +78,8 @@ def _refused_by_framework(error: HTTPException, scope: Scope) -> tuple[EngineErr
     """Return the error and headers for an unknown route, a wrong method or unreadable HTTP (D-11)."""
     match error.status_code:
         case errors.NOT_FOUND.status:
-            return EngineError(errors.NOT_FOUND, "There is no such route; /docs lists all routes."), {}
+            detail = "There is no such route, or an id in the path is empty; /docs lists all routes."
+            return EngineError(errors.NOT_FOUND, detail), {}
         case errors.METHOD_NOT_ALLOWED.status:
             methods = _allowed_methods(scope)
             return EngineError(errors.METHOD_NOT_ALLOWED, f"This route accepts only {methods}."), {
