@@ -32,11 +32,6 @@ REST_DAYS, MENDING_DAYS = 9, 4
 """Days without faults at the end. On the first of them, persons do what the engine left to them."""
 MOVED_PERMILLE = 20
 """Charges that the gateway refunds or disputes by itself, per thousand charges and step."""
-LATEST_FOUND_SECONDS = 60
-"""The run limits the second charges of invoices only at gateways that create late charges within this many seconds.
-
-At a slower gateway, a look-up may miss a charge that appears later, so the engine cannot exclude a second charge.
-"""
 SECOND_CHARGES_PERMILLE = 5
 """Maximum number of second charges per thousand charges.
 
@@ -197,9 +192,8 @@ async def _count(
     refused = world.journal.count("gateway_call", "operation = 'refuse'")
     report.count("days on which a gateway refused all calls of a connection", refused, at_least=1)
     for kind, made in requests.items():
-        late = kind.faults.late_seconds > LATEST_FOUND_SECONDS
         most = max(kind.charges * SECOND_CHARGES_PERMILLE // 1000, FEW_SECOND_CHARGES)
-        at_most = None if late else 0 if kind.faults.knows_keys else most
+        at_most = None if kind.creates_too_late else 0 if kind.faults.knows_keys else most
         report.count(f"second charges created, {kind.name}", made.total() - len(made), at_most=at_most)
     report.problems += [
         f"no event names the second charge {each}" for each in await _unreported(world, people)

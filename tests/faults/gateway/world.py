@@ -54,6 +54,8 @@ SUBSCRIBE_ALIKE = """
 """
 """Copies the subscription `$1` and its customer `$2` times. Only the original was created through the API."""
 
+LATEST_FOUND_SECONDS = 60
+"""The engine's look-ups find charges that the gateway creates at most so late."""
 PERIOD_MONTHS = 3
 """So long that no subscription generates a second invoice before the run ends."""
 PROVIDER_MODULE = "tests.faults.gateway.provider"
@@ -74,6 +76,11 @@ class Kind:
     faults: GatewayFaults
     charges: int
     accounts: int = 1
+
+    @property
+    def creates_too_late(self) -> bool:
+        """Return whether a charge may appear only after the engine treats it as absent, so that it sends another."""
+        return self.faults.late_seconds > LATEST_FOUND_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
