@@ -115,11 +115,14 @@ def refund_errors(
 
 
 def held_after_each(entries: Iterable[Entry]) -> Iterator[int]:
-    """Yield how many cents the merchant holds after each entry, in the order in which the entries happened."""
-    held_cents = 0
+    """Yield how many cents the merchant holds after each entry, in the order in which the entries happened.
+
+    A charge of the provider whose refunds and disputes exceed its payments counts as 0 (D-150).
+    """
+    kept = Counter[str | None]()
     for entry in sorted(entries, key=lambda each: (each.occurred_at, KINDS.index(each.kind), each.reference)):
-        held_cents += _SIGN[entry.kind] * entry.amount_cents
-        yield held_cents
+        kept[entry.charge_id] += _SIGN[entry.kind] * entry.amount_cents
+        yield sum(cents if charge_id is None else max(cents, 0) for charge_id, cents in kept.items())
 
 
 def sum_of(entries: Iterable[Entry], kind: str) -> int:

@@ -13,6 +13,7 @@ from fatura.domain.payments import (
     EntrySource,
     PaymentEntry,
     balance_of,
+    balances,
     covering_entry,
     facts,
     open_cents,
@@ -23,13 +24,15 @@ CONNECTION, INVOICE, CHARGE = uuid4(), uuid4(), uuid4()
 K = EntryKind
 
 
-def entry(kind: EntryKind, cents: int, minute: int, reference: str | None = None) -> PaymentEntry:
+def entry(
+    kind: EntryKind, cents: int, minute: int, reference: str | None = None, *, charge: str = "ch"
+) -> PaymentEntry:
     return PaymentEntry(
         payment_entry_id=uuid4(),
         invoice_id=INVOICE,
         charge_id=CHARGE,
         connection_id=CONNECTION,
-        gateway_charge_id="ch",
+        gateway_charge_id=charge,
         kind=kind,
         amount_cents=cents,
         fee_cents=0,
@@ -53,7 +56,7 @@ def entry(kind: EntryKind, cents: int, minute: int, reference: str | None = None
         ([(K.PAYMENT, 60), (K.DISPUTE_OPENED, 60), (K.PAYMENT, 40)], 40, None),
         ([(K.PAYMENT, 60), (K.DISPUTE_OPENED, 60), (K.PAYMENT, 40), (K.DISPUTE_WON, 60)], 100, 3),
         ([(K.PAYMENT, 60), (K.DISPUTE_OPENED, 60), (K.PAYMENT, 40), (K.DISPUTE_LOST, 60)], 40, None),
-        ([(K.PAYMENT, 60), (K.REFUND, 60), (K.DISPUTE_OPENED, 60)], -60, None),
+        ([(K.PAYMENT, 60), (K.REFUND, 60), (K.DISPUTE_OPENED, 60)], 0, None),
     ],
 )
 def test_an_invoice_is_covered_when_the_merchant_holds_its_total(
@@ -67,7 +70,22 @@ def test_an_invoice_is_covered_when_the_merchant_holds_its_total(
     random.Random(1).shuffle(shuffled := [*entries])  # noqa: S311 - not for secrets
     assert balance_of(shuffled).held_cents == held
     assert covering_entry(shuffled, total_cents=100) is (None if covered is None else entries[covered])
-    assert open_cents(shuffled, total_cents=100) == min(100 - held, 100)
+    assert open_cents(shuffled, total_cents=100) == 100 - held
+
+
+@pytest.mark.parametrize(("won", "held"), [(False, [60, 0, 0, 100]), (True, [60, 0, 0, 100, 100])])
+def test_a_charge_gives_back_at_most_its_payments(*, won: bool, held: list[int]) -> None:
+    """A refunded payment is disputed too. Then the total is paid with the next charge. [D-150]"""
+    entries = [
+        entry(K.PAYMENT, 60, 0),
+        entry(K.REFUND, 60, 1),
+        entry(K.DISPUTE_OPENED, 60, 2, "dispute"),
+        entry(K.PAYMENT, 100, 3, charge="next"),
+        *([entry(K.DISPUTE_WON, 60, 4, "dispute")] if won else []),
+    ]
+    assert [balance.held_cents for _, balance in balances(entries)] == held
+    assert covering_entry(entries, total_cents=100) is entries[3]
+    assert open_cents(entries, total_cents=100) == 0
 
 
 @dataclass

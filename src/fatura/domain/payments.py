@@ -87,16 +87,16 @@ class PaymentEntry:
 
 @dataclass(slots=True)
 class Balance:
-    """The sums of a ledger. `disputed_cents` is the money in disputes that are open or lost."""
+    """The sums of a ledger.
+
+    `disputed_cents` is the money in disputes that are open or lost. `held_cents` is what the merchant holds of the
+    payments. A charge whose refunds and disputes exceed its payments counts as 0 (D-150).
+    """
 
     paid_cents: int = 0
     refunded_cents: int = 0
     disputed_cents: int = 0
-
-    @property
-    def held_cents(self) -> int:
-        """Return what the merchant holds; payments that were returned do not count towards the total."""
-        return self.paid_cents - self.refunded_cents - self.disputed_cents
+    held_cents: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +119,33 @@ def balances(entries: Sequence[PaymentEntry]) -> Iterator[tuple[PaymentEntry, Ba
     """Yield each entry in order, with the ledger's balance after it."""
     balance = Balance()
     open_disputes: dict[tuple[UUID | None, str | None], int] = {}
+    kept: dict[
+        tuple[UUID | None, str | None], int
+    ] = {}  # for each charge, payments minus refunds and disputes
     for entry in in_order(entries):
         dispute = (entry.connection_id, entry.reference)
+        charge = (entry.connection_id, entry.gateway_charge_id)
+        before_cents = kept.get(charge, 0)
+        after_cents = before_cents
         match entry.kind:
             case EntryKind.PAYMENT:
                 balance.paid_cents += entry.amount_cents
+                after_cents += entry.amount_cents
             case EntryKind.REFUND:
                 balance.refunded_cents += entry.amount_cents
+                after_cents -= entry.amount_cents
             case EntryKind.DISPUTE_OPENED:
                 open_disputes[dispute] = entry.amount_cents
                 balance.disputed_cents += entry.amount_cents
+                after_cents -= entry.amount_cents
             case EntryKind.DISPUTE_WON:
-                balance.disputed_cents -= open_disputes.pop(dispute, 0)
+                won_cents = open_disputes.pop(dispute, 0)
+                balance.disputed_cents -= won_cents
+                after_cents += won_cents
             case EntryKind.DISPUTE_LOST:
                 pass
+        kept[charge] = after_cents
+        balance.held_cents += max(after_cents, 0) - max(before_cents, 0)
         yield entry, balance
 
 
@@ -157,8 +170,8 @@ def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents:
 
 
 def open_cents(entries: Sequence[PaymentEntry], *, total_cents: int) -> int:
-    """Return what is still to be paid: never more than the total, even if refunded money is disputed too (D-150)."""
-    return min(max(total_cents - balance_of(entries).held_cents, 0), total_cents)
+    """Return what is still to be paid, which is at most the total (D-150)."""
+    return max(total_cents - balance_of(entries).held_cents, 0)
 
 
 def facts(

@@ -46,8 +46,11 @@ async def test_the_next_charge_is_for_what_is_still_open(world: World, partly_pa
     assert await world.broken() == []
 
 
-async def test_the_next_charge_is_at_most_for_the_total(world: World, partly_paid: Json) -> None:
-    """The payment is refunded, and then disputed. [D-51, D-150]"""
+@pytest.mark.parametrize("by", ["gateway", "manual"])
+async def test_the_next_charge_of_the_total_pays_the_invoice(
+    world: World, partly_paid: Json, by: str
+) -> None:
+    """The first payment is refunded, and then disputed. [D-51, D-52, D-150]"""
     await world.run("reconciliation")
     assert (await refund(world, partly_paid)).status == 200
     await world.sql(DISPUTE)
@@ -60,4 +63,12 @@ async def test_the_next_charge_is_at_most_for_the_total(world: World, partly_pai
 
     newest = (await read(world, partly_paid))["charges"][-1]
     assert (newest["status"], newest["amountCents"]) == ("open", 9990)
+    if by == "gateway":
+        await world.made(f"/v1/sandbox/charges/{newest['gatewayInvoiceId']}/pay")
+        await world.run("reconciliation")
+    else:
+        await world.made(f"/v1/invoices/{partly_paid['id']}/payments", {"method": "cash"})
+    paid = await read(world, partly_paid)
+    assert (paid["status"], paid["paidCents"], len(paid["charges"])) == ("paid", 13_990, 2)
+    assert await world.events("invoice.overpaid") == []
     assert await world.broken() == []

@@ -13,11 +13,12 @@ PAYMENTS: tuple[Invariant, ...] = (
             FROM invoice v
             WHERE v.account_id = $1 AND v.total_cents > 0 AND v.status IN ('ready', 'issued', 'overdue', 'paid')
             UNION ALL
-            SELECT e.invoice_id, NULL, NULL, CASE WHEN e.kind = 'payment' THEN e.amount_cents ELSE 0 END,
-                CASE WHEN e.kind IN ('payment', 'dispute_won') THEN e.amount_cents
+            SELECT e.invoice_id, NULL, NULL, sum(CASE WHEN e.kind = 'payment' THEN e.amount_cents ELSE 0 END),
+                greatest(sum(CASE WHEN e.kind IN ('payment', 'dispute_won') THEN e.amount_cents
                     WHEN e.kind IN ('refund', 'dispute_opened') THEN -e.amount_cents
-                    ELSE 0 END
+                    ELSE 0 END), 0)
             FROM payment_entry e WHERE e.account_id = $1
+            GROUP BY e.invoice_id, e.connection_id, e.gateway_charge_id
         ) u
         GROUP BY u.invoice_id
         HAVING CASE WHEN max(u.status) = 'paid' THEN sum(u.paid_cents) < max(u.total_cents)
