@@ -1,5 +1,7 @@
 """Fatura reports a charge that the gateway no longer knows, but creates no other charge by itself (D-56)."""
 
+import pytest
+
 from tests.support.sandbox_steps import (
     cancel,
     charges,
@@ -124,14 +126,38 @@ async def test_a_charge_that_is_known_again_after_the_cancellation_is_canceled(w
     assert await world.broken() == []
 
 
-async def test_a_payment_that_waits_for_a_missing_charge_is_dropped(world: World) -> None:
-    """It would refuse part payments and refunds for ever. [D-56, D-171, D-52]"""
+async def test_a_kept_payment_is_recorded_if_the_missing_charge_was_canceled(world: World) -> None:
+    """[D-56, D-171, D-52]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
-    await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay", {"amountCents": 4000})
-    await world.run("reconciliation")
-    await queue_fault(world, "cancel_charge", "timeout_before")
+    own = (await world.sql("SELECT connection_id FROM invoice"))[0]["connection_id"]
+    other = (await world.connect(issuesCharges=False))["connectionId"]
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash"})).status == 409
+    await world.sql(FORGET, other)
+    await poll(world)
+    await pass_time(world, hours=1.1)
+    assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
+
+    await world.sql(FORGET, own)
+    await poll(world)  # as after a webhook
+
+    paid = await read(world, invoice)
+    assert (paid["status"], paid["paidCents"]) == ("paid", 9990)
+    assert paid["charges"][0]["status"] == "canceled"
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("later", ["payments", "refunds"])
+async def test_a_payment_that_waits_for_a_missing_charge_blocks_others_for_a_day(
+    world: World, later: str
+) -> None:
+    """[D-56, D-171, D-52, D-151]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
     payments = f"/v1/invoices/{invoice['id']}/payments"
+    await world.made(payments, {"method": "cash", "amountCents": 4000})
+    await queue_fault(world, "cancel_charge", "timeout_before")
     assert (await world.post(payments, {"method": "cash", "amountCents": 5990})).status == 409
     await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/forget")
     await poll(world)
@@ -139,5 +165,10 @@ async def test_a_payment_that_waits_for_a_missing_charge_is_dropped(world: World
     await pass_time(world, hours=1.1)
     assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
 
-    assert (await world.post(payments, {"method": "cash", "amountCents": 3000})).status == 200
+    body: Json = {"method": "cash", "amountCents": 3000} if later == "payments" else {}
+    path = f"/v1/invoices/{invoice['id']}/{later}"
+    assert (await world.post(path, body)).status == 409
+    await world.sql("UPDATE payment_request SET in_progress_until = in_progress_until - interval '25 hours'")
+    assert (await world.post(path, body)).status == 200
+    assert await world.sql("SELECT FROM payment_request") == []
     assert await world.broken() == []

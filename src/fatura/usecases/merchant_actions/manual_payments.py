@@ -123,6 +123,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
     if earlier is not None and not is_repeat:
         _check_earlier(work, earlier, is_part=is_part)
+        await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could record both
     charge = state.charge
     if charge is None or not charge.is_unpaid_at_gateway or (is_part and not is_repeat):
         return await _record(work, state, received, amount_cents=amount_cents)
@@ -264,11 +265,9 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
 
 
 def _check_earlier(work: Work, earlier: PaymentRequest, *, is_part: bool) -> None:
-    """Refuse a payment while another one is in progress, and a part payment while another one is stored.
-
-    A part payment would not replace the stored payment, so both could be recorded.
-    """
-    if is_part or earlier.in_progress_until > work.deps.clock():
+    """Refuse a payment while another one is in progress, and a part payment while another one is kept (D-171)."""
+    is_kept = not merchant_requests.is_over(work, earlier.in_progress_until)
+    if (is_part and is_kept) or earlier.in_progress_until > work.deps.clock():
         detail = (
             "Another payment is in progress, or waits until the gateway has canceled the charge; read the invoice in a "
             "minute, or repeat that payment with its Idempotency-Key."

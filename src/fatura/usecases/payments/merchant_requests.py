@@ -21,7 +21,7 @@ KEPT_FOR = timedelta(hours=24)
 
 
 def is_over(work: Work, in_progress_until: datetime) -> bool:
-    """Return whether KEPT_FOR has passed, so that a poll drops the request if its charge can still be paid."""
+    """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped."""
     return in_progress_until + KEPT_FOR <= work.deps.clock()
 
 
@@ -48,6 +48,16 @@ async def is_waiting(work: Work, invoice_id: UUID) -> bool:
         await reissue_requests.of_invoices(work.tx, [invoice_id])
         or await payment_requests.of_invoices(work.tx, [invoice_id])
     )
+
+
+async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:
+    """Drop those requests of locked invoices that are over (see `is_over`)."""
+    reissues = await reissue_requests.of_invoices(work.tx, invoice_ids)
+    payments = await payment_requests.of_invoices(work.tx, invoice_ids)
+    over = {each.invoice_id for each in reissues.values() if is_over(work, each.in_progress_until)}
+    over |= {each.invoice_id for each in payments.values() if is_over(work, each.in_progress_until)}
+    if over:
+        await drop(work, list(over))
 
 
 async def drop(work: Work, invoice_ids: Sequence[UUID]) -> None:

@@ -24,8 +24,8 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
     """Return what to store about an unpaid charge that the gateway does not know.
 
     If a poll at least MISSING_AFTER ago did not find the charge either, mark the charge missing, and emit
-    `invoice.charge_missing`. Drop a reissue or a manual payment that waits for the charge's cancellation, because no
-    further poll would settle it.
+    `invoice.charge_missing`. A reissue or a manual payment that waits for the charge's cancellation is dropped only
+    if it is over: the gateway may show later that it has canceled the charge.
     """
     if not _is_missing(charge, polled_at=polled_at):
         since = charge.unknown_since or work.now
@@ -36,7 +36,7 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
     )
     await invoice_moves.alert(work, charge.invoice_id, "invoice.charge_missing", error=error)
     await second_charges.plan_checks(work, charge.charge_id)
-    await merchant_requests.drop(work, [charge.invoice_id])
+    await merchant_requests.drop_over(work, [charge.invoice_id])
     return Answered(
         charge,
         ChargeStage.MISSING,
