@@ -1,8 +1,12 @@
 """Fatura finds a charge that a gateway created long after the call, emits an event and cancels it (D-125)."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from fatura.usecases.charging import outcomes
+from fatura.gateways.port import Charge
+from fatura.usecases.charging import late_charge_checks, outcomes
+from fatura.usecases.charging.gateway_calls import GatewayCall
 from tests.support.captured_logs import captured_logs
 from tests.support.reissue_steps import ask, unpaid_invoice
 from tests.support.sandbox_steps import (
@@ -14,6 +18,7 @@ from tests.support.sandbox_steps import (
     queue_fault,
     read,
     ready_invoice,
+    stored_charges,
 )
 from tests.support.sweep_steps import sweep
 from tests.support.world import Json, World
@@ -205,6 +210,44 @@ async def test_a_parked_charge_with_another_amount_is_reported_once(world: World
     errors = [each["data"]["error"] for each in (await world.events("invoice.issue_failed"))[2:]]
     assert sorted(each["gatewayInvoiceId"] for each in errors) == sorted(wrong)
     assert await world.broken() == []
+
+
+async def test_a_charge_that_is_parked_while_issuance_retries_is_not_sent_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt of issuance fails while a late look-up finds a wrong charge. [D-33, D-34]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_before")
+    await queue_fault(world, "create_charge", "rate_limited", times=2)
+    await world.run("issuance")
+    for seconds in (81, 61):
+        await pass_time(world, seconds=seconds)
+    assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
+    await _appear(world, invoice, status="open", amount_cents=999)
+    await world.sql("UPDATE late_charge_check SET next_check_at = '2000-01-01'")
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    find_charges = late_charge_checks._find_charges
+
+    async def during_issuance(call: GatewayCall) -> Sequence[Charge] | None:
+        found = await find_charges(call)
+        await world.run("issuance")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(late_charge_checks, "_find_charges", during_issuance)
+        await world.run("reconciliation")
+    assert [each["stage"] for each in await stored_charges(world)] == ["parked"]
+    other = await ready_invoice(world)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at WHERE next_attempt_at IS NOT NULL")
+    await world.run("issuance")
+
+    assert (await read(world, other))["status"] == "issued"
+    stopped = await read(world, invoice)
+    assert (stopped["status"], stopped["issueError"]["code"]) == ("ready", "amount_differs")
+    assert [each["chargeId"] for each in await charges(world, invoice)] == [LATE]
+    assert await world.sql("SELECT FROM invoice WHERE status = 'ready' AND next_attempt_at IS NOT NULL") == []
+    assert "stopped_issuance_has_error" not in await world.broken()
 
 
 async def test_a_replaced_charge_that_is_payable_again_is_canceled(world: World) -> None:

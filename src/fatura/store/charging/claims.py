@@ -127,6 +127,25 @@ async def reschedule_issuance(
     )
 
 
+async def stop_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
+    """End the lease of an invoice and stop its issuance until a person acts on its parked charge.
+
+    The error of the charge says why.
+    """
+    await tx.execute(
+        """
+        UPDATE invoice v SET lease_until = NULL, next_attempt_at = NULL, issue_failures = 0, issue_failing_since = NULL,
+            issue_delay_emitted = false, issue_error_code = c.error_code, issue_error_detail = c.error_detail,
+            issue_error_at = $3
+        FROM charge c
+        WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.status = 'ready'
+            AND c.account_id = $1 AND c.invoice_id = $2 AND c.stage = 'parked'
+        """,
+        invoice_id,
+        now,
+    )
+
+
 async def reschedule_polls(
     tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
 ) -> set[UUID]:

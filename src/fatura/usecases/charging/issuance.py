@@ -239,6 +239,9 @@ async def _reserve(
         charge = newest.get(invoice.invoice_id)
         if not due_cents[invoice.invoice_id]:
             paid.append(invoice.invoice_id)
+        elif charge is not None and charge.stage is ChargeStage.PARKED:
+            # a late look-up parked the charge while an attempt failed and was rescheduled
+            await claims.stop_parked(work.tx, invoice.invoice_id, now=work.now)
         elif gateway is None:
             detail = "The gateway connection's credentials cannot be decrypted."
             await retries.wait_for_connection(work, invoice, "unreadable", detail=detail)
