@@ -46,6 +46,18 @@ def test_a_repeated_transaction_counts_its_calls_once() -> None:
     limit.check(account_id, MAX_OPEN_CALLS)
 
 
+def test_a_repeated_transaction_keeps_its_calls_although_others_have_taken_the_rest() -> None:
+    """[D-175]"""
+    limit, account_id, other = OpenCallLimit(8, most_in_all=10, what="calls"), uuid4(), uuid4()
+    with limit.places(account_id) as places, limit.places(other) as others:
+        places.take(4)
+        others.take(3)
+        places.take(4)
+        with pytest.raises(EngineError):
+            places.take(5)
+    limit.check(account_id, 8)
+
+
 def test_many_accounts_leave_places_to_others() -> None:
     """Each of 30 accounts holds as many requests as it gets. Another account still gets some. [D-175]"""
     limit = OpenCallLimit(MAX_GATEWAY_REQUESTS, most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL, what="requests")

@@ -101,6 +101,7 @@ class Places:
         """Hold `count` calls open. This replaces the number that was taken before, because a transaction may run again.
         Raises EngineError: `engine.rate_limited`, `engine.unavailable`.
         """
-        self.limit.check(self.account_id, count - self.taken)
+        if count > self.taken:
+            self.limit.check(self.account_id, count - self.taken)
         self.limit.count(self.account_id, count - self.taken)
         self.taken = count
