@@ -211,6 +211,20 @@ def test_what_was_refunded_before_the_total_was_covered_is_not_overpaid(
     assert [entries.index(each.entry) for each in found if each.fact is Fact.OVERPAID] == overpaid
 
 
+@pytest.mark.parametrize(("refunded", "is_overpaid"), [(29, True), (30, False)])
+def test_an_invoice_that_was_paid_before_its_values_may_be_overpaid(
+    *, refunded: int, is_overpaid: bool
+) -> None:
+    """What was refunded before the total was known is not overpaid. [D-50]"""
+    payment = entry(K.PAYMENT, 100, 0)
+    entries = [payment, entry(K.REFUND, refunded, 1)]
+    found = facts(entries, new=(), unexpected=(), status=InvoiceStatus.READY, total_cents=70)
+    assert [(each.fact, each.entry) for each in found] == [
+        (Fact.PAID_IN_FULL, payment),
+        *([(Fact.OVERPAID, payment)] if is_overpaid else []),
+    ]
+
+
 def test_a_payment_of_a_closed_invoice_is_unexpected() -> None:
     """[D-50, D-27 payment unexpected]"""
     paid = entry(K.PAYMENT, 100, 0)

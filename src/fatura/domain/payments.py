@@ -187,7 +187,7 @@ def facts(
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
     were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
     the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded.
+    recorded. Without new entries, the facts are those of a total that was not known before.
     """
     is_open = status in _OPEN
     covering = None
@@ -219,7 +219,7 @@ def facts(
         if is_new and entry.kind in _CLOSING:
             is_over = balance.disputed_cents == 0
             found.append(EntryFact(Fact.DISPUTE_WON if is_over else Fact.DISPUTE_LOST, entry))
-    paid_cents = final.paid_cents - returned_cents
+    paid_cents = final.paid_cents - (returned_cents if new else final.refunded_cents)
     return [*found, *_late_excess(entries, new, found, paid_cents=paid_cents, total_cents=total_cents)]
 
 
@@ -231,9 +231,12 @@ def _late_excess(
     paid_cents: int,
     total_cents: int | None,
 ) -> Sequence[EntryFact]:
-    """Return OVERPAID if the payments exceed the total only because a new payment happened before recorded ones."""
+    """Return OVERPAID if the payments exceed the total, but the loop over the entries could not tell.
+
+    Either a new payment happened before recorded ones, or all payments were recorded before the total was known.
+    """
     told = {each.fact for each in found}
-    payment = _last_new(entries, new, EntryKind.PAYMENT)
+    payment = _last_new(entries, new or [each.payment_entry_id for each in entries], EntryKind.PAYMENT)
     exceeds = total_cents is not None and paid_cents > total_cents
     if exceeds and payment is not None and Fact.PAID_IN_FULL in told and Fact.OVERPAID not in told:
         return [EntryFact(Fact.OVERPAID, payment)]
