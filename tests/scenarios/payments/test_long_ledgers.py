@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
@@ -16,8 +17,16 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work
 from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
 from tests.support.reissue_steps import ask, unpaid_invoice
-from tests.support.sandbox_steps import charges, end_leases, pass_time, queue_fault, read, ready_invoice
-from tests.support.sweep_steps import DOUBLE_ID, double_silently, sweep
+from tests.support.sandbox_steps import (
+    charges,
+    end_leases,
+    pass_time,
+    queue_fault,
+    read,
+    ready_invoice,
+    stored_charges,
+)
+from tests.support.sweep_steps import DOUBLE_ID, double_silently, second_charge_events, sweep
 from tests.support.world import Answer, Json, World
 
 
@@ -107,6 +116,14 @@ MANY_PAYMENTS = """
             'occurred_at', created_at + n * interval '1 millisecond'))
         FROM generate_series(1, 350) AS n
     )
+"""
+
+PAYMENTS_THEN_REFUNDS = """
+    UPDATE sandbox_charge SET status = 'paid', entries = (
+        SELECT jsonb_agg(jsonb_build_object('kind', CASE WHEN n <= 100 THEN 'payment' ELSE 'refund' END,
+            'reference', 'part_' || n, 'amount_cents', 30, 'occurred_at', created_at + n * interval '1 millisecond'))
+        FROM generate_series(1, 150) AS n
+    ) WHERE is_double
 """
 
 
@@ -212,6 +229,32 @@ async def test_sweeps_looks_and_late_look_ups_record_batches(
     assert sorted(each["entries"] for each in batches) == [50, 100, 100, 100]
     assert len(await world.events("invoice.partially_paid")) == 332
     assert reads < 20
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False], ids=["look", "late look-up"])
+async def test_a_second_charge_with_many_entries_is_reported_and_looked_at_again(
+    world: World, *, is_looked_at: bool
+) -> None:
+    """The last batch has only refunds. [D-178, D-125]"""
+    invoice = await unpaid_invoice(world)
+    second = await double_silently(world, invoice)
+    await world.sql(PAYMENTS_THEN_REFUNDS)
+    if is_looked_at:
+        await sweep(world)
+    else:
+        (charge,) = await stored_charges(world)
+        await world.sql(
+            "INSERT INTO late_charge_check (account_id, charge_id, next_check_at) VALUES ($1, $2::text::uuid, $3)",
+            world.account_id,
+            charge["charge_id"],
+            datetime(2000, 1, 1, tzinfo=UTC),
+        )
+        await world.run("reconciliation")
+
+    assert (await read(world, invoice))["paymentCount"] == 150
+    assert await second_charge_events(world) == [second]
+    assert await world.sql("SELECT FROM unmatched_charge WHERE next_look_at IS NULL") == []
     assert await world.broken() == []
 
 

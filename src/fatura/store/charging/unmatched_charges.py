@@ -17,16 +17,14 @@ class UnmatchedCharge:
     """A charge to look at.
 
     `state` is None until the charge was reported. It is PARKED if the charge was reported because of its amount, else
-    the charge's state at the gateway. `found_at` is when it was found in this state. `paid_at` is
-    `PaymentEntry.polled_from` of the charge's newest recorded payment, or None without one. `next_look_at` is when the
-    look is repeated if this worker dies.
+    the charge's state at the gateway. `found_at` is when it was found in this state. `next_look_at` is when the look is
+    repeated if this worker dies.
     """
 
     connection_id: UUID
     gateway_charge_id: str
     found_at: datetime
     state: ChargeStage | None
-    paid_at: datetime | None
     next_look_at: datetime
 
 
@@ -144,11 +142,23 @@ async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Seq
         UPDATE unmatched_charge u SET next_look_at = $3 FROM due
         WHERE u.account_id = $1 AND u.connection_id = due.connection_id
             AND u.gateway_charge_id = due.gateway_charge_id
-        RETURNING u.connection_id, u.gateway_charge_id, u.found_at, u.state, u.paid_at, u.next_look_at
+        RETURNING u.connection_id, u.gateway_charge_id, u.found_at, u.state, u.next_look_at
         """,
         now,
         retry_at,
         limit,
+    )
+
+
+async def paid_at(tx: Tx, charge: UnmatchedCharge) -> datetime | None:
+    """Return `PaymentEntry.polled_from` of the charge's newest recorded payment, or None without one."""
+    return await tx.fetchval(
+        """
+        SELECT u.paid_at FROM unmatched_charge u
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3
+        """,
+        charge.connection_id,
+        charge.gateway_charge_id,
     )
 
 

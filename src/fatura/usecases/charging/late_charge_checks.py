@@ -66,7 +66,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
 async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:
     found = await _find_charges(call)
     answers = [answer for answer in _answers(call, found or ()) if gateway_payments.may_exceed_batch(answer)]
-    if answers and not await in_transaction(deps, account, _may_appear, call):
+    if answers and await in_transaction(deps, account, _report_seconds, call, answers):
         await gateway_payments.record_ahead(deps, account, answers)
     seconds = await in_transaction(deps, account, _record, call, found)
     await asyncio.gather(*(second_charges.cancel(call.gateway, second) for second in seconds))
@@ -76,12 +76,21 @@ def _answers(call: GatewayCall, found: Sequence[Charge]) -> Sequence[ChargeAnswe
     return [ChargeAnswer(call.invoice.invoice_id, call.charge.connection_id, charge) for charge in found]
 
 
-async def _may_appear(work: Work, call: GatewayCall) -> bool:
-    """Return whether the invoice may still adopt a charge that this look-up finds.
+async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[ChargeAnswer]) -> bool:
+    """Report the second charges among these answers. Return whether the payments can be recorded ahead.
 
-    It is issued with the charge before the payments are recorded, so these cannot be recorded ahead.
+    They cannot if the invoice may still adopt a charge: it is issued with the charge before the payments are recorded.
     """
-    return (await charges.lock_one(work.tx, call.charge)).stage in MAY_APPEAR
+    current = await charges.lock_one(work.tx, call.charge)
+    if current.stage in MAY_APPEAR:
+        return False
+    for answer in answers:
+        charge, known = answer.charge, current.gateway_invoice_id
+        if charge.state is not ChargeState.CANCELED and charge.charge_id != known:
+            await second_charges.emit(
+                work, answer.invoice_id, connection_id=answer.connection_id, known=known, charge=charge
+            )
+    return True
 
 
 async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:

@@ -155,13 +155,17 @@ async def _let_go(work: Work, found: UnmatchedCharge) -> None:
     if found.state is None:
         await _forget(work, [found])
     else:
-        await stored_unmatched.keep(work.tx, found, found.state, next_look_at=_next_look_at(work, found))
+        await stored_unmatched.keep(
+            work.tx, found, found.state, next_look_at=await _next_look_at(work, found)
+        )
 
 
-def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
-    if found.paid_at is None:
+async def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
+    """Return when to look for refunds and disputes of the charge's payments, also of those recorded since `_claim`."""
+    paid_at = await stored_unmatched.paid_at(work.tx, found)
+    if paid_at is None:
         return None
-    return next_paid_poll_at(found.connection_id, paid_at=found.paid_at, polled_at=work.now)
+    return next_paid_poll_at(found.connection_id, paid_at=paid_at, polled_at=work.now)
 
 
 async def _look(deps: Deps, account: Account, look: _Look) -> None:
@@ -172,7 +176,7 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
         connection_id = look.found.connection_id
         of_second = ChargeAnswer(answer.invoice_id, connection_id, answer)
         if gateway_payments.may_exceed_batch(of_second) and await in_transaction(
-            deps, account, _is_second, look.found, answer
+            deps, account, _report_second, look.found, answer
         ):
             await gateway_payments.record_ahead(deps, account, [of_second])
         second = await in_transaction(deps, account, _record, look, answer)
@@ -196,16 +200,30 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
         return None, True
 
 
-async def _is_second(work: Work, found: UnmatchedCharge, charge: Charge) -> bool:
-    """Return whether a charge is a second charge of an invoice of this connection and will always be one."""
+async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> bool:
+    """Report a second charge of an invoice of this connection. Return whether it will always be a second charge."""
+    await invoices.lock(work.tx, [charge.invoice_id])
     invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
-    return (
-        invoice is not None
-        and invoice.connection_id == found.connection_id
-        and charge.charge_id not in invoice.gateway_ids
-        and not invoice.may_adopt(charge.charge_id)
-        and not (invoice.is_open and charge.attempt == invoice.number)
-    )
+    if (
+        invoice is None
+        or invoice.connection_id != found.connection_id
+        or charge.charge_id in invoice.gateway_ids
+        or invoice.may_adopt(charge.charge_id)
+        or (invoice.is_open and charge.attempt == invoice.number)
+    ):
+        return False
+    await _emit_unless_canceled(work, found, invoice, charge)
+    return True
+
+
+async def _emit_unless_canceled(
+    work: Work, found: UnmatchedCharge, invoice: CandidateInvoice, charge: Charge
+) -> None:
+    if charge.state is not ChargeState.CANCELED:
+        known = invoice.gateway_invoice_id
+        await second_charges.emit(
+            work, charge.invoice_id, connection_id=found.connection_id, known=known, charge=charge
+        )
 
 
 async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
@@ -236,12 +254,8 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
         await _let_go(work, found)
         return None
     stage = ChargeStage(charge.state)
-    if charge.state is not ChargeState.CANCELED:
-        known = invoice.gateway_invoice_id
-        await second_charges.emit(
-            work, charge.invoice_id, connection_id=found.connection_id, known=known, charge=charge
-        )
-    next_look_at = _next_look_at(work, found)
+    await _emit_unless_canceled(work, found, invoice, charge)
+    next_look_at = await _next_look_at(work, found)
     if charge.is_payable:  # if the cancellation fails or this worker dies, the next look repeats it
         found_at = found.found_at if stage is found.state else work.now
         next_look_at = next_cancellation_at(found_at, now=work.now) or next_look_at
