@@ -119,6 +119,7 @@ async def _check_charges(ledgers: Ledgers, connection: Any) -> None:
         invoice_id: [each for each in made if each["state"] in LIVE] for invoice_id, made in charges.items()
     }
     earlier_cents = paid_on_earlier_charges(ledgers.journal)
+    with_payments = {row["charge_id"] for row in ledgers.journal.read("SELECT charge_id FROM entry")}
     ledgers._found("charged twice", [each for each, made in live.items() if len(made) > 1])
     ledgers._found(
         "charged for an invoice that does not exist", [each for each in charges if each not in invoices]
@@ -127,7 +128,10 @@ async def _check_charges(ledgers: Ledgers, connection: Any) -> None:
     for invoice_id, invoice in invoices.items():
         for what in _charge_errors(
             {**invoice, "earlier_cents": earlier_cents[invoice_id]},
-            live.get(invoice_id, []),
+            [
+                {**each, "has_payments": each["state"] == "paid" or each["charge_id"] in with_payments}
+                for each in live.get(invoice_id, [])
+            ],
             at_rest=ledgers.at_rest,
         ):
             wrong[what].append(invoice_id)
@@ -162,8 +166,8 @@ def _charge_errors(
 
 def _amount_errors(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
-    # After a restore, an invoice gets a paid charge back even if the charge's amount differs from the total (D-170).
-    is_adopted = invoice["is_restored"] and charge["state"] == "paid"
+    # After a restore, an invoice gets a charge with payments back even if its amount differs from the total (D-170).
+    is_adopted = invoice["is_restored"] and charge["has_payments"]
     if charge["amount_cents"] + invoice["earlier_cents"] != invoice["total_cents"] and not is_adopted:
         found.append("charged another amount than the total")
     if invoice["total_cents"] == 0:

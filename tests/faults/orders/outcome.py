@@ -20,7 +20,7 @@ NEW_ID = re.compile(r"new-[0-9a-f]{10}")
 """The normalized name of an id that the fixture does not have."""
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00|\+00)")
 _SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
-_PIX_CHECKSUM = re.compile(r"(6304)[0-9A-F]{4}")  # a checksum over the random id of the charge
+_PIX_CHECKSUM = re.compile(r'(bcb\.pix[^"\\]*6304)[0-9A-F]{4}')  # a checksum over the random id of the charge
 _LATENCY = re.compile(r'("latencyMs": )\d+')
 _BYTES = re.compile(r"\\\\x([0-9a-f]*)")
 _STEP = timedelta(seconds=10)
