@@ -205,7 +205,7 @@ async def _count(
 async def _unreported(world: World, people: People) -> Sequence[str]:
     """Return the gateways' charges that no invoice has, and that no `invoice.issue_failed` event names.
 
-    A charge that was canceled without a payment needs no event: nobody can pay it, and nobody has to return money.
+    A charge that was canceled without a payment needs no event, because it can cost the payer no money.
     """
     rows = await world.tables.fetch(
         """

@@ -99,7 +99,7 @@ async def test_a_refund_in_the_gateway_does_not_raise_a_manual_payment(
 async def test_a_charge_for_the_rest_respects_the_limit_of_charges(
     world: World, part_paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event tells the merchant, who records the payment of the rest. [D-176, D-52]"""
+    """An event reports this. The merchant then records a payment of the rest. [D-176, D-52]"""
     monkeypatch.setattr("fatura.usecases.charging.next_charge.MAX_CHARGES", 1)
     path = f"/v1/invoices/{part_paid['id']}/payments"
     await refund_in_dashboard(world)

@@ -16,8 +16,8 @@ class CandidateInvoice:
     """An invoice to which a charge may belong, with its newest charge.
 
     `is_open` is true while the gateway may still create the newest charge. `is_parked` is true if a person must decide
-    about the newest charge. `gateway_invoice_id` is the
-    gateway's id of the newest charge; `gateway_ids` are the gateway's ids of all charges of the invoice.
+    about the newest charge. `gateway_invoice_id` is the gateway's id of the newest charge. `gateway_ids` are the
+    gateway's ids of all charges of the invoice.
     """
 
     invoice_id: UUID

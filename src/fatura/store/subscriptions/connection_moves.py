@@ -166,8 +166,9 @@ async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Seque
 async def lock_for_end(tx: Tx, of: ConnectionMove) -> bool:
     """Lock the old connection against new subscriptions, and return whether the move leaves no subscription behind.
 
-    This waits for the commit of each request that is creating a subscription on the connection. Nobody can create
-    another one until this transaction ends, so the check looks each subscription up by index, as `lock_subscriptions`.
+    This waits for the commit of each request that is creating a subscription on the connection. Until this
+    transaction ends, requests that create another one wait. So the check must be quick: like `lock_subscriptions`, it
+    finds each skipped subscription by index.
     """
     await tx.execute(
         "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR UPDATE",

@@ -202,18 +202,24 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> bool:
     """Report a second charge of an invoice of this connection. Return whether it will always be a second charge."""
-    await invoices.lock(work.tx, [charge.invoice_id])
-    invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
+    invoice = await _lock_invoice(work, found, charge)
     if (
         invoice is None
-        or invoice.connection_id != found.connection_id
-        or charge.charge_id in invoice.gateway_ids
         or invoice.may_adopt(charge.charge_id)
         or (invoice.is_open and charge.attempt == invoice.number)
     ):
         return False
     await _emit_unless_canceled(work, found, invoice, charge)
     return True
+
+
+async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> CandidateInvoice | None:
+    """Lock and return a charge's invoice. Return None if it has another connection, or already has the charge."""
+    await invoices.lock(work.tx, [charge.invoice_id])
+    invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
+    if invoice is None or invoice.connection_id != found.connection_id:
+        return None
+    return None if charge.charge_id in invoice.gateway_ids else invoice
 
 
 async def _emit_unless_canceled(
@@ -233,13 +239,8 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     the other connection's look records its payments.
     """
     found = look.found
-    await invoices.lock(work.tx, [charge.invoice_id])
-    invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
-    if (
-        invoice is None
-        or invoice.connection_id != found.connection_id
-        or charge.charge_id in invoice.gateway_ids
-    ):
+    invoice = await _lock_invoice(work, found, charge)
+    if invoice is None:
         await _forget(work, [found])
         return None
     if invoice.may_adopt(charge.charge_id):
