@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -137,8 +138,8 @@ def database(settings: Settings) -> Generator[str]:
 def revive_database(settings: Settings) -> None:
     """Restart the embedded PostgreSQL if it died. If FATURA_DATABASE_URL is set, do nothing.
 
-    Call this only inside the block of `database`. That block keeps the server in use; otherwise this function would
-    stop the server again.
+    Call this only inside the block of `database`, which keeps the server in use. Outside it, this function would stop
+    the server that it has started.
 
     Raises EmbeddedPostgresError.
     """
@@ -259,4 +260,4 @@ async def serve(settings: Settings, url: str, *, stop: asyncio.Event, host: str,
 
     allow_many_open_files()
     async with opened(settings, url) as deps:
-        await run_server(create_app(deps), stop, host=host, port=port)
+        await run_server(create_app(replace(deps, stopping=stop)), stop, host=host, port=port)

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -218,6 +219,28 @@ def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> N
         assert (clock.status_code, clock.json()["status"]) == (200, "ready")
         assert (api.stop(), worker.stop()) == (0, 0)
         assert "Traceback" not in api.said() + worker.said()
+
+
+def test_an_api_that_stops_answers_the_advance_of_a_test_clock(database_url: str, tmp_path: Path) -> None:
+    """No worker runs, so the clock does not move, and the request waits until the API stops. [D-45, D-47]"""
+    env, port = environment(database_url), free_port()
+    account = json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
+    client = httpx.Client(
+        base_url=f"http://127.0.0.1:{port}",
+        headers={"Authorization": f"Bearer {account['apiKey']}"},
+        timeout=60,
+    )
+    with (
+        client,
+        running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api,
+        ThreadPoolExecutor() as pool,
+    ):
+        until(lambda: serves(port), seconds=20)
+        advance = pool.submit(client.post, "/v1/test-clock/advance", json={"days": 3})
+        until(lambda: client.get("/v1/test-clock").json()["status"] == "advancing", seconds=20)
+        assert api.stop() == 0
+        clock = advance.result()
+        assert (clock.status_code, clock.json()["status"]) == (202, "advancing")
 
 
 def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_path: Path) -> None:

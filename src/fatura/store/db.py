@@ -114,7 +114,7 @@ class Tx:
         return await self._connection.fetchval("SELECT clock_timestamp()")
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
-        """Run a statement and return how many rows it changed."""
+        """Run a statement and return how many rows it changed, or selected."""
         status: str = await self._connection.execute(sql, self.account_id, *values)
         return int(status.rsplit(" ", 1)[-1])
 
@@ -154,8 +154,8 @@ class Database:
         """Open a transaction of one account: committed when the block ends, rolled back when it raises.
 
         A `snapshot` is read-only, and all its statements see the same state. So the total of a list matches
-        its page. A `quick` transaction may write. Use it only if it waits for no lock that others hold for
-        long. Snapshots and quick transactions never wait for a connection behind transactions that write.
+        its page. A `quick` transaction may write, but must not wait for locks that others hold for long.
+        Other transactions leave a quarter of the pool to snapshots and quick transactions.
         Raises DatabaseUnavailableError, NoFreeConnectionError, LockTimeoutError, DeadlockError.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if snapshot else "BEGIN"
@@ -193,7 +193,7 @@ class Database:
         return await tx.clock_time()
 
     async def ping(self) -> datetime:
-        """Return the time of the database, read over a new connection, as all connections of the pool may be in use.
+        """Return the time of the database. Use a new connection, because all those of the pool may be in use.
 
         If there is a pooler, check that it accepts a connection too. Raises DatabaseUnavailableError.
         """

@@ -1,5 +1,6 @@
 """The dependencies that use cases take as an argument, so that tests can replace them."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +27,10 @@ from fatura.usecases.open_call_limit import (
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """One process's dependencies: `clock` returns real UTC time, `notify(lane)` makes the workers poll this lane."""
+    """One process's dependencies: `clock` returns real UTC time, `notify(lane)` makes the workers poll this lane.
+
+    `stopping` is set when the process stops; requests that wait for background work then answer at once.
+    """
 
     settings: Settings
     db: Database
@@ -35,6 +39,7 @@ class Deps:
     merchants: MerchantClient
     clock: Callable[[], datetime]
     notify: Callable[[str], None]
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     open_calls: OpenCallLimit = field(
         default_factory=lambda: OpenCallLimit(
             MAX_OPEN_CALLS, most_in_all=MAX_OPEN_CALLS_IN_ALL, what="calls to price endpoints"

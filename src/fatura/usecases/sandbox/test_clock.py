@@ -45,7 +45,7 @@ RUN_SECONDS = 5
 _NO_STOPS = frozenset({LaneName.SWEEP})
 """Lanes whose work waits until the clock stops for another lane, or at its target.
 
-A clock that passes a year would otherwise stop every night, although nothing else happens.
+Otherwise, a clock that advances by a year would stop every night, although nothing else happens.
 """
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]
@@ -82,7 +82,7 @@ def _no_test_clock() -> EngineError:
 async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> TestClockView:
     """Set the target and wait until the clock has reached it, at most WAIT_SECONDS (D-45).
 
-    If the clock has not reached the target by then, the `status` in the answer is `advancing`.
+    If the clock has not reached the target by then, or the process stops, the `status` in the answer is `advancing`.
     Raises EngineError: `engine.clock_conflict`, `engine.invalid_request`.
     """
     if account.mode is Mode.LIVE:
@@ -91,7 +91,7 @@ async def advance(deps: Deps, account: Account, *, to: datetime | None, days: in
     give_up_at = time.monotonic() + WAIT_SECONDS
     while True:
         clock = await in_transaction(deps, account, read)
-        if clock.status == "ready" or time.monotonic() >= give_up_at:
+        if clock.status == "ready" or time.monotonic() >= give_up_at or deps.stopping.is_set():
             return clock
         await asyncio.sleep(POLL_SECONDS)
 
