@@ -23,7 +23,7 @@ ROUNDS = 5
 CONNECTIONS = 8
 PER_SECOND = 160
 SECONDS = 8
-"""Duration of a measurement. With PER_SECOND, each of the two KINDS gets 640 requests, of which six exceed the p99."""
+"""Duration of a measurement. Each of the two KINDS gets 640 requests, of which six exceed the p99."""
 MOST_RATIO = 2
 SPARE = 5_000
 """Additional due subscriptions per round, because a stopping worker still completes its current batches."""

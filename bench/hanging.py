@@ -66,7 +66,7 @@ async def _run(options: Options, measured: Measured, server_url: str, *, hanging
 
 
 async def _fill(url: str, gateways: _Gateways, *, hanging: int) -> None:
-    """Open accounts with one ready invoice each that is not due."""
+    """Open accounts, each with one ready invoice whose issuance is not due."""
     opened = await open_accounts(url, hanging + SAMPLES, mode=Mode.LIVE)
     connection = await connected(url)
     async with opened_with_gateway(url, gateways.prompt) as deps:

@@ -42,7 +42,7 @@ def server() -> Generator[str]:
 
 
 async def _drop(admin: Any, name: str) -> None:
-    """Drop a database. Before, wait until the sessions of processes that have just ended are closed.
+    """Wait until the sessions of processes that have just ended are closed, then drop a database.
 
     While autovacuum works in the database, DROP DATABASE with FORCE can fail. Without FORCE, PostgreSQL ends the
     autovacuum worker.

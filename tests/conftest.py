@@ -30,8 +30,7 @@ SLOWEST = (
 )
 """Modules with long tests, the longest tests first.
 
-They start first, because a long test at the end leaves the other processes idle. The other processes take over the
-end of this list, where the tests are short.
+These tests start first. If a long test started last, the other test processes would be idle while it runs.
 """
 LAST_IN = Path(__file__).parent / "faults"
 
@@ -140,6 +139,6 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """The path of a new data folder. A server that a failed test leaves running there is killed after the test."""
+    """The path of a new data folder. After the test, the fixture kills a server that still runs there."""
     yield tmp_path / "data"
     sweep(tmp_path / "data")

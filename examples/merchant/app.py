@@ -53,7 +53,10 @@ METERS = {
     "towels": Meter("towel", "towels", cents=250, most_a_month=12, fails_first=2),
     "smoothies": Meter("smoothie", "smoothies", cents=1800, most_a_month=9, is_broken=True),
 }
-"""Meters by the `externalRef` of the product. Calls for towels fail twice per item. Calls for smoothies always fail."""
+"""Meters by the `externalRef` of the product.
+
+For towels, the first two calls for an item fail. For smoothies, every call fails.
+"""
 
 
 class Counts:

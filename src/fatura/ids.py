@@ -56,3 +56,8 @@ def billed_mark(subscription_id: UUID, cycle: int) -> int:
 def mark_of(invoice_id: UUID) -> int:
     """Return the hash bits of an invoice's id, as `billed_mark` computes them."""
     return invoice_id.int & _MARKED
+
+
+def bill_same_cycle(invoice_id: UUID, other_id: UUID) -> bool:
+    """Return whether two invoice ids are of the same cycle. After a restore, a cycle may get a new invoice id."""
+    return mark_of(invoice_id) == mark_of(other_id)

@@ -21,7 +21,7 @@ log: FilteringBoundLogger = structlog.get_logger()
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor. Replace each value whose name marks it as secret by BLANK, also in nested values."""
+    """A structlog processor. Replace the value of each secret name with BLANK, also in nested values."""
     for name, value in event.items():
         if _is_secret(name):
             event[name] = BLANK

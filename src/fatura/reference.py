@@ -34,7 +34,7 @@ The engine keeps the *stage* of each charge. Clients see a `status` instead, in 
 """
 
 _CHARGE_STEPS = """\
-The steps below name stages:
+The following steps use the names of the stages:
 
 1. The engine stores the charge as `sending`, with the request in encrypted form, and sends the request.
 2. If the gateway confirms the charge, the charge becomes `open` and the invoice becomes `issued`.

@@ -50,7 +50,25 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RATE_LIMIT",
         "200",
-        "requests per second for each API key; a burst may have twice as many; 0 means no limit (D-48)",
+        "requests per second of each account; a burst may have twice as many; 0 means no limit (D-48)",
+    ),
+    Variable(
+        "FATURA_WEBHOOK_RATE_LIMIT",
+        "12000",
+        "authentic gateway webhooks per minute for each connection; a burst may have twice as many; 0 means no limit "
+        "(D-192)",
+    ),
+    Variable(
+        "FATURA_FAILURE_RATE_LIMIT",
+        "60",
+        "wrong API keys, and unauthentic gateway webhooks, per minute from each client address; a burst may have twice "
+        "as many; 0 means no limit (D-191)",
+    ),
+    Variable(
+        "FATURA_TRUSTED_PROXIES",
+        "0",
+        "number of proxies in front of the API; each must append the address of its client to `X-Forwarded-For`. With "
+        "0, that header is ignored, and all clients behind a proxy share its address (D-191)",
     ),
     Variable("FATURA_MAX_CONNECTIONS", "10", "largest number of database connections of one process"),
     Variable("FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: console on a terminal"),
@@ -74,6 +92,9 @@ class Settings:
     secret_keys: tuple[str, ...]
     outbound_allow: frozenset[str]
     rate_limit_per_second: int
+    webhook_rate_limit_per_minute: int
+    failure_rate_limit_per_minute: int
+    trusted_proxies: int
     max_connections: int
     log_format: str
     log_level: str
@@ -93,6 +114,9 @@ def read(environ: Mapping[str, str]) -> Settings:
         secret_keys=_listed(values["FATURA_SECRET_KEYS"]),
         outbound_allow=frozenset(entry.lower() for entry in _listed(values["FATURA_OUTBOUND_ALLOW"])),
         rate_limit_per_second=_whole_number(values, "FATURA_RATE_LIMIT", least=0),
+        webhook_rate_limit_per_minute=_whole_number(values, "FATURA_WEBHOOK_RATE_LIMIT", least=0),
+        failure_rate_limit_per_minute=_whole_number(values, "FATURA_FAILURE_RATE_LIMIT", least=0),
+        trusted_proxies=_whole_number(values, "FATURA_TRUSTED_PROXIES", least=0),
         max_connections=_whole_number(values, "FATURA_MAX_CONNECTIONS", least=2),
         log_format=_one_of(values, "FATURA_LOG_FORMAT", ("auto", "json", "console")),
         log_level=_one_of(values, "FATURA_LOG_LEVEL", ("debug", "info", "warning", "error")),

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from fatura.store.vault import new_key
 from tests.conftest import fresh_database
+from tests.support.unlimited import UNLIMITED
 from tests.support.world import Json, World, open_world
 
 START_SECONDS = 20
@@ -59,7 +60,7 @@ async def served(server_url: str, tmp_path_factory) -> AsyncIterator[Served]:
             "FATURA_DATABASE_URL": url,
             "FATURA_DATA_DIR": str(data_dir),
             "FATURA_SECRET_KEYS": new_key(),
-            "FATURA_RATE_LIMIT": "0",
+            **UNLIMITED,
             "FATURA_LOG_LEVEL": "error",
         }
         account = ("account", "create", "Test", "--mode", "sandbox", "--json")

@@ -220,3 +220,33 @@ async def test_concurrently_created_keys_differ(world: World):
     """[D-41]"""
     made = await asyncio.gather(*[world.made(KEYS, {"name": "x"}) for _ in range(8)])
     assert len({key["key"] for key in made}) == 8
+
+
+async def test_an_account_has_a_limited_number_of_keys(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Concurrent requests do not exceed the limit either. Revoked keys do not count. [D-189]"""
+    monkeypatch.setattr("fatura.usecases.accounts.accounts.MAX_API_KEYS", 3)
+
+    made = await asyncio.gather(*(world.post(KEYS, {"name": "x"}) for _ in range(6)))
+
+    assert sorted(answer.status for answer in made) == [201, 201, 422, 422, 422, 422]
+    refused = next(answer for answer in made if answer.status == 422)
+    assert problem(refused) == (422, "engine.too_many_api_keys", {"limit": 3})
+    assert "revoke" in refused.json["detail"].lower()
+    [first, *_] = (await world.get(KEYS)).json["data"]
+    await world.delete(f"{KEYS}/{first['id']}")
+    await world.made(KEYS, {"name": "instead"})
+    assert (await world.post(KEYS, {"name": "one too many"})).status == 422
+    assert (await (await world.another()).post(KEYS, {"name": "theirs"})).status == 201
+
+
+async def test_the_keys_are_listed_in_pages(world: World):
+    """[D-189, D-16, spec 2.7 newest first]"""
+    made = [(await world.made(KEYS, {"name": f"key {number}"}))["id"] for number in range(4)]
+    await world.delete(f"{KEYS}/{made[0]}")
+
+    answer = (await world.get(f"{KEYS}?page=2&pageSize=2")).json
+
+    assert [each["id"] for each in answer["data"]] == [made[1], made[0]]
+    assert answer["pagination"] == {"page": 2, "pageSize": 2, "totalRecords": 5, "totalPages": 3}
+    assert sorted(invalid(await world.get(f"{KEYS}?page=0&pageSize=101"))) == ["page", "pageSize"]
+    assert (await world.get(f"{KEYS}?page=9")).json["data"] == []

@@ -37,6 +37,7 @@ CODES = rows("""
     engine.gateway_choice_required        | 422
     engine.gateway_connection_not_found   | 422
     engine.too_many_connections           | 422
+    engine.too_many_api_keys              | 422
     engine.too_many_payments              | 422
     engine.too_many_refunds               | 422
     engine.idempotency_key_reused         | 422

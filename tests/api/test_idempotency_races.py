@@ -105,7 +105,7 @@ async def test_only_post_uses_the_key(world: World):
 
 
 async def test_retention_cannot_delete_a_key_that_a_request_is_replaying(world: World):
-    """A request with a known key locks the key's row, so that the request can still read the stored answer. [D-14]"""
+    """A request with a known key locks the key's row until it has read the stored answer. [D-14]"""
     await world.post("/v1/products", BODY, key="one")
     far_ahead = world.deps.clock() + timedelta(days=99)
     async with world.deps.db.transaction(world.account_id) as replaying:

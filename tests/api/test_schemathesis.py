@@ -54,7 +54,7 @@ UNANSWERED = {
 
 
 def configuration(filled: FilledAccount) -> str:
-    """Return a configuration with which nine of ten requested ids belong to existing resources."""
+    """Return a configuration that makes Schemathesis send an existing id in nine of ten cases."""
     dictionaries = [f"[dictionaries.{name}]\nvalues = {ids}" for name, ids in filled.resources.ids.items()]
     places = [
         f'"{place}" = {{ dictionary = "{name}", probability = 0.9 }}'

@@ -12,7 +12,7 @@ from fatura.gateways.port import Capabilities, ConnectionConfig, GatewaySettings
 
 
 class NoDatabase:
-    """A database that fails the test when it is used, because validating settings must not read it."""
+    """Fails the test if it is used, because validating settings must not read the database."""
 
     def transaction(self, account_id: UUID) -> NoReturn:
         raise AssertionError(account_id)

@@ -24,7 +24,7 @@ from fatura.store.db import Tx
 from fatura.store.restore import frozen_accounts
 from fatura.store.subscriptions import subscriptions
 from fatura.store.vault import Vault
-from fatura.usecases.charging import gateway_calls, issuance, outcomes
+from fatura.usecases.charging import gateway_calls, issuance, outcomes, reservation
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, execute_once, find_answer
 from fatura.usecases.payments import gateway_payments, refund_calls
@@ -76,7 +76,7 @@ def retry_without_lookup() -> None:
     def may(*_args: object, **_kwargs: object) -> bool:
         return True
 
-    issuance._may_repeat = may
+    reservation._may_repeat = may
 
 
 @_break

@@ -24,7 +24,7 @@ def capabilities_of(config: ConnectionConfig) -> Capabilities:
     """Return the gateway's capabilities.
 
     The connection's setting `idempotency` says how the gateway protects against duplicate charges. The default is
-    look-ups by reference. The setting `refunds` says how it makes refunds. By default, it makes none.
+    look-ups by reference. The setting `refunds` says how the gateway makes refunds. By default, it makes none.
     """
     return Capabilities(
         issues_charges=True,

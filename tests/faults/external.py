@@ -51,7 +51,7 @@ A merchant may move its webhook from `/webhook` to `/elsewhere`.
 
 class GatewayAndMerchant:
     signed_within_seconds = TOLERANCE_SECONDS
-    """Maximum age of a signature. A run whose clock jumps may jump between the sending and the arrival."""
+    """Maximum age of a signature. If a run's clock may be set forward during a call, the run needs more."""
 
     def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
         self.folder = folder

@@ -52,7 +52,7 @@ async def check(
 ) -> list[str]:
     """Return one sentence for each kind of difference between the ledgers, and for each violated invariant.
 
-    With `has_payers`, the payers do what those of the simulator do. The caller then compares the charges itself.
+    With `has_payers`, the simulator's payers pay the charges. The caller then compares charges and entries itself.
     """
     opened = await asyncpg.connect(url)
     try:
@@ -166,7 +166,7 @@ def _charge_errors(
 
 def _amount_errors(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
-    # After a restore, an invoice gets a charge with payments back even if its amount differs from the total (D-170).
+    # After a restore, an invoice adopts a charge with payments even if its amount differs from the total (D-170).
     is_adopted = invoice["is_restored"] and charge["has_payments"]
     if charge["amount_cents"] + invoice["earlier_cents"] != invoice["total_cents"] and not is_adopted:
         found.append("charged another amount than the total")

@@ -165,9 +165,9 @@ def may_be_charged(
 ) -> bool:
     """Return whether `amount_cents` was open at some time. The open amount is the total minus what the merchant held.
 
-    The engine may learn late about the entries of each of the provider's charges, and merchants record payments in
-    any order. Therefore, each amount that the merchant held by the entries of one charge is combined with each amount
-    that it held by those of the others, and by some of the payments that it recorded.
+    The engine learns in any order of the entries of each charge and of the payments that merchants record. At some
+    time, it may know no entry of a charge, or all entries up to one of them. It may know a recorded payment or not.
+    Every combination of these states is possible.
     """
     ledgers = defaultdict[str, list[Entry]](list)
     for entry in (*theirs, *by_hand):

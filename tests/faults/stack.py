@@ -20,6 +20,7 @@ from fatura.usecases.accounts.accounts import OpenedAccount
 from tests.faults import breaks
 from tests.support.fatura_processes import Running, environment, free_port, running, serves
 from tests.support.postgres_processes import until
+from tests.support.unlimited import UNLIMITED
 
 
 @dataclass(slots=True)
@@ -77,9 +78,7 @@ class Stack:
 @contextmanager
 def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables: str) -> Generator[Stack]:
     """Run `apis` APIs and a worker during the block."""
-    stack = Stack(
-        url, folder, {"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **variables}, ring
-    )
+    stack = Stack(url, folder, {**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **variables}, ring)
     try:
         for _ in range(apis):
             stack.start_api(free_port())

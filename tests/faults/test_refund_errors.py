@@ -6,8 +6,9 @@ from tests.faults.payments import AskedRefund, MadeRefund, refund_errors
 
 DONE, PENDING, FAILED = (MadeRefund("i1", 500, state) for state in ("done", "pending", "failed"))
 OTHER_AMOUNT, OTHER_INVOICE = MadeRefund("i1", 499, "done"), MadeRefund("i2", 500, "done")
+# Each row has the refunds at the provider, the refund's stage in the engine, the statuses that the engine answered to
+# the merchant, whether the engine must have finished the refund, and what must be reported.
 CASES = (
-    # made at the provider   engine's stage  answers     complete  what is reported
     ((), None, (409,), True, []),
     ((DONE,), "done", (202, 200), True, []),
     ((DONE,), "sending", (202,), False, []),

@@ -1,4 +1,4 @@
-"""The example merchant needs no installed packages and verifies the signature before it parses a body."""
+"""The example merchant needs only the standard library, and verifies the signature before it parses a body."""
 
 import base64
 import json

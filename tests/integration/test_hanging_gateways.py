@@ -1,4 +1,4 @@
-"""Gateways that hang delay no other account: neither its charges nor its polls (D-55)."""
+"""An account whose gateway hangs delays neither the charges nor the polls of other accounts (D-55)."""
 
 import asyncio
 import time

@@ -88,7 +88,7 @@ async def strict_world(database_url: str) -> AsyncIterator[World]:
 
 
 class Names:
-    """A resolver with a list of answers per name. Each look-up returns the next answer; the last repeats."""
+    """A resolver with a list of answers per name. Each look-up returns the next answer; the last answer repeats."""
 
     def __init__(self, script: dict[str, Sequence[Sequence[str]]]) -> None:
         self._answers = {name: chain(answers[:-1], repeat(answers[-1])) for name, answers in script.items()}

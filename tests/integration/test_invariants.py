@@ -127,6 +127,7 @@ VIOLATIONS = rows(r"""
     due_work_is_claimed_in_an_hour | UPDATE connection_health SET UNPROBED
     due_work_is_claimed_in_an_hour | MOVING
     due_work_is_claimed_in_an_hour | UPDATE unmatched_charge SET next_look_at = '2000-01-01'
+    due_work_is_claimed_in_an_hour | UPDATE poll_round SET next_step_at = '2000-01-01'
     due_work_is_claimed_in_an_hour | UPDATE connection_sweep SET next_sweep_at = '2000-01-01'
     leases_expire                  | UPDATE connection_sweep SET lease_until = now() + interval '1 hour'
     leases_expire                  | UPDATE connection_health SET lease_until = now() + interval '1 hour'
@@ -254,7 +255,7 @@ BEFORE = {
 
 
 def broken_reference(catalog: Catalog, constraint: Constraint) -> str:
-    """Return SQL that makes a foreign key of all rows of a table lead to no row."""
+    """Return SQL that changes a foreign key in all rows of a table, so that it refers to no row."""
     types = catalog.columns[constraint.table]
     own = [column for column in constraint.columns if column != "account_id"]
     column = next((each for each in own if types[each] == "uuid"), own[0])

@@ -117,7 +117,7 @@ async def test_a_lane_that_cannot_poll_does_not_end_the_others(world: World) -> 
 
 
 async def test_a_lane_polls_while_its_batches_hold_all_transactions(world: World) -> None:
-    """A poll must not wait for the batches, because a lane pauses after a poll for four times the poll's duration."""
+    """If a poll waited for the batches, the lane would then pause for four times as long."""
     stop, looked = asyncio.Event(), list[float]()
 
     async def due(deps: Deps) -> list[Account]:
@@ -142,7 +142,7 @@ async def test_a_lane_polls_while_its_batches_hold_all_transactions(world: World
 
 
 async def test_a_batch_that_the_database_ends_is_followed_by_a_smaller_one(world: World) -> None:
-    """A batch that takes longer than the database's time limits does not fail again and again."""
+    """Without a smaller batch, the same time limit of the database would end each attempt."""
     account = await load_account(world.deps, world.account_id)
     await world.enroll(await world.plan())
     before = world.deps.generation_batch.current

@@ -26,7 +26,7 @@ from tests.support.world import World, eventually
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 MANY = 2000
 MAX_STALL_SECONDS = 0.5
-"""Maximum time for which the calls may block other tasks, including the time of the test's server in this thread."""
+"""Maximum time for which the calls and the test's server, which runs in the same thread, may block other tasks."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ WITHIN_SECONDS = 10.5
 MAX_STALL_SECONDS = 0.5
 MAX_GROWN_MB = 10
 RUNS = 3
-"""Maximum number of runs. At least one must meet the limits, because other programs may slow a run down.
+"""Maximum number of runs. One run within the limits suffices, because other programs may slow a run down.
 
 The outcomes must be right in every run.
 """

@@ -1,4 +1,4 @@
-"""Query plans of a move between connections: each skipped subscription is found by its index (D-59)."""
+"""Query plans of a move between connections: PostgreSQL finds each skipped subscription by an index (D-59)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The engine records answers that arrive together in one transaction.
+"""If several answers arrive together, the engine records them in one transaction.
 
 If this transaction fails, the engine records each answer in a separate transaction.
 """

@@ -27,6 +27,7 @@ DISCOVERED = {
     "price_pull",
     "pricing_attempt",
     "late_charge_check",
+    "poll_round",
     "refund_request",
     "unmatched_charge",
     "webhook",
@@ -82,7 +83,7 @@ async def changed(connection: Any) -> set[str]:
 async def newest_rows(connection: Any) -> dict[str, str]:
     """Return the newest row of each table as JSON.
 
-    PostgreSQL allows the newest invoice's state for new invoices, so tests can insert a copy of this invoice.
+    Tests insert copies of these rows. PostgreSQL accepts a copy of the newest invoice, which is free and `paid`.
     """
     return {
         table: await connection.fetchval(_SAMPLE.replace("TABLE", table))

@@ -1,4 +1,4 @@
-"""How many rows statements read with the plans that the engine's connections use."""
+"""Count the rows that a statement reads, with the query plan that the engine's own connections use."""
 
 from datetime import timedelta
 

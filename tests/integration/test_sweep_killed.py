@@ -28,7 +28,7 @@ PAID = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status = 'paid'"
 
 
 async def test_a_killed_worker_leaves_out_no_charge(database_url: str, tmp_path: Path) -> None:
-    """Whether read before or after the kill, all payments are recorded and all duplicate charges canceled. [D-161]"""
+    """The two workers record every payment and cancel every duplicate charge. [D-161]"""
     async with open_crowd(database_url) as crowd:
         await crowd.merchant.set_up_gateway(behaviour="never_pay")
         plan = await crowd.merchant.plan(await crowd.merchant.product(100))
@@ -68,7 +68,7 @@ async def test_a_killed_worker_leaves_out_no_charge(database_url: str, tmp_path:
 
 @asynccontextmanager
 async def _charge_held(crowd: Crowd, database_url: str, *, place: int) -> AsyncGenerator[None]:
-    """Lock a charge, so that a sweep stops at its place in the list."""
+    """Lock the charge at index `place` of the provider's list, so that a sweep stops at this charge."""
     ((charge_id,),) = await crowd.sql(ORDERED, place)
     account_id = crowd.merchant.account_id
     async with connected(database_url, account_id) as connection, connection.transaction():

@@ -18,7 +18,7 @@ async def nothing() -> None:
 def around_the_cancellation(
     before: Callable[[], Awaitable[object]] = nothing, after: Callable[[], Awaitable[object]] = nothing
 ) -> Generator[None]:
-    """Do something before and after the gateway is asked to cancel a charge."""
+    """Call `before` and `after` around each cancellation of a charge at the gateway."""
     cancel = charge_release.cancel
 
     async def cancel_between(*args: object, **named: object) -> object:
@@ -48,7 +48,7 @@ async def killed(
 
 
 async def end_requests(world: World) -> None:
-    """Let the real time pass for which a process may wait for the gateway."""
+    """Expire the requests in progress, as if their processes had waited too long for the gateway."""
     await world.sql("UPDATE idempotency_key SET in_progress_until = now() WHERE status IS NULL")
     for table in ("reissue_request", "payment_request"):
         await world.sql(f"UPDATE {table} SET in_progress_until = now() - interval '1 minute'")  # noqa: S608 - written here

@@ -15,6 +15,7 @@ from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts
 from tests.support.fatura_processes import KEY_RING
 from tests.support.populated import connected
+from tests.support.unlimited import UNLIMITED
 from tests.support.world import Answer, Json, Merchant, api_client, ignore_notification
 
 SUBSCRIBE_MANY = """
@@ -85,7 +86,7 @@ class Crowd:
 @asynccontextmanager
 async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
     """Open an account whose API runs in this process. Worker processes can use its database and its key ring."""
-    read = settings.read({"FATURA_RATE_LIMIT": "0"})
+    read = settings.read(UNLIMITED)
     db = await connect(database_url, max_connections=5)
     try:
         deps = wire(read, db, vault=Vault([KEY_RING]), notify=ignore_notification)

@@ -29,7 +29,7 @@ class ExampleMerchant:
 
 @contextmanager
 def example_merchant(secret: str, *, port: int = 0) -> Generator[ExampleMerchant]:
-    """Run the example merchant without installed packages. If `port` is 0, it listens on a free port."""
+    """Run the example merchant with only the standard library. If `port` is 0, it listens on a free port."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", str(PROGRAM), "--port", str(port), "--until-stdin-closes"],
         env=environment(FATURA_INTEGRATION_SECRET=secret),

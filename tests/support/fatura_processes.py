@@ -20,7 +20,7 @@ from fatura.store.vault import new_key
 from tests.support.postgres_processes import is_running, until
 
 KEY_RING = new_key()
-"""The FATURA_SECRET_KEYS of commands for which `environment` gets a database URL."""
+"""The key ring of every command that uses a test's database."""
 START_SECONDS = 30
 STOP_SECONDS = 25
 

@@ -14,6 +14,7 @@ import httpx
 from tests.support import fatura_processes
 from tests.support.account_filler import PATIENCE_SECONDS, Account, Resources, fill
 from tests.support.postgres_processes import until
+from tests.support.unlimited import UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
         FATURA_DATA_DIR=str(folder),
         FATURA_LOG_LEVEL="error",
         FATURA_OUTBOUND_ALLOW="127.0.0.1",
-        FATURA_RATE_LIMIT="0",
+        **UNLIMITED,
     )
     port = fatura_processes.free_port()
     with (

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from fatura.store.charging import (
     charges,
     late_charge_checks,
     payment_requests,
+    poll_rounds,
     refund_requests,
     reissue_requests,
     unmatched_charges,
@@ -77,6 +79,8 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         await unmatched_charges.add(
             tx, UUID(connection_id), ["sbx_unmatched"], found_at=far_ahead, next_look_at=far_ahead
         )
+        polled = await poll_rounds.lock(tx, UUID(connection_id))
+        await poll_rounds.save(tx, replace(polled, next_step_at=far_ahead))
     await _refund(merchant, plan, invoice, next_attempt_at=far_ahead)
     return {
         "product_id": product["id"],
@@ -108,7 +112,7 @@ async def _propagate(merchant: Merchant, connection_id: str) -> None:
 
 
 async def _move(merchant: Merchant) -> None:
-    """Move the subscriptions of a connection to another connection. It cannot bill one of them, which is skipped."""
+    """Move two subscriptions to another connection. One is skipped, because the new connection cannot bill it."""
     plan = await merchant.plan()
     old, new = [
         (await merchant.connect(methods=each))["connectionId"] for each in (["pix", "boleto"], ["pix"])
@@ -132,6 +136,7 @@ async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> 
         charge_id=charge.charge_id,
         next_charge_id=uuid4(),
         terms=charge.terms,
+        requested_at=in_progress_until,
         in_progress_until=in_progress_until,
     )
     await reissue_requests.save(tx, reissue)
@@ -145,13 +150,14 @@ async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> 
         method=ManualMethod.CASH,
         reference=None,
         note=None,
+        requested_at=in_progress_until,
         in_progress_until=in_progress_until,
     )
     await payment_requests.save(tx, payment)
 
 
 async def _refund(merchant: Merchant, plan: Json, invoice: Json, *, next_attempt_at: datetime) -> None:
-    """Refund a manual payment of another invoice, and store a refund of the invoice's charge that is not sent yet."""
+    """Refund a manual payment of another invoice. Then store an unsent refund of the given invoice's charge."""
     subscription = await merchant.enroll(plan)
     await merchant.run("generation")
     [other] = await merchant.invoices(subscription)

@@ -1,4 +1,4 @@
-"""Steps of the restore scenarios: create charges that the database lacks, and compare it with the gateways."""
+"""Steps of the restore scenarios: create charges that the database lacks, and compare database and gateways."""
 
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -46,7 +46,7 @@ async def create_unmatched_charge(
 async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
     """Match the gateway's charges of the last hour to invoices, as `fatura restored` does.
 
-    A dry run writes nothing. Otherwise, freeze the account first.
+    A dry run writes nothing. Any other run first freezes the account.
     """
     if not dry_run:
         await comparison.freeze(world.deps, world.account_id)
@@ -55,9 +55,9 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 
 
 async def issued_by(world: World, invoice: Json) -> str | None:
-    """Run the workers, check the invariants, and return the id of the invoice's charge.
+    """Run the workers, check the invariants, and return the gateway's id of the invoice's charge.
 
-    The gateway may have several charges of the invoice only if the engine has recorded none of them.
+    If the engine has recorded no charge (None), the gateway may have several charges of the invoice.
     """
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]

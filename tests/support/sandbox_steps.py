@@ -72,9 +72,9 @@ async def pass_time(merchant: Merchant, **duration: float) -> None:
 
 
 async def skip_days(world: World, count: int) -> None:
-    """Advance the account's clock by a day at a time, and run all lanes once it shows the new day.
+    """Advance the account's clock day by day, and run all lanes after each day.
 
-    This is faster than `pass_time` while a failing connection gets a probe every 15 minutes.
+    This is faster than `pass_time`, which stops at each probe of a failing connection: every 15 minutes.
     """
     for _ in range(count):
         await world.sql("UPDATE account SET clock_offset = clock_offset + interval '1 day'")

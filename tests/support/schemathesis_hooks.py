@@ -32,7 +32,10 @@ NEEDED = {
     "archive_product": ("productId", RESOURCES["product_id"]),
     "revoke_api_key": ("apiKeyId", FILLED["api_key_id"]),
 }
-"""Resources that later requests need: the operation that would end each one, its path parameter, its id."""
+"""Resources that later requests need. Each key is the operation that would end the resource.
+
+The value is the path parameter of the operation, and the id of the resource.
+"""
 MAX_DAYS = 2
 """Maximum number of days by which one request advances the test clock. The engine's work for a day takes time."""
 
@@ -109,7 +112,7 @@ def whole_numbers(value: Json) -> Json:
 def restrict(operation: str, case: Any, *, is_valid: bool) -> None:
     """Prevent calls to other hosts, long clock advances, and changes of resources that later requests need.
 
-    No fault makes a call hang, or makes the check of the credentials fail.
+    Also replace faults that would make a call hang, or make the check of credentials fail.
     """
     name, needed = NEEDED.get(operation, ("", ""))
     if name and str(case.path_parameters.get(name)).lower() == needed:
@@ -155,19 +158,19 @@ def given(case: Any, name: str) -> bool:
 
 
 def fix_first_charge(case: Any) -> None:
-    """Set a given first charge date to a valid one. It must be between tomorrow and five years from now."""
+    """Replace the first charge date, if given, by a valid one: between tomorrow and five years from now."""
     if given(case, "firstChargeDate"):
         case.body["firstChargeDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
 
 
 def fix_reissue(case: Any) -> None:
-    """Set a given due date to a valid one. It must be between today and five years from now."""
+    """Replace the due date, if given, by a valid one: between today and five years from now."""
     if given(case, "dueDate"):
         case.body["dueDate"] = str((datetime.now(UTC) + timedelta(days=60)).date())
 
 
 def fix_payment(case: Any) -> None:
-    """Set a given time of payment to a valid one. It must not lie in the future."""
+    """Replace the time of payment, if given, by a day in the past. The API refuses times in the future."""
     if given(case, "paidAt"):
         case.body["paidAt"] = "2026-01-01"
 
@@ -179,7 +182,7 @@ def fix_fault(case: Any) -> None:
 
 
 def fix_refund(case: Any) -> None:
-    """Set a given amount to one cent, which the payments probably still cover."""
+    """Replace the amount, if given, by one cent, which can probably still be refunded."""
     if case.body.get("amountCents") is not None:
         case.body["amountCents"] = 1
 

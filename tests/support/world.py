@@ -28,6 +28,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.operations import checks
 from fatura.workers.lanes import LANES, Lane
 from fatura.workers.loop import run_batch
+from tests.support.unlimited import UNLIMITED
 
 Json = Any
 NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
@@ -218,7 +219,7 @@ async def open_account(deps: Deps, mode: Mode) -> accounts.OpenedAccount:
 @asynccontextmanager
 async def open_world(database_url: str, **environment: str) -> AsyncGenerator[World]:
     """Connect the engine to a database and open its first sandbox account."""
-    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
+    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
     db = await connect(database_url, max_connections=20)
     try:
         deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=ignore_notification)

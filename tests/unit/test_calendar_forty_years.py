@@ -56,7 +56,7 @@ def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months)
 
 
 def percents_by_cycle(cycles: int) -> dict[int, int]:
-    """Return the discount of each cycle. The last rule is entered first, so that an earlier rule overwrites it."""
+    """Return the discount of each cycle. Rules apply in reverse order: an earlier rule overwrites a later one."""
     found: dict[int, int] = {}
     for percent, first, last in reversed(SCHEDULE):
         found |= dict.fromkeys(range(first, (last or cycles) + 1), percent)

@@ -1,8 +1,8 @@
-"""The rate limit of each API key. [D-48]"""
+"""The buckets that limit requests and failures. [D-48, D-191]"""
 
 import pytest
 
-from fatura.api.http.rate_limits import FEWEST_REMEMBERED, RateLimiter
+from fatura.api.http.rate_limits import MOST_REMEMBERED, FailureLimiter, RateLimiter
 from fatura.domain.errors import RATE_LIMITED, EngineError
 from tests.unit.tiny_api import OTHER_KEY, client_of, tiny_api
 
@@ -30,7 +30,7 @@ def taken(limiter: RateLimiter, key: str = "key") -> int:
 def test_an_idle_key_may_burst_to_twice_the_rate(rate):
     """[D-48]"""
     watch = FakeClock()
-    limiter = RateLimiter(rate, clock=watch)
+    limiter = RateLimiter(rate, refusal="Slow down.", clock=watch)
     assert taken(limiter) == 2 * rate
     watch.seconds += 1
     assert taken(limiter) == rate
@@ -41,7 +41,7 @@ def test_an_idle_key_may_burst_to_twice_the_rate(rate):
 def test_a_refusal_says_when_to_retry():
     """[D-48]"""
     watch = FakeClock()
-    limiter = RateLimiter(1, clock=watch)
+    limiter = RateLimiter(1, refusal="Slow down.", clock=watch)
     assert taken(limiter) == 2
     with pytest.raises(EngineError) as refused:
         limiter.take("key")
@@ -53,25 +53,59 @@ def test_a_refusal_says_when_to_retry():
 
 def test_zero_is_no_limit():
     """[D-48]"""
-    limiter = RateLimiter(0)
+    limiter = RateLimiter(0, refusal="Slow down.")
     for _ in range(10_000):
         limiter.take("key")
 
 
-def test_idle_keys_are_forgotten():
+def test_a_limit_may_be_for_a_longer_period():
+    """[D-192]"""
     watch = FakeClock()
-    limiter = RateLimiter(10, clock=watch)
-    for number in range(20 * FEWEST_REMEMBERED):
+    limiter = RateLimiter(600, refusal="Slow down.", period_seconds=60, clock=watch)
+    assert taken(limiter) == 1200
+    watch.seconds += 1
+    assert taken(limiter) == 10
+
+
+def test_the_keys_that_were_used_last_are_remembered():
+    """[D-191]"""
+    watch = FakeClock()
+    limiter = RateLimiter(1, refusal="Slow down.", clock=watch)
+    taken(limiter, "busy")
+    for number in range(2 * MOST_REMEMBERED):
         limiter.take(f"key {number}")
-        watch.seconds += 0.01
-    assert len(limiter._full_at) <= FEWEST_REMEMBERED
+        assert taken(limiter, "busy") == 0
+    assert len(limiter._full_at) == MOST_REMEMBERED
+
+
+def test_accepted_credentials_are_forgotten_too():
+    """[D-191]"""
+    limiter = FailureLimiter(1, refusal="Slow down.")
+    for number in range(2 * MOST_REMEMBERED):
+        with limiter.attempt("192.0.2.1", number):
+            pass
+    assert len(limiter._accepted) == MOST_REMEMBERED
+    assert not limiter._limiter._full_at
+
+
+def test_failures_that_are_counted_late_block_nobody_for_long():
+    """Many requests may be checked before the first of them fails. [D-191]"""
+    watch = FakeClock()
+    limiter = RateLimiter(60, refusal="Slow down.", period_seconds=60, clock=watch)
+    for _ in range(2000):
+        limiter.count("address")
+    with pytest.raises(EngineError) as refused:
+        limiter.check("address")
+    assert refused.value.retry_after_seconds == 61
+    watch.seconds += 61
+    limiter.check("address")
 
 
 async def test_429_comes_before_all_checks_but_401(monkeypatch):
     """[D-10, D-48]"""
     app = tiny_api(FATURA_RATE_LIMIT="2")
     # no time passes, so there are no new tokens
-    monkeypatch.setattr(app.state.gate.limiter, "_clock", lambda: 0.0)
+    monkeypatch.setattr(app.state.gate.limits.accounts, "_clock", lambda: 0.0)
     async with client_of(app) as client:
         statuses = [(await client.get("/v1/things")).status_code for _ in range(6)]
         assert statuses == [200] * 4 + [429] * 2
@@ -91,4 +125,4 @@ async def test_unknown_keys_use_no_memory():
         for number in range(50):
             answer = await client.get("/v1/things", headers={"Authorization": f"Bearer rk_test_{number}"})
             assert answer.status_code == 401
-    assert len(app.state.gate.limiter._full_at) == 0
+    assert len(app.state.gate.limits.accounts._full_at) == 0

@@ -1,4 +1,4 @@
-"""The lowest amount that terms charge, and a provider's minimums for it (D-49)."""
+"""The lowest amount that terms charge, and its check against a provider's minimums (D-49)."""
 
 from datetime import UTC, datetime
 from uuid import UUID

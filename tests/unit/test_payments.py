@@ -101,7 +101,7 @@ class Engine:
     disputed: bool = False
 
     def record(self, answer: list[PaymentEntry]) -> None:
-        """Record the entries of a gateway's answer that are not known yet."""
+        """Record the new entries of a gateway's answer."""
         new = [each for each in answer if (each.kind, each.reference) not in self.ledger]
         for each in new:
             self.ledger[each.kind, str(each.reference)] = each
@@ -215,7 +215,7 @@ def test_what_was_refunded_before_the_total_was_covered_is_not_overpaid(
 def test_an_invoice_that_was_paid_before_its_values_may_be_overpaid(
     *, refunded: int, is_overpaid: bool
 ) -> None:
-    """What was refunded before the total was known is not overpaid. [D-50]"""
+    """Money that was refunded before the total was known does not count as overpaid. [D-50]"""
     payment = entry(K.PAYMENT, 100, 0)
     entries = [payment, entry(K.REFUND, refunded, 1)]
     found = facts(entries, new=(), unexpected=(), status=InvoiceStatus.READY, total_cents=70)

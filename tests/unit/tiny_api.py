@@ -25,6 +25,7 @@ from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineEr
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.usecases.deps import Deps
 from fatura.views.health import AliveView
+from tests.support.unlimited import UNLIMITED
 
 KEY, OTHER_KEY = "rk_test_one", "rk_test_other"
 ACCOUNTS = {
@@ -169,7 +170,7 @@ def tiny_api(**environ: str) -> FastAPI:
     """Return the application. The keyword arguments are settings, such as FATURA_RATE_LIMIT="2"."""
     nowhere = cast("Any", None)
     deps = Deps(
-        settings=settings.read({"FATURA_RATE_LIMIT": "0", **environ}),
+        settings=settings.read({**UNLIMITED, **environ}),
         db=nowhere,
         vault=nowhere,
         providers={},

@@ -8,7 +8,7 @@ from fatura.api.http import docs, health
 from fatura.api.http.authentication import Authenticate, Gate
 from fatura.api.http.declare import Routes
 from fatura.api.http.observer import Observer
-from fatura.api.http.rate_limits import RateLimiter
+from fatura.api.http.rate_limits import Limits
 from fatura.api.openapi.document import document
 from fatura.api.v1 import RESOURCES, gateway_webhook
 from fatura.usecases.accounts import accounts
@@ -58,4 +58,4 @@ def create_watch_app(deps: Deps) -> FastAPI:
 
 
 def set_deps(app: FastAPI, deps: Deps, *, authenticate: Authenticate = accounts.authenticate) -> None:
-    app.state.gate = Gate(deps, authenticate, RateLimiter(deps.settings.rate_limit_per_second))
+    app.state.gate = Gate(deps, authenticate, Limits.of(deps.settings))

@@ -171,7 +171,7 @@ class ChargeTerms:
 
 @dataclass(frozen=True, slots=True)
 class PayData:
-    """What a payer needs to pay a charge: a link, a Pix code or the line of a boleto, and until when (D-49)."""
+    """How the payer can pay a charge, and until when: by a link, a Pix code or the line of a boleto (D-49)."""
 
     url: str | None = None
     pix_code: str | None = None
@@ -190,9 +190,9 @@ class InvoiceCharge:
     and is the `attempt` of the reference that the gateway stores. `first_sent_at` is real time, because gateways expire
     idempotency keys in real time. Other instants are on the account's clock. `sent_at` is when the newest request was
     reserved, and identifies that request. `request_sealed` is that request, encrypted. `known_charge_ids` are the
-    provider's ids of the charges that `fatura restored` found with this reference. The engine looks these charges up,
-    and never sends the request again (D-123). `unknown_since` is when a poll first got the answer that the gateway does
-    not know the charge (D-56).
+    provider's ids of the charges that were found for this request, after a restore (D-123) or by a webhook (D-162). The
+    engine looks these charges up, and never sends the request again. `unknown_since` is when a poll first got the
+    answer that the gateway does not know the charge (D-56).
     """
 
     charge_id: UUID

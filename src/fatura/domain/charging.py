@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
+from itertools import accumulate
 from uuid import UUID
 
 import holidays
@@ -16,17 +17,17 @@ BOLETO_CLEARING_DAYS = 2
 """Banking days that a boleto may need to clear after its due date (D-26)."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
-"""An unpaid charge is polled hourly from 1 day before its last payment day starts to 3 days after that start (D-55)."""
+"""An unpaid charge is polled hourly near its last payment day. Both times count from the start of that day (D-55)."""
 POLL_FOR = timedelta(days=400)
 """The engine stops polling an unpaid charge when its due date is this long ago."""
 PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
 """Times after the payment at which a paid charge is polled for refunds and disputes, even without a webhook (D-55)."""
 PAID_POLL_JITTER = timedelta(hours=1)
-"""The polls of paid charges spread over this time, because many charges are paid at the same instant."""
+"""The polls of paid charges are spread over this time, because many charges are paid at the same instant."""
 ISSUES_APART = timedelta(hours=24)
 """Minimum time between issuing two invoices of one subscription that both wait to be issued (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
-"""Delay before an invoice looks again whether the invoice of an earlier cycle still waits to be issued (D-57)."""
+"""While an earlier cycle's invoice waits to be issued, a later invoice is tried again after this delay (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
 """A charge is missing if two polls, at least this far apart, find that the gateway does not know it (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
@@ -41,7 +42,7 @@ LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
 Until then, the request may still be in transit.
 """
 CANCEL_AGAIN_AFTER = timedelta(minutes=10)
-"""Pause before the second attempt to cancel a second charge (D-125)."""
+"""Pause before the second attempt to cancel a charge that should not be paid (D-125, D-171)."""
 LATE_CHECK_GAPS = tuple(timedelta(minutes=minutes) for minutes in (10, 50, 300, 1080))
 """Pause before each late look-up of a charge that is believed absent (D-125).
 
@@ -59,11 +60,11 @@ RETRY_WINDOW = MAX_RETRIES * RETRY_GAP
 
 
 def paced_retry(paced_until: datetime | None, *, real_now: datetime) -> tuple[datetime, timedelta]:
-    """Count a retry of an invoice's issuance; return the new `paced_until`, and how long the client must wait first.
+    """Count a retry of an invoice's issuance; return the new `paced_until`, and how long the client must still wait.
 
-    Each retry moves `paced_until` ahead by RETRY_GAP, starting from now if `paced_until` has passed. The retry comes
-    too early if the new value is more than one RETRY_WINDOW ahead. An old value that is further ahead comes from a host
-    with a wrong clock, and is ignored.
+    Each retry moves `paced_until` ahead by RETRY_GAP, starting from now if `paced_until` has passed. If the new value
+    is more than RETRY_WINDOW after now, the client must wait, and the caller does not store this value. So a stored
+    value that is more than RETRY_WINDOW after now comes from a host with a wrong clock, and is ignored.
     """
     if paced_until is None or not real_now < paced_until <= real_now + RETRY_WINDOW:
         paced_until = real_now
@@ -176,10 +177,16 @@ def next_paid_poll_at(invoice_id: UUID, *, paid_at: datetime, polled_at: datetim
 def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | None:
     """Return when to try again to cancel a second charge that was found at `found_at`, or None to stop (D-125).
 
-    Each pause is as long as the time since `found_at`, but at least CANCEL_AGAIN_AFTER and at most a day.
+    Each pause is as long as the time since `found_at`, but at least CANCEL_AGAIN_AFTER and at most a day. For a charge
+    whose cancellation a merchant requested, `found_at` is the time of the request (D-171).
     """
     since = now - found_at
     return now + min(max(since, CANCEL_AGAIN_AFTER), DAY) if since < POLL_FOR else None
+
+
+def next_late_look_at(found_at: datetime, *, now: datetime) -> datetime | None:
+    """Return when to look again at a charge that was not payable when it was found, or None to stop (D-181)."""
+    return next((found_at + after for after in accumulate(LATE_CHECK_GAPS) if found_at + after > now), None)
 
 
 def retry_delay(failures: int) -> timedelta:

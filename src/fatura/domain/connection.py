@@ -66,7 +66,7 @@ def check_support(
 ) -> None:
     """Refuse a method or a number of installments that no connection with `may_bill` supports (spec 4.3, D-20, D-21).
 
-    A single connection is the one that a subscription or an invoice is bound to; the error's detail names it.
+    If `connections` is a single connection, the error about the method names it.
     `field` is the name of the request's field that has the number of installments.
     Raises EngineError: `engine.payment_method_unsupported` or `engine.installments_unsupported`.
     """

@@ -189,6 +189,12 @@ TOO_MANY_CONNECTIONS = Problem(
     "Too many gateway connections",
     "The account has as many gateway connections as it may have, which is `meta.limit`.",
 )
+TOO_MANY_API_KEYS = Problem(
+    "engine.too_many_api_keys",
+    422,
+    "Too many API keys",
+    "The account has `meta.limit` API keys that are not revoked; revoke one of them (D-189).",
+)
 TOO_MANY_PAYMENTS = Problem(
     "engine.too_many_payments",
     422,
@@ -236,8 +242,8 @@ RATE_LIMITED = Problem(
     "engine.rate_limited",
     429,
     "Too many requests",
-    "Too many requests with this API key, or too many that are open or wait for third parties; continue after "
-    "`Retry-After`.",
+    "Too many requests of this account, too many that are open or wait for third parties, too many webhooks of this "
+    "connection, or too many failed authentications from this address; continue after `Retry-After`.",
 )
 INTERNAL = Problem(
     "engine.internal",

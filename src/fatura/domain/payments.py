@@ -40,7 +40,7 @@ class ManualMethod(StrEnum):
 SHOWN_ENTRIES = 100
 """Number of newest entries that an invoice shows in its detail and in its events (D-178)."""
 MAX_MANUAL_PAYMENTS = 100
-"""Maximum number of manual payments of an invoice, apart from one that covers the rest of the total (D-178)."""
+"""Maximum number of manual payments of an invoice; a payment that covers the total is exempt (D-178)."""
 
 _ORDER = {kind: place for place, kind in enumerate(EntryKind)}
 """The order of entries that happened at the same instant."""
@@ -76,10 +76,10 @@ class PaymentEntry:
 
     @property
     def polled_from(self) -> datetime:
-        """Return the instant from which the times of the polls after a payment count (D-55).
+        """Return the instant from which the delays of the polls after a payment count (D-55).
 
-        This is when the payment happened. If it was recorded more than a day later, it is when it was recorded, and
-        also if it was recorded earlier, because gateways' clocks may be ahead.
+        Normally, this is `occurred_at`. It is `recorded_at` if the entry was recorded more than a day later, or if
+        `occurred_at` is after `recorded_at` because the gateway's clock is ahead.
         """
         in_time = self.recorded_at - timedelta(days=1) <= self.occurred_at <= self.recorded_at
         return self.occurred_at if in_time else self.recorded_at
@@ -161,9 +161,10 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
 
 
 def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents: int) -> bool:
-    """Return whether adding `entry` to an uncovered ledger pays all that is open, or covered the total in the past.
+    """Return whether a ledger covers the total once `entry` is added. Without it, the ledger never covered the total.
 
-    An entry that happened before recorded refunds may cover the total although more is open now (D-150).
+    This is so if the entry pays all that is open. An entry that happened before a refund can be smaller: with it, the
+    ledger covered the total until that refund (D-150).
     """
     is_rest = entry.amount_cents >= open_cents(entries, total_cents=total_cents)
     return is_rest or covering_entry([*entries, entry], total_cents=total_cents) is not None
@@ -187,7 +188,7 @@ def facts(
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
     were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
     the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded. Without new entries, the facts are those of a total that was not known before.
+    recorded. If `new` is empty, the total has just become known, and the facts follow from that.
     """
     is_open = status in _OPEN
     covering = None
@@ -231,9 +232,10 @@ def _late_excess(
     paid_cents: int,
     total_cents: int | None,
 ) -> Sequence[EntryFact]:
-    """Return OVERPAID if the payments exceed the total, but the loop over the entries could not tell.
+    """Return OVERPAID if the payments exceed the total, and the loop over the entries has not found this.
 
-    Either a new payment happened before recorded ones, or all payments were recorded before the total was known.
+    The loop checks the sum only at new payments. So it misses the excess if a new payment happened before recorded
+    ones, or if all payments were recorded before the total was known.
     """
     told = {each.fact for each in found}
     payment = _last_new(entries, new or [each.payment_entry_id for each in entries], EntryKind.PAYMENT)

@@ -14,9 +14,9 @@ from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, TO
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of, in_order
 
 MAX_REFUNDS = 100
-"""Maximum number of refunds of an invoice, apart from refunds of all that is left of a charge (D-178)."""
+"""Maximum number of refunds of an invoice; a refund of all that is left of a charge is exempt (D-178)."""
 PARTS_SHOWN = 100
-"""Maximum number of parts in the error for a refund above each part (D-151)."""
+"""Maximum number of parts that the error lists if no single part covers the refund (D-151)."""
 
 
 class RefundStage(StrEnum):
@@ -215,9 +215,9 @@ def _newest_payment(entries: Sequence[PaymentEntry]) -> datetime:
 def choose(
     ledger: Sequence[PaymentEntry], amount_cents: int | None, *, failed_count: int = 0
 ) -> tuple[Part, int]:
-    """Return the part that a refund uses, and its amount. `failed_count` counts the invoice's failed refunds.
+    """Return the part that a refund uses, and the refund's amount. `failed_count` counts the invoice's failed refunds.
 
-    If `amount_cents` is None, the amount is all that is left, and only one part may have money left.
+    If `amount_cents` is None, exactly one part must have money left; the refund returns all of it.
     Raises EngineError: `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`, `engine.too_many_refunds`.
     """
     paid = parts(ledger)

@@ -67,7 +67,7 @@ class SandboxEntry:
 class SandboxOperation(StrEnum):
     """A gateway call for which faults can be queued (D-46, D-61).
 
-    `list_charges` also stands for look-ups by reference, and `all` for every call and the check of the credentials.
+    `list_charges` includes look-ups by reference. `all` includes every call, also the check of the credentials.
     """
 
     CREATE_CHARGE = "create_charge"

@@ -16,7 +16,7 @@ NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 MARGIN = timedelta(hours=1)
 """A charge created this close to the start or end of the swept time may be absent from the list, as clocks differ."""
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
-"""A paid charge that a sweep found in the list is checked again after this time; an unpaid charge, every night."""
+"""Sweeps check an unpaid charge every night. They check a paid charge again this long after they found it listed."""
 
 
 def next_sweep_at(connection_id: UUID, *, now: datetime) -> datetime:

@@ -31,7 +31,7 @@ def checked(
     charge_id: str | None = None,
     reference: tuple[UUID, int] | None = None,
 ) -> Charge:
-    """Return a charge whose fields have valid types and values.
+    """Check that the fields of a charge have valid types and values, and return the charge.
 
     If `charge_id` or `reference` (invoice id and attempt) is given, the charge must match it.
     Raises InvalidAnswerError, which names the first invalid field.
@@ -64,7 +64,7 @@ def checked(
 
 
 def listed(answer: Charge, *, currency: str, now: datetime) -> Charge:
-    """Return a charge of the provider's list, with valid fields. Raises InvalidAnswerError."""
+    """Check a charge of the provider's list, and return it. Raises InvalidAnswerError."""
     charge = checked(answer, currency=currency, now=now)
     if charge.created_at is None:
         raise InvalidAnswerError(f"the listed charge {charge.charge_id} has no instant of its creation")
@@ -74,7 +74,7 @@ def listed(answer: Charge, *, currency: str, now: datetime) -> Charge:
 def all_checked(
     answers: Sequence[Charge], *, currency: str, now: datetime, reference: tuple[UUID, int]
 ) -> Sequence[Charge]:
-    """Return charges that are all valid. Raises InvalidAnswerError."""
+    """Check all charges, and return them. Raises InvalidAnswerError."""
     return [checked(each, currency=currency, now=now, reference=reference) for each in answers]
 
 
@@ -109,9 +109,9 @@ def _check_refund(refund: Any) -> None:
 
 
 def _ledger_faults(charge: Charge) -> Iterator[str]:
-    """Yield each fault of the charge's entries and refunds as a whole, in words.
+    """Yield, in words, each contradiction between the entries, the refunds and the state of a charge.
 
-    These rules ensure that the ledger does not depend on the order in which answers arrive.
+    The engine refuses such charges, so that the ledger does not depend on the order in which answers arrive.
     """
     keys = {(entry.kind, entry.reference) for entry in charge.entries}
     sums = dict.fromkeys(EntryKind, 0)

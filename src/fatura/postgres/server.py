@@ -15,7 +15,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors
 from fatura.postgres.folder import DataFolder
 
 START_RETRY_SECONDS = 10.0
-"""For this long, Fatura restarts a server that exits while it starts, and waits for a server that does not answer."""
+"""Fatura gives up after this time if the server does not answer, or if every new server exits while it starts."""
 RECOVERY_SECONDS = 600.0
 """Maximum wait for a server that is starting, for example during crash recovery."""
 STOP_SECONDS = 600.0
@@ -78,7 +78,7 @@ def start(
     """
     path = data_dir.absolute()
     with folder_errors(path):
-        # For root, PostgreSQL runs as another user, which must be able to enter the folder.
+        # If this process is root, PostgreSQL runs as another user, which must be able to enter the folder.
         path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         folder = DataFolder(path.resolve(), os_user.choose(path / "postgres", path))
         with folder.alone():

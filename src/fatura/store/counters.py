@@ -66,7 +66,7 @@ async def last_sequence(tx: Tx) -> int:
 
 
 async def note_webhook(tx: Tx) -> None:
-    """Store whether the account has an enabled webhook, and whether events still need their deliveries.
+    """Store whether the account has an enabled webhook, and whether this webhook has events without deliveries.
 
     Call this after each change of the webhook and, like `add`, after the transaction's other changes.
     A concurrent transaction that emits events holds the lock of the counter row until it commits. This statement waits

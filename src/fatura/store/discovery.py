@@ -21,7 +21,7 @@ MAX_DUE_ROWS = 1000
 If more rows are due, the rows of one account may fill the limit, so that the statement misses other accounts.
 """
 _ALL_CLOCKS, _MOVED_CLOCKS = timedelta(0), timedelta(microseconds=1)
-"""Smallest clock offsets with which `discover_by_clock` finds all accounts, or those whose test clock was moved."""
+"""Values of `least_offset`: the first finds all accounts, the second only accounts whose test clock was moved."""
 
 DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
     "generation": (
@@ -116,6 +116,13 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
             SELECT u.account_id FROM unmatched_charge u
             WHERE u.next_look_at > '-infinity' AND u.next_look_at <= $1
             ORDER BY u.next_look_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT r.account_id FROM poll_round r
+            WHERE r.next_step_at > '-infinity' AND r.next_step_at <= $1
+            ORDER BY r.next_step_at LIMIT 1000
         ) d GROUP BY d.account_id
         """,
     ),
@@ -213,6 +220,10 @@ WHERE CASE
         SELECT true FROM unmatched_charge u
         WHERE u.account_id = a.account_id AND u.next_look_at <= a.now
         ORDER BY u.next_look_at LIMIT 1
+    ), (
+        SELECT true FROM poll_round r
+        WHERE r.account_id = a.account_id AND r.next_step_at <= a.now
+        ORDER BY r.next_step_at LIMIT 1
     )) WHEN $2 = 'sweep' THEN (
         SELECT true FROM connection_sweep w
         WHERE w.account_id = a.account_id AND w.next_sweep_at <= a.now

@@ -1,4 +1,4 @@
-"""When an account's next work of each lane is due."""
+"""When an account's next work of each lane is due, and which parts of reconciliation are due now."""
 
 from datetime import datetime
 from typing import LiteralString
@@ -49,6 +49,9 @@ SELECT n.lane, min(n.due_at) AS due_at FROM (
     SELECT 'reconciliation', (SELECT min(x.next_look_at) FROM unmatched_charge x
         WHERE x.account_id = $1 AND x.next_look_at IS NOT NULL)
     UNION ALL
+    SELECT 'reconciliation', (SELECT min(l.next_step_at) FROM poll_round l
+        WHERE l.account_id = $1 AND l.next_step_at IS NOT NULL)
+    UNION ALL
     SELECT 'sweep', (SELECT min(x.next_sweep_at) FROM connection_sweep x WHERE x.account_id = $1)
     UNION ALL
     SELECT 'gateway_probe', (SELECT min(h.next_probe_at) FROM connection_health h
@@ -90,3 +93,30 @@ async def due_by_lane(tx: Tx) -> dict[str, datetime]:
     """Return when the next work of each lane is due on the account's clock, without lanes that have no work."""
     rows = await tx.fetch(DUE_BY_LANE)
     return {row["lane"]: row["due_at"] for row in rows}
+
+
+async def due_reconciliation(tx: Tx, *, now: datetime) -> frozenset[str]:
+    """Return which parts of reconciliation have due work: `rounds`, `polls`, `late_checks`, `refunds`, `looks`."""
+    due = await tx.fetchrow(
+        """
+        SELECT
+            EXISTS (SELECT FROM poll_round p WHERE p.account_id = $1 AND p.next_step_at <= $2) AS rounds,
+            EXISTS (
+                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'issued' AND v.next_attempt_at <= $2
+                UNION ALL
+                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'overdue' AND v.next_attempt_at <= $2
+                UNION ALL
+                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'paid' AND v.next_attempt_at <= $2
+                UNION ALL
+                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'canceled' AND v.next_attempt_at <= $2
+            ) AS polls,
+            EXISTS (
+                SELECT FROM late_charge_check l WHERE l.account_id = $1 AND l.next_check_at <= $2
+            ) AS late_checks,
+            EXISTS (SELECT FROM refund_request r WHERE r.account_id = $1 AND r.next_attempt_at <= $2) AS refunds,
+            EXISTS (SELECT FROM unmatched_charge u WHERE u.account_id = $1 AND u.next_look_at <= $2) AS looks
+        """,
+        now,
+    )
+    assert due is not None, "the statement always returns one row"
+    return frozenset(part for part, is_due in due.items() if is_due)

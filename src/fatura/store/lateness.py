@@ -51,6 +51,9 @@ FROM account a CROSS JOIN LATERAL (
     SELECT 'reconciliation', min(x.next_look_at) FROM unmatched_charge x
     WHERE x.account_id = a.account_id AND x.next_look_at IS NOT NULL
     UNION ALL
+    SELECT 'reconciliation', min(l.next_step_at) FROM poll_round l
+    WHERE l.account_id = a.account_id AND l.next_step_at IS NOT NULL
+    UNION ALL
     SELECT 'sweep', min(c.next_sweep_at) FROM connection_sweep c WHERE c.account_id = a.account_id
     UNION ALL
     SELECT 'gateway_probe', min(h.next_probe_at) FROM connection_health h

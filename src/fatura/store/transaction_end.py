@@ -28,7 +28,7 @@ class DatabaseUnavailableError(Exception):
 
 
 async def commit(connection: Any) -> None:
-    """Commit, and raise DatabaseUnavailableError unless the server answers COMMIT without a warning.
+    """Commit. Raise DatabaseUnavailableError if the server answers with a warning or with ROLLBACK.
 
     A warning means that the wait for a synchronous standby was canceled, so a failover could lose the commit. The
     answer ROLLBACK means that the transaction had failed earlier.

@@ -25,5 +25,5 @@ class AnsweringAccounts:
         self._until[account_id] = time.monotonic() + REMEMBER_SECONDS
 
     def limit(self, account_id: UUID, limit: int) -> int:
-        """Return how many calls may be made concurrently for the account: `limit`, or at first FIRST_CALLS."""
+        """Return how many calls may be concurrent: `limit`, or at most FIRST_CALLS if no gateway answered lately."""
         return limit if self._until.get(account_id, 0.0) > time.monotonic() else min(limit, FIRST_CALLS)

@@ -22,5 +22,5 @@ class BatchSize:
         self.current = round(min(max((self.current + wanted) / 2, LEAST), MOST))
 
     def note_failure(self) -> None:
-        """Halve the size, because a batch that the database's time limits end would fail again at the same size."""
+        """Halve the size: if a time limit of the database ended the batch, the same size would fail again."""
         self.current = max(self.current // 2, LEAST)

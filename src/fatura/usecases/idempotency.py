@@ -222,12 +222,14 @@ async def finish(
 ) -> StoredAnswer:
     """Run `function` after the call that `begin` reserved, and store its view as the answer.
 
-    Raises what `function` raises. Then the key is free again.
+    Raises what `function` raises. Then the key is free again, unless the client should repeat the request later: the
+    call was made, so only a repeat of this request may use the key.
     """
     try:
         return await execute_once(deps, account, request, function, status=200)
-    except EngineError:
-        await in_transaction(deps, account, abandon, request)
+    except EngineError as error:
+        end = abandon if error.retry_after_seconds is None else pause
+        await in_transaction(deps, account, end, request)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Limit how many requests, and how many of their calls to third parties, one process serves at the same time.
+"""Limit how many requests one process serves concurrently, and how many calls to third parties they wait for.
 
 Each limit counts for one account and for all accounts together.
 """
@@ -14,11 +14,11 @@ from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
 MAX_OPEN_CALLS = 200
 """Maximum concurrent calls to price endpoints of one account, so that its slow endpoints do not use up the sockets."""
 MAX_OPEN_CALLS_IN_ALL = 500
-"""Maximum concurrent calls to price endpoints that requests of all accounts wait for, apart from ALWAYS_ALLOWED."""
+"""Maximum concurrent calls to price endpoints for requests of all accounts. Only ALWAYS_ALLOWED may exceed it."""
 MAX_GATEWAY_REQUESTS = 100
 """Maximum concurrent requests of one account that wait for gateways, so that other requests are served (D-175)."""
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
-"""Maximum concurrent requests of all accounts that wait for gateways, apart from ALWAYS_ALLOWED.
+"""Maximum concurrent requests of all accounts that wait for gateways. Only ALWAYS_ALLOWED may exceed it.
 
 Together with MAX_OPEN_CALLS_IN_ALL, this leaves 800 of the requests that a process serves: for ALWAYS_ALLOWED, and for
 requests that wait for no third party.
@@ -26,7 +26,7 @@ requests that wait for no third party.
 MAX_OPEN_REQUESTS = 400
 """Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
 MAX_OPEN_REQUESTS_IN_ALL = 1600
-"""Maximum concurrent requests of all accounts, apart from ALWAYS_ALLOWED."""
+"""Maximum concurrent requests of all accounts. Only ALWAYS_ALLOWED may exceed it."""
 ALWAYS_ALLOWED = 2
 """Number of open calls that every account may have, even when other accounts hold all calls of the process.
 
@@ -36,7 +36,7 @@ RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account may hold at most as many open calls as are then left for all accounts (D-175).
+    """Counts open calls. An account may hold no more calls than are still free for all accounts (D-175).
 
     About a dozen accounts with endpoints that hang can hold all calls. Each other account then has `always_allowed`.
     """
@@ -98,7 +98,9 @@ class Places:
     taken: int = 0
 
     def take(self, count: int) -> None:
-        """Hold `count` calls open. This replaces the number that was taken before, because a transaction may run again.
+        """Reserve places for `count` open calls.
+
+        This replaces the number that was reserved before, because a transaction may run again.
         Raises EngineError: `engine.rate_limited`, `engine.unavailable`.
         """
         if count > self.taken:

@@ -11,7 +11,7 @@ from fatura.domain.connection import Connection
 from fatura.domain.credentials import ApiKey, Mode
 from fatura.domain.gateway_health import HEALTHY, CallError, ConnectionHealth, HealthState
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
-from fatura.views.view import Currency, Id, Instant, ListView, Ordinal, View, instant
+from fatura.views.view import Currency, Id, Instant, ListView, Ordinal, PageView, View, instant
 
 
 class ApiKeyView(View):
@@ -31,8 +31,8 @@ class ApiKeyView(View):
         return cls.from_attributes(api_key, id=str(api_key.api_key_id), **more)
 
 
-class ApiKeyListView(ListView[ApiKeyView]):
-    """All API keys, newest first."""
+class ApiKeyPageView(PageView[ApiKeyView]):
+    """A page of API keys, newest first."""
 
 
 class NewApiKeyView(ApiKeyView):

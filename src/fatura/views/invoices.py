@@ -204,7 +204,7 @@ class ChargeView(View):
 
 
 class PayDataView(View):
-    """What a payer needs to pay the charge that is open (D-49)."""
+    """How the payer can pay the open charge (D-49)."""
 
     url: Annotated[str | None, Meta(description="The provider's page for the payer.")]
     pix_code: Annotated[str | None, Meta(description="Pix code to copy and paste.")]

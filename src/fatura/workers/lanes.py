@@ -5,14 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fatura.domain.account import Account
-from fatura.usecases import due_accounts, idempotency
+from fatura.usecases import due_accounts, due_reconciliation, gateway_probes, idempotency
 from fatura.usecases.billing import generation
 from fatura.usecases.catalog import mirroring, propagation
-from fatura.usecases.charging import issuance, late_charge_checks, probing
+from fatura.usecases.charging import issuance
 from fatura.usecases.deps import Deps
-from fatura.usecases.payments import refund_calls
 from fatura.usecases.pricing import price_pull
-from fatura.usecases.reconciliation import polling, sweep, unmatched_charges
+from fatura.usecases.reconciliation import sweep
 from fatura.usecases.sandbox import test_clock
 from fatura.usecases.subscriptions import connection_moves
 from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, in_transaction
@@ -84,10 +83,7 @@ async def _issue(deps: Deps, account: Account) -> int:
 
 
 async def _reconcile(deps: Deps, account: Account) -> int:
-    polled = await polling.reconcile(deps, account, limit=CALL_BATCH)
-    checked = await late_charge_checks.check(deps, account, limit=CALL_BATCH)
-    refunded = await refund_calls.settle_due(deps, account, limit=CALL_BATCH)
-    return polled + checked + refunded + await unmatched_charges.look(deps, account, limit=CALL_BATCH)
+    return await due_reconciliation.run(deps, account, limit=CALL_BATCH)
 
 
 async def _mirror(deps: Deps, account: Account) -> int:
@@ -138,7 +134,7 @@ ENGINE: tuple[Lane, ...] = (
     Lane(
         LaneName.GATEWAY_PROBE,
         due_accounts.of(LaneName.GATEWAY_PROBE),
-        probing.probe,
+        gateway_probes.probe,
         batches_at_once=MAX_CALLING,
         transactions_at_once=2,
     ),

@@ -41,6 +41,7 @@ _UNSETTLED = """
         + (SELECT count(*) FROM delivery d WHERE d.next_attempt_at IS NOT NULL)
         + (SELECT count(*) FROM refund_request f WHERE f.next_attempt_at IS NOT NULL)
         + (SELECT count(*) FROM unmatched_charge u WHERE u.next_look_at IS NOT NULL)
+        + (SELECT count(*) FROM poll_round r WHERE r.next_step_at IS NOT NULL)
         + (SELECT count(*) FROM connection_move o WHERE o.status = 'running') AS left
 """
 
@@ -106,7 +107,7 @@ async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
 async def _follow(shop: Shop, *, until: datetime) -> datetime:
     """Run the lanes each time work is due, up to the time `until`.
 
-    Return when `_UNSETTLED` first counted no unfinished work, or `until` if it always counted some.
+    Return the time at which `_UNSETTLED` first counted no unfinished work. If it always counted some, return `until`.
     """
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):
@@ -123,7 +124,7 @@ async def _follow(shop: Shop, *, until: datetime) -> datetime:
 
 
 async def _due_at(shop: Shop) -> datetime | None:
-    """Return when the account's next work is due, on the trial's clock.
+    """Return the due time of the account's next work, on the trial's clock.
 
     The engine computes this time on the account's test clock, whose offset is subtracted here.
     """

@@ -17,7 +17,10 @@ CLIENTS = 20
 PACE_SECONDS = 0.2
 """Minimum time between the starts of two writes of a client. All clients together make about 100 writes per second."""
 ABANDONED_PERCENT = 10
-"""Chance that a client stops repeating a create request with an unknown outcome. All rows must then exist, or none."""
+"""Chance that a client stops repeating a create request with an unknown outcome.
+
+Either all rows of the request must then exist, or none.
+"""
 PATIENCE_SECONDS = 60
 
 

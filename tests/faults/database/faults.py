@@ -63,7 +63,7 @@ class Scene:
             self.problems.append(f"fewer than {count} requests were refused: the fault had no effect")
 
     async def unready(self, since: float) -> None:
-        """Wait until the readiness probe fails, at most AWAY_SECONDS, and record how long this took.
+        """Wait at most AWAY_SECONDS until the readiness probe fails. Record how long this took.
 
         During this wait, the caller must keep the database unavailable.
         """

@@ -17,7 +17,7 @@ class GatewayFaults:
 
     `lookup_fails`: the gateway answers a look-up with 503. `price_fails` and `push_fails`: the merchant's endpoint
     responds 500. `never_paid`: nobody pays the charge. `refuses_days`: the gateway refuses all calls of a
-    connection for a day, and perhaps the next day too.
+    connection for a day. The chance applies to each connection and day.
 
     Look-ups show a new charge after `lag_seconds`. With `knows_keys`, the gateway recognizes a repeated request and
     returns the first charge. With `refuses_repeats`, it refuses a repeated request that it recognizes.

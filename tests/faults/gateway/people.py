@@ -1,7 +1,7 @@
-"""Merchants, payers and persons of the run `gateway`, who are those of the simulator, in real time.
+"""Let the simulator's merchants, payers and persons act in the run `gateway`.
 
-The simulator's merchants need its `World`. Here its clock is the run's clock, its processes are the API, and its
-charges come from the journal.
+Their code needs the simulator's `World`. The world that `gather` builds shows the run's clock, sends requests to the
+run's API, and gets its charges from the journal.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _UNPAID = ("issued", "overdue")
 
 @dataclass(slots=True)
 class RealTime:
-    """Replaces the simulator's `Schedule`: steps are executed at once, and pauses end when the run's clock says so."""
+    """Replaces the simulator's `Schedule`: steps are executed at once, and pauses elapse on the run's clock."""
 
     clock: FastClock
     trace: Trace = field(default_factory=Trace)
@@ -158,7 +158,7 @@ class People:
                     await background_faults.send_webhook(self.world, read_record(row))
 
     async def resolve_all(self) -> None:
-        """Do what the engine left to a person, except for the invoices that this person leaves as they are."""
+        """Do what the engine leaves to a person, except for stopped invoices for which `is_left` is true."""
         for merchant in self.merchants:
             await merchant.send_credentials()
             await collecting.collect_all(merchant)
@@ -169,7 +169,7 @@ class People:
                     await merchant.post(path, allowed=(409,), keyed=False)
 
     def read_charges(self) -> None:
-        """Read the gateways' charges from the journal, and let happen to them what is due."""
+        """Read the gateways' charges from the journal, and execute their due acts."""
         gateway = self.world.side.gateway
         rows = self.run.journal.read("SELECT * FROM charge")
         gateway.charges = {row["charge_id"]: read_record(row) for row in rows}

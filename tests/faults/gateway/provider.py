@@ -1,4 +1,4 @@
-"""A process with a test gateway whose payers pay in parts, twice and late. It also refunds, disputes and forgets.
+"""A process with a test gateway that also refunds, disputes and forgets charges. Payers pay in parts, twice or late.
 
 It differs from `tests.faults.external` only in what happens to a charge: each charge is a `SimCharge` of the simulator.
 The journal's column `charge.record` has the newest version of each charge, with its payments, refunds and disputes.
@@ -34,7 +34,7 @@ REFUSES_FOR = timedelta(days=1)
 LONGEST_JUMP = timedelta(days=65)
 """Maximum time by which the run sets its clock forward at once.
 
-It is a little longer than the longest time between two polls of a paid charge within 120 days (D-55).
+It is a little longer than the longest pause between two polls of a paid charge, which is 60 days (D-55).
 """
 ROUTES = (
     ("GET", "/account", "account"),
@@ -50,7 +50,7 @@ _CHARGE = msgspec.json.Decoder(SimCharge)
 def read_record(row: Mapping[str, Any]) -> SimCharge:
     """Return the newest version of a charge from its row of the journal."""
     charge = _CHARGE.decode(row["record"])
-    # a repeated request may have created a late charge earlier
+    # These times may be newer than `record`: a repeated request makes a delayed charge exist at once.
     charge.created_at = datetime.fromisoformat(row["created_at"])
     charge.visible_at = datetime.fromisoformat(row["visible_at"])
     return charge
@@ -78,7 +78,7 @@ class Provider(GatewayAndMerchant):
     async def _refuse(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse all calls of some connections for days. Another account at the provider knows no charge (D-59)."""
+        """Refuse all calls of some connections for days. Show no charge to credentials of another account (D-59)."""
         connection = request.headers.get(CONNECTION)
         status = None if connection is None else self._refusal(connection)
         if status is not None:
@@ -113,7 +113,7 @@ class Provider(GatewayAndMerchant):
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
         for each in alike:
-            # neither request knows of the other one's charge, so the engine may learn of each by itself only
+            # Each request's answer names only its own charge. The engine may know either, so both count as double.
             each.is_double = len(alike) > 1
         self.journal.write(
             "charge",
@@ -145,7 +145,7 @@ class Provider(GatewayAndMerchant):
             )
 
     def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
-        """Find the charges that meet an SQL condition. Let happen to them what is due, then return them."""
+        """Execute the due acts of charges that meet an SQL condition, and return all but the forgotten charges."""
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         now = self.now()
         found: list[Mapping[str, Any]] = []

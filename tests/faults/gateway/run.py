@@ -1,4 +1,4 @@
-"""Bill through gateways that lose responses, create and show charges late, and whose payers pay in all kinds of ways.
+"""Bill through gateways that lose responses, and create and show charges late. Payers pay in parts, twice or late.
 
 Workers and gateways are separate processes. Meanwhile, workers are killed and frozen, and merchants reissue, cancel and
 refund. In the end, the journals of gateways and merchants must agree with the database (D-33, D-35, D-50, D-53).
@@ -29,7 +29,7 @@ SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
 STEP_SECONDS, DAY_SECONDS = 8 * 3600, 86400
 REST_DAYS, MENDING_DAYS = 9, 4
-"""Days without faults at the end. On the first of them, persons do what the engine left to them."""
+"""Days without faults at the end. On the first MENDING_DAYS of them, persons do what the engine leaves to them."""
 MOVED_PERMILLE = 20
 """Charges that the gateway refunds or disputes by itself, per thousand charges and step."""
 SECOND_CHARGES_PERMILLE = 5
@@ -38,9 +38,10 @@ SECOND_CHARGES_PERMILLE = 5
 A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
 """
 FEW_SECOND_CHARGES = 15
-"""Replaces that maximum in a short run. One frozen worker has several requests, and a busy machine stops workers too.
+"""Replaces that maximum if it is smaller, as in a short run.
 
-Without look-ups, about 120 of the short run's 300 charges would be created twice.
+One frozen worker has several requests in progress, and a busy machine stops workers too. Without look-ups, about 120 of
+the short run's 300 charges would be created twice.
 """
 ACTION_SECONDS = 0.1
 
@@ -98,7 +99,7 @@ class Story:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.options.seed)  # noqa: S311 - not for security
-        self.give_up_at = time.monotonic() + self.options.pick(short=300, full=1200)
+        self.give_up_at = time.monotonic() + self.options.pick(short=300, full=2400)
 
     async def charge(self) -> None:
         """Charge all invoices, while workers with charge calls in progress are killed and frozen."""
@@ -126,7 +127,7 @@ class Story:
             await asyncio.sleep(1)
 
     async def collect(self) -> None:
-        """Let the due date and some days more pass, in which payers pay, or do not, and gateways take money back."""
+        """Let the due date and some more days pass. Some payers pay, and gateways take money back."""
         steps = self.options.pick(short=12, full=15)
         await self.world.control("refuse")
         for number in range(steps):
@@ -139,7 +140,7 @@ class Story:
             await drained(self.world, seconds=15)
 
     async def rest(self) -> None:
-        """Stop all faults, do what the engine left to persons, and let it finish all work."""
+        """Stop all faults, do what the engine leaves to persons, and let the engine finish all work."""
         world, people = self.world, self.people
         people.world.faults.on = False
         await world.control("calm")
@@ -157,7 +158,7 @@ class Story:
         await people.send_missing_webhooks(only_unpolled=is_long)
         for _ in range(2):
             world.clock.jump(STEP_SECONDS)
-            await drained(world, seconds=30)
+            await drained(world, seconds=self.give_up_at - time.monotonic())
         unsettled = await settle(world, self.running, include_polls=False, give_up_at=self.give_up_at)
         self.report.count("rows with unfinished work at the time limit", unsettled, at_most=0)
         self.report.problems += [

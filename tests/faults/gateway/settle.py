@@ -17,6 +17,7 @@ NEXT = """
         (SELECT min(s.put_off_until) FROM subscription s WHERE s.status = 'active'),
         (SELECT min(l.next_check_at) FROM late_charge_check l),
         (SELECT min(u.next_look_at) FROM unmatched_charge u),
+        (SELECT min(r.next_step_at) FROM poll_round r),
         (SELECT min(greatest(w.next_attempt_at, w.lease_until, u.due_at)) FROM webhook w
             JOIN account_counter n USING (account_id), LATERAL (
                 SELECT CASE WHEN n.last_sequence > w.fanned_out_to THEN $2::timestamptz ELSE min(d.next_attempt_at) END
@@ -29,8 +30,8 @@ NEXT = """
 """
 """Selects when the next work is due, and when the last webhook lease ends.
 
-The next cycle of a subscription is no such work. The clock must not pass due dates in one jump of months, before the
-late checks have canceled second charges (D-125).
+The next cycle of a subscription does not count as work. If it did, the clock could pass due dates before the late
+checks have canceled second charges (D-125).
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
@@ -39,6 +40,7 @@ OPEN = """
         SELECT 1 FROM invoice WHERE status IN ('draft', 'awaiting_value') OR next_attempt_at IS NOT NULL
             AND (status = 'ready' OR $1 AND status = 'issued')
         UNION ALL SELECT 1 FROM late_charge_check WHERE next_check_at IS NOT NULL
+        UNION ALL SELECT 1 FROM poll_round WHERE next_step_at IS NOT NULL
         UNION ALL SELECT 1 FROM unmatched_charge WHERE next_look_at < $2::timestamptz + interval '12 hours'
         UNION ALL SELECT 1 FROM delivery WHERE next_attempt_at IS NOT NULL
         UNION ALL SELECT 1 FROM webhook JOIN account_counter n USING (account_id) WHERE n.last_sequence > fanned_out_to
@@ -48,13 +50,13 @@ OPEN = """
 """
 """Counts rows with unfinished work, up to `$3` rows.
 
-A paid second charge is looked at for months. If the run waited for this, the clock would jump past all due dates, and
-the next cycle would begin.
+The engine looks up a paid second charge for months. Only look-ups in the next 12 hours count. If the run waited for
+all, the clock would pass all due dates, and the next cycle would begin.
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
 MORE, MORE_SHARE = timedelta(seconds=60), 0.1
-"""Added to the next due time, so that one jump makes several rows due. Long jumps become a tenth longer."""
+"""Each clock jump is longer than needed, by MORE and by MORE_SHARE of the jump. So it makes several rows due."""
 CHECK_SECONDS = 0.1
 QUIET_SECONDS = 0.25
 """The clock is set forward when the next due time has not changed for this long."""
@@ -71,7 +73,7 @@ FROZEN_JUMP = timedelta(seconds=100)
 
 
 async def settle(world: World, workers: Workers, *, include_polls: bool, give_up_at: float) -> int:
-    """Wait until all work is final, at most until the monotonic time `give_up_at`.
+    """Wait until all work is final, or until the monotonic time `give_up_at`.
 
     Return the number of rows with unfinished work.
     """
@@ -79,7 +81,7 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
     since = time.monotonic()
     while time.monotonic() < give_up_at:
         now = world.clock()
-        # read once: if the worker continues meanwhile, a long jump must not follow
+        # Read this once: even if the frozen worker continues during this round, the jump must be short.
         is_frozen = bool(workers.frozen)
         unsettled: int = await world.tables.fetchval(OPEN, include_polls, now, 1)
         if not unsettled and not is_frozen:
@@ -98,9 +100,10 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
 
 
 async def drained(world: World, *, seconds: float) -> None:
-    """Wait until no lane of any account has due work, at most for some real seconds.
+    """Wait until no lane of any account has due work, or until `seconds` real seconds have passed.
 
-    If the oldest due work does not change for STUCK_SECONDS, a dead worker probably leased it. Then pass the lease.
+    If the oldest due work does not change for STUCK_SECONDS, a dead worker probably leased it. Then set the clock
+    forward beyond the end of the lease.
     """
     give_up_at = time.monotonic() + seconds
     quiet_from = seen_at = time.monotonic()
@@ -118,7 +121,7 @@ async def drained(world: World, *, seconds: float) -> None:
 
 
 async def _oldest_due(world: World) -> tuple[datetime, UUID] | None:
-    """Return when the oldest due work became due, and its account; None if no work is due."""
+    """Return the due time of the oldest due work, and its account. Return None if no work is due."""
     due: list[tuple[datetime, UUID]] = []
     async with world.tables.acquire() as connection:
         for account_id in world.account_kinds:

@@ -26,9 +26,10 @@ async def compare(world: World, people: People, report: Report) -> None:
 
 
 def payable_together(charges: Iterable[SimCharge]) -> Iterator[str]:
-    """Yield the invoices that had two payable charges of different requests at one instant (D-49).
+    """Yield a problem for each two charges of an invoice that could be paid at one instant (D-49).
 
-    Second charges of one request are counted elsewhere, and what a gateway forgot or opened again has no known end.
+    Two charges of one attempt are counted elsewhere. If the gateway forgot a charge, or a payer paid it late, the
+    journal does not show how long it was payable. Such a charge is omitted.
     """
     of_invoice = defaultdict[object, list[SimCharge]](list)
     for each in charges:

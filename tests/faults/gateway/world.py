@@ -55,9 +55,9 @@ SUBSCRIBE_ALIKE = """
 """Copies the subscription `$1` and its customer `$2` times. Only the original was created through the API."""
 
 LATEST_FOUND_SECONDS = 60
-"""The engine's look-ups find charges that the gateway creates at most so late."""
+"""The engine's look-ups find a charge if the gateway creates it at most this long after the request."""
 PERIOD_MONTHS = 3
-"""So long that no subscription generates a second invoice before the run ends."""
+"""Billing period, so long that no subscription generates a second invoice before the run ends."""
 PROVIDER_MODULE = "tests.faults.gateway.provider"
 DUE_IN = timedelta(days=2)
 """Time until the first due date. Invoices are generated three days before it, and therefore immediately."""
@@ -79,7 +79,7 @@ class Kind:
 
     @property
     def creates_too_late(self) -> bool:
-        """Return whether a charge may appear only after the engine treats it as absent, so that it sends another."""
+        """Return whether the engine may already have requested another charge when a delayed charge appears."""
         return self.faults.late_seconds > LATEST_FOUND_SECONDS
 
 

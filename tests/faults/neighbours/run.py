@@ -186,7 +186,7 @@ async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -
 
 
 async def _lost(setup: Setup) -> int:
-    """Wait until healthy merchants have all their events, at most ARRIVE_WITHIN_SECONDS.
+    """Wait at most ARRIVE_WITHIN_SECONDS until healthy merchants have all their events.
 
     Return the number of missing events.
     """

@@ -24,6 +24,7 @@ from tests.support.crowd import SUBSCRIBE_MANY
 from tests.support.fatura_processes import KEY_RING, environment, free_port, running
 from tests.support.push_steps import INSERT_EVENTS
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
+from tests.support.unlimited import UNLIMITED
 from tests.support.world import Json, Merchant, api_client, item
 
 WORKERS = 2
@@ -138,7 +139,7 @@ class Setup:
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
     """Run the API in this process. The function `workers` runs the workers in their own processes."""
-    read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
+    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     db = await connect(database_url, max_connections=10)
     connection: Any = await asyncpg.connect(database_url)
     try:

@@ -13,6 +13,7 @@ from tests.faults.report import Options
 from tests.support.fatura_processes import environment, free_port, run, running, serves
 from tests.support.populated import connected
 from tests.support.postgres_processes import until
+from tests.support.unlimited import UNLIMITED
 
 WAIT_SECONDS = 5
 """Time limit for a response. The server's own time-out is longer, and other tests cover it."""
@@ -33,7 +34,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
     sent = Sent()
     async with place.database(server_url) as url:
         with tempfile.TemporaryDirectory(prefix="fatura-faults-") as folder:
-            env = environment(url, FATURA_RATE_LIMIT="0")
+            env = environment(url, **UNLIMITED)
             opened = json.loads(run("account", "create", "A", "--mode", "sandbox", "--json", env=env).stdout)
             port, output = free_port(), Path(folder) / "api.log"
             with running("api", "--port", str(port), env=env, output=output) as api:

@@ -22,8 +22,9 @@ Cycle = tuple[str, int]
 class Truth:
     """Counts of all trials, and records of the current trial.
 
-    The records are the invoices of the lost database, its charges since the backup, the part payments of canceled
-    charges by invoice, in cents, and the charges that `fatura restored` reported as unmatched.
+    `billed` has the cycles of the lost database by invoice id, and `charges` its charges since the backup.
+    `paid_before` has the part payments of canceled charges in cents, by invoice id. `reported` has the ids of the
+    charges that `fatura restored` reported as unmatched.
     """
 
     restores: int = 0

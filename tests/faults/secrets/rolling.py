@@ -15,7 +15,7 @@ from tests.support.world import plan_body, subscription_body
 
 
 async def roll(server_url: str, folder: Path, report: Report) -> None:
-    """Change the rings of two APIs and a worker while requests continue. No request may fail."""
+    """Restart two APIs and a worker with each new key ring while requests continue. No request may fail."""
     old, new = new_key(), new_key()
     logged = folder / "rolling"
     logged.mkdir()

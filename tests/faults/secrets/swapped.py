@@ -47,7 +47,7 @@ async def enroll(merchant: Merchant, document: str) -> Json:
 
 
 async def _nothing_opens_elsewhere(world: World, other: Merchant, *, report: Report) -> None:
-    """For two accounts, try to decrypt each ciphertext as if it were stored in the place of each other ciphertext."""
+    """Try to decrypt each ciphertext of two accounts as if it were stored in the place of every other ciphertext."""
     values: list[tuple[str, Any, str, bytes]] = []
     for account_id in (world.account_id, other.account_id):
         async with world.deps.db.transaction(account_id) as tx:

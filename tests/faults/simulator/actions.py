@@ -198,9 +198,9 @@ class Merchant(Client):
             await self.call("PATCH", f"/v1/integration/gateways/{each}", body, allowed=(400,))
 
     async def send_wrong_credentials(self) -> None:
-        """Send credentials of another account at the provider, which the engine must refuse (D-59).
+        """Send credentials of another account at the provider. The engine must refuse them with 409 (D-59).
 
-        The answer is 400 while the provider does not accept the credentials or does not answer.
+        If the provider does not accept the credentials or does not answer, the API answers 400 instead.
         """
         path = f"/v1/integration/gateways/{self.rng.choice(self.connections)}"
         body = {"credentials": self.credentials(provider_account=OTHER_ACCOUNT)}

@@ -17,13 +17,13 @@ from tests.faults.simulator.side import World
 ASKED_WITHIN = timedelta(days=2)
 """Maximum time between two polls of an unpaid charge while no faults occur (D-55)."""
 KNOWN_WITHIN = timedelta(hours=12)
-"""While no faults occur, the engine must know a payment on the due date within this time."""
+"""While no faults occur, the engine must have recorded every entry that is older than this."""
 LAST_DAYS = {"boleto": 10}
 """Maximum number of days from a charge's due date until its invoice is overdue. Other methods have two days."""
 FAILING_SPAN, FAILING_CALLS, CALLS_APART = timedelta(hours=12), 6, timedelta(minutes=30)
 """A connection must be reported as failing after FAILING_CALLS refused calls in a row, over at least FAILING_SPAN.
 
-Calls less than CALLS_APART apart count as one, because a batch makes many calls together.
+A call less than CALLS_APART after the last counted call is not counted, because a batch makes many calls together.
 """
 SWEPT_WITHIN = timedelta(days=2)
 """While no faults occur, a connection's newest complete sweep began within this time (D-161)."""
@@ -174,9 +174,8 @@ class MoneyChecker:
             world.report_problem(problem)
         for received in world.received:
             books[received.entry.invoice_id].by_hand.append(received.entry)
-        for entry in filter(
-            payments.is_manual_refund, ours
-        ):  # true, because `_check_refunds` compares them with the requests
+        # Add manual refunds to `true` without a check: `_check_refunds` compares them with the merchants' requests.
+        for entry in filter(payments.is_manual_refund, ours):
             books[entry.invoice_id].by_hand.append(entry)
             books[entry.invoice_id].true.append(entry)
         for entry in required:
@@ -292,8 +291,11 @@ def _is_failing_between(events: Sequence[tuple[str, datetime]], first: datetime,
 
 
 def _must_be_reported(refused: Sequence[datetime]) -> bool:
-    apart = 1 + sum(later - earlier >= CALLS_APART for earlier, later in pairwise(refused))
-    return apart >= FAILING_CALLS and refused[-1] - refused[0] >= FAILING_SPAN
+    counted = [refused[0]]
+    for at in refused:
+        if at - counted[-1] >= CALLS_APART:
+            counted.append(at)
+    return len(counted) >= FAILING_CALLS and refused[-1] - refused[0] >= FAILING_SPAN
 
 
 def _charge_errors(books: Books) -> Iterator[str]:
@@ -301,8 +303,10 @@ def _charge_errors(books: Books) -> Iterator[str]:
 
     An invoice may have a second charge in four cases: a charge was paid after it was closed, the gateway forgot a
     charge, the gateway created a charge twice, or payments were returned. A charge that was created twice can be paid
-    twice until the nightly sweep finds the second one. Several charges may also share the total: after a part payment,
-    the next charge is for the rest, and if the gateway returns that payment, another charge is for its amount.
+    twice until the nightly sweep finds the second one.
+
+    Several charges may also share the total. After a part payment, the next charge is for the rest. If the gateway then
+    returns the part payment, another charge is for the returned amount.
     """
     status, total_cents = books.invoice["status"], books.invoice["total_cents"]
     payable = [each for each in books.made if each.is_payable and not (each.was_forgotten or each.is_double)]

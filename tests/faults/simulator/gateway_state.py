@@ -39,7 +39,7 @@ OWN_ACCOUNT, OTHER_ACCOUNT = "own", "other"
 
 @dataclass(slots=True)
 class SimRefund:
-    """A refund that the engine asked for. At `ends_at`, it is made or, if `is_to_fail` is true, fails."""
+    """A refund that the engine asked for. At `ends_at`, it succeeds, unless `is_to_fail` is true."""
 
     refund_id: UUID
     reason: str

@@ -34,7 +34,10 @@ _HABITS: tuple[tuple[int, Sequence[Step]], ...] = (
 _STUBBORN_PERCENT = 15
 """Percentage of the payers that pay a charge although the gateway canceled it."""
 FAITHFUL_PERCENT, LATECOMER_PERCENT = 88, 30
-"""Percentages of charges that are paid at the end of a world: of open or refused charges, and of expired charges."""
+"""Percentages of charges that are paid at the end of a world.
+
+FAITHFUL_PERCENT is for open and refused charges, LATECOMER_PERCENT for expired charges.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from tests.faults.simulator.gateway import PROVIDER, SimGateway
 from tests.faults.simulator.machines import HOST, Host
 from tests.faults.simulator.side import World
 from tests.faults.simulator.steps import Step
+from tests.support.unlimited import UNLIMITED
 
 POOL_SIZE = 3
 NAPS_SECONDS = (61, 3600, 14_400, 14_400, 28_800)
@@ -47,7 +48,7 @@ _IN_DOUBT = frozenset({"COMMIT", "gateway.refund"})
 """Steps that may have taken effect although the process was killed meanwhile."""
 _LANE = {lane.name: lane for lane in LANES}
 _RING = base64.b64encode(b"simulator simulator simulator 12").decode()
-_SETTINGS = settings.read({"FATURA_RATE_LIMIT": "0"})
+_SETTINGS = settings.read(UNLIMITED)
 
 
 class ConnectionCutError(Exception):
@@ -123,7 +124,7 @@ class Process:
             await schedule.sleep_until(self._wakes_at(due, done=done))
 
     def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
-        """Return when the worker polls next.
+        """Return the time of the worker's next poll.
 
         After a poll that found work, the worker sometimes polls again after half a second. Otherwise it pauses for a
         long time.
@@ -158,9 +159,8 @@ class Process:
         world.schedule.trace.add(f"{self.host.name} {fault} at {step.label}")
         if fault == "process: killed":
             if step.label in _IN_DOUBT and world.schedule.rng.random() < 0.5:
-                with contextlib.suppress(
-                    asyncpg.ConnectionDoesNotExistError, GatewayError
-                ):  # faults of the step
+                # the step itself may have a fault
+                with contextlib.suppress(asyncpg.ConnectionDoesNotExistError, GatewayError):
                     await step.work()
             await self.die()
             return True

@@ -29,6 +29,8 @@ SELECT lane, min(at) AS at FROM (
     UNION ALL
     SELECT 'reconciliation', min(next_look_at) FROM unmatched_charge WHERE next_look_at IS NOT NULL
     UNION ALL
+    SELECT 'reconciliation', min(next_step_at) FROM poll_round WHERE next_step_at IS NOT NULL
+    UNION ALL
     SELECT 'sweep', min(greatest(next_sweep_at, lease_until)) FROM connection_sweep
     UNION ALL
     SELECT 'gateway_probe', min(greatest(next_probe_at, lease_until)) FROM connection_health

@@ -120,7 +120,7 @@ async def test_ten_thousand_subscribers_move_in_the_memory_of_a_batch(world: Wor
 
 
 async def test_the_answer_of_a_propagation_shows_one_state(world: World) -> None:
-    """A subscriber is skipped while the answer is read. [D-122, D-141]"""
+    """While the API reads the rows for its answer, a subscriber is skipped. [D-122, D-141]"""
     plan = await world.plan()
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product())

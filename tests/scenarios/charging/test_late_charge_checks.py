@@ -1,10 +1,12 @@
 """Fatura finds a charge that a gateway created long after the call, emits an event and cancels it (D-125)."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 
-from fatura.gateways.port import Charge
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge, InvalidAnswerError, NotFoundError, PermanentError
 from fatura.usecases.charging import late_charge_checks, outcomes
 from fatura.usecases.charging.gateway_calls import GatewayCall
 from tests.support.captured_logs import captured_logs
@@ -20,7 +22,7 @@ from tests.support.sandbox_steps import (
     ready_invoice,
     stored_charges,
 )
-from tests.support.sweep_steps import sweep
+from tests.support.sweep_steps import double_silently, sweep
 from tests.support.world import Json, World
 
 LATE = f"sbx_{0xF << 124:032x}"
@@ -80,7 +82,7 @@ async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -
 
 
 async def test_a_failed_cancellation_is_repeated_after_ten_minutes(world: World) -> None:
-    """The failures emit nothing again. [D-33, D-125]"""
+    """The failed cancellations emit no further event. [D-33, D-125]"""
     invoice = await _believed_absent(world)
     await pass_time(world, minutes=20)
     await _appear(world, invoice, status="open")
@@ -191,7 +193,9 @@ async def test_late_checks_keep_the_reason_of_a_stopped_invoice(world: World) ->
 
 
 async def test_a_parked_charge_with_another_amount_is_reported_once(world: World) -> None:
-    """Every sweep starts the late look-ups again. After a retry, both charges are second charges. [D-125, D-170]"""
+    """Every sweep starts the late look-ups again. After `retry-issuance`, both charges are second charges.
+    [D-125, D-170]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -264,3 +268,64 @@ async def test_a_replaced_charge_that_is_payable_again_is_canceled(world: World)
     assert states == {replaced: "canceled", (await read(world, invoice))["gatewayInvoiceId"]: "open"}
     assert await _second_charges(world) == [replaced]
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize("error", [PermanentError("gone", "archived"), InvalidAnswerError("no reference")])
+async def test_a_second_charge_is_canceled_although_the_known_charge_cannot_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The gateway has archived the charge that a reissue has replaced. [D-51, D-125]"""
+    invoice = await unpaid_invoice(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await ask(world, invoice)
+    await world.run("issuance")
+    replaced = invoice["gatewayInvoiceId"]
+    second = await double_silently(world, invoice)
+    find_charges, get_charge = SandboxGateway.find_charges, SandboxGateway.get_charge
+
+    async def without_replaced(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        found = await find_charges(self, invoice_id, attempt)
+        return [each for each in found if each.charge_id != replaced]
+
+    async def unreadable(self: SandboxGateway, charge_id: str) -> Charge:
+        if charge_id == replaced:
+            raise error
+        return await get_charge(self, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", without_replaced)
+    monkeypatch.setattr(SandboxGateway, "get_charge", unreadable)
+    await pass_time(world, minutes=15)
+
+    states = {each["chargeId"]: each["status"] for each in await charges(world)}
+    assert states[second] == "canceled"
+    assert await _second_charges(world) == [second]
+
+
+async def test_a_late_check_is_empty_if_the_gateway_does_not_know_the_reference(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some gateways answer a search without results with 404. [D-125]"""
+    await _believed_absent(world)
+
+    async def not_found(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        raise NotFoundError("no such reference")
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", not_found)
+    await pass_time(world, days=1, hours=2)
+
+    [checked] = await world.sql("SELECT checks_made, next_check_at FROM late_charge_check")
+    assert (checked["checks_made"], checked["next_check_at"]) == (4, None)
+
+
+async def test_a_second_charge_is_reported_again_after_it_was_canceled(world: World) -> None:
+    """A late look-up finds it canceled. Later, the gateway opens it again and refuses to cancel it. [D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await _believed_absent(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await _appear(world, invoice, status="open")
+    await pass_time(world, hours=2)
+    assert await _second_charges(world) == [LATE]
+
+    await world.sql("UPDATE sandbox_charge SET status = 'open' WHERE charge_id = $1", LATE)
+    await pass_time(world, hours=6)
+    assert await _second_charges(world) == [LATE] * 2

@@ -274,7 +274,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World
 
 
 async def test_the_key_of_another_request_is_refused(world: World):
-    """The engine could not recognize a repeat of this request, which could then send a second charge. [D-113, D-14]"""
+    """With this key, the engine could not recognize a repeat, which could send a second charge. [D-113, D-14]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"

@@ -169,7 +169,7 @@ async def moved_before_second_cycle(world: World, fault: str | None = None) -> J
 async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
     world: World, fault: str | None
 ) -> None:
-    """The earlier cycle keeps its broken connection (D-59). [D-57, D-59 move]"""
+    """After the move, the invoice of the earlier cycle stays at the broken connection (D-59). [D-57, D-59 move]"""
     subscription = await moved_before_second_cycle(world, fault)
     await world.advance(days=2)  # the engine generates and issues the later cycle
     await skip_days(world, 3)

@@ -1,4 +1,4 @@
-"""Move subscriptions in batches from one gateway connection to another, whose id is stored first (D-59)."""
+"""Move subscriptions in batches to another gateway connection. The engine stores this target first (D-59)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -155,7 +155,8 @@ async def test_a_move_to_a_connection_that_cannot_bill_is_refused(
 ) -> None:
     """A refused move changes nothing.
 
-    A connection of another mode always belongs to another account. [D-59 refused, D-160, D-21, D-44]
+    A connection of another mode (sandbox or live) always belongs to another account.
+    [D-59 refused, D-160, D-21, D-44]
     """
     old, subscriptions = await enrolled(world, 1)
     other = await other_connection(world)
@@ -259,7 +260,7 @@ async def test_a_subscription_that_is_created_meanwhile_moves_too(world: World) 
     new = await other_connection(world)
     await send(world, old, new)
     late = await world.enroll(await world.plan(), gatewayConnectionId=old)
-    # The new subscription's id is now lower than the last visited id, as if the request had begun earlier.
+    # Simulate that the move had already passed the new subscription's id when the subscription was created.
     await world.sql("UPDATE connection_move SET visited_to = 'ffffffff-ffff-ffff-ffff-ffffffffffff'")
     await world.run("propagation")
     assert await connections_of(world, [*subscriptions, late]) == [new] * 4

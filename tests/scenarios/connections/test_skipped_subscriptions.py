@@ -1,4 +1,7 @@
-"""Answers of moves list a maximum of skipped subscriptions, and the engine keeps one list (D-59, D-180)."""
+"""Answers of moves list a limited number of skipped subscriptions (D-59, D-180).
+
+For each connection, the engine keeps only the list of the newest move.
+"""
 
 from uuid import UUID
 
@@ -54,7 +57,7 @@ async def test_a_move_deletes_the_skipped_subscriptions_of_the_move_before(world
 
 
 async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscription is skipped while the answer is read. [D-122, D-59 move]"""
+    """While the API reads the rows for its answer, a subscription is skipped. [D-122, D-59 move]"""
     old, (subscription,) = await enrolled(world, 1)
     new, skipped_by = await other_connection(world), stored_moves.skipped_by
 

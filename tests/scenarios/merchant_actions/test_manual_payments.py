@@ -138,7 +138,10 @@ async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: st
 
 
 async def test_a_part_received_before_a_refund_may_cover_the_total(world: World, issued: Json) -> None:
-    """The part covered the total for an hour, so the charge is canceled before it is recorded. [D-52, D-150]"""
+    """Until the refund, this part and the earlier one covered the total together.
+
+    So the charge is canceled before the part is recorded. [D-52, D-150]
+    """
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay", {"amountCents": 4000})
     await world.run("reconciliation")
     paid_at = (

@@ -101,7 +101,10 @@ async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
 
 
 async def test_a_waiting_payment_is_not_replaced_by_another_body(world: World, issued: Json) -> None:
-    """The engine refuses the other body, although it is a part payment, which cancels no charge. [D-14, D-52 key]"""
+    """The engine refuses another body with the same key, even a part payment, which cancels no charge.
+
+    [D-14, D-52 key]
+    """
     await queue_fault(world, "cancel_charge", "timeout_after")
     assert (await receive(world, issued, key="once", amountCents=9990)).status == 409
 
@@ -168,3 +171,16 @@ async def test_an_amount_above_what_is_open_cancels_no_charge(world: World, issu
 
     assert (answer.status, answer.type) == (422, "engine.amount_exceeds_open")
     assert [each["status"] for each in await charges(world)] == ["open"]
+
+
+async def test_a_slow_cancellation_records_the_payment_soon(world: World, issued: Json) -> None:
+    """The gateway cancels the charge two minutes after its answer was lost. [D-52, D-171]"""
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    assert (await receive(world, issued)).status == 409
+    await pass_time(world, minutes=2)
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+
+    await pass_time(world, minutes=10)
+
+    assert (await read(world, issued))["status"] == "paid"
+    await check_settled(world, issued, paid_cents=9990)

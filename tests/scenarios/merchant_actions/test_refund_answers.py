@@ -273,7 +273,7 @@ async def test_a_late_refund_replaces_the_next_one(
 async def test_a_refund_after_one_of_unknown_outcome_waits_for_a_look_up(
     world: World, paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refund is sent once, when the gateway answers and shows no late refund. [D-151 late]"""
+    """The second refund is sent only after a look-up succeeds and shows no late first refund. [D-151 late]"""
     late = LateGateway(monkeypatch)
     await refund(world, paid)
     await pass_time(world, minutes=5)
@@ -379,7 +379,7 @@ async def test_a_repeat_after_the_key_expired_makes_no_second_refund(world: Worl
 
 
 async def test_the_answer_of_a_refund_shows_one_state(world: World, paid: Json) -> None:
-    """Another refund is made while the answer is read. [D-122, D-53]"""
+    """While the API reads the rows for its answer, another refund is made. [D-122, D-53]"""
     async with reads_held(world, "pricing_attempt"):
         asked = [asyncio.create_task(refund(world, paid, amountCents=1000))]
         await until_waiting(world)

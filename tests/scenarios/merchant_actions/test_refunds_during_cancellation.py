@@ -49,7 +49,7 @@ async def test_no_refund_begins_while_a_charge_is_being_canceled(
 async def test_a_cancellation_does_not_drop_a_request_in_progress(
     world: World, part_paid: Json, path: str, body: Json
 ) -> None:
-    """Without the stored request, a refund would be accepted, and would change the open amount. [D-171]"""
+    """If the cancellation dropped the request, a refund could begin and change the open amount. [D-171]"""
     answers = list[Answer]()
 
     async def cancel_and_refund() -> None:

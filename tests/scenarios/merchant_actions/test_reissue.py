@@ -292,7 +292,7 @@ async def test_a_payment_before_the_next_charge_is_sent_lowers_it(
     "fault", [None, "timeout_before", "rate_limited"], ids=["unsent", "unknown", "absent"]
 )
 async def test_no_refund_begins_before_the_next_charge_is_confirmed(world: World, fault: str | None) -> None:
-    """Otherwise, the next charge would be too small to pay the invoice. [D-53, D-51]"""
+    """A refund would make the next charge too small to pay the invoice. [D-53, D-51]"""
     invoice = await unpaid_invoice(world)
     await pay(world, invoice, amountCents=4000)
     await ask(world, invoice)
@@ -357,7 +357,7 @@ async def test_an_invoice_has_a_limited_number_of_charges(
 async def test_refused_charges_do_not_count_towards_the_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refuses the method. A reissue changes it, and is paced like a retry. [D-176, D-113, D-51]"""
+    """A reissue changes the refused method, and counts as a retry of issuance. [D-176, D-113, D-51]"""
     monkeypatch.setattr("fatura.usecases.charging.next_charge.MAX_CHARGES", 2)
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

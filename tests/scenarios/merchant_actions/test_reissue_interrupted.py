@@ -2,6 +2,8 @@
 
 import pytest
 
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge
 from tests.support.cancellation_steps import around_the_cancellation, die, end_requests, killed
 from tests.support.expect import problem
 from tests.support.reissue_steps import ask, payable, refused, unpaid_invoice
@@ -44,6 +46,34 @@ async def test_an_unconfirmed_cancellation_changes_nothing(
         assert (await charges(world))[0]["paymentMethod"] == "boleto"
     else:
         assert (await ask(world, invoice)).json["status"] == "ready"
+
+
+async def test_a_slow_cancellation_continues_the_reissue_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway cancels the charge hours after its answer was lost. The polls in between get rarer. [D-171]"""
+    invoice = await unpaid_invoice(world)
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    await refused(world, invoice)
+    polled, get_charge = list[str](), SandboxGateway.get_charge
+
+    async def noted(gateway: SandboxGateway, charge_id: str) -> Charge:
+        polled.append(charge_id)
+        return await get_charge(gateway, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", noted)
+    await pass_time(world, minutes=2)
+    assert len(polled) == 1
+    await pass_time(world, hours=2)
+    assert len(polled) == 5
+
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+    await pass_time(world, hours=1)
+
+    assert [each["status"] for each in await charges(world)] == ["open", "canceled"]
+    assert len(await world.events("invoice.reissued")) == 1
+    assert await world.events("invoice.canceled") == []
+    assert await world.broken() == []
 
 
 async def test_an_ended_reissue_leaves_a_later_cancellation_alone(world: World) -> None:

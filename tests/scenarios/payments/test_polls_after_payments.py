@@ -17,7 +17,7 @@ AFTER = [1, 7, 30, 60, 120]
 
 @dataclass(slots=True)
 class Polls:
-    """The engine's calls of `get_charge`. Those of `failing` charges fail."""
+    """Records the engine's calls of `get_charge`. Calls for the charges in `failing` fail."""
 
     calls: list[tuple[str, datetime]] = field(default_factory=list[tuple[str, datetime]])
     failing: set[str] = field(default_factory=set[str])

@@ -1,4 +1,7 @@
-"""A restored database lacks moves of subscriptions and invoices on other connections. No cycle is charged twice."""
+"""A restored database lacks moves of subscriptions, and invoices that other connections charged.
+
+Still, no cycle is charged twice.
+"""
 
 import pytest
 
@@ -61,7 +64,7 @@ async def test_a_charge_that_two_connections_list_is_matched_once(
 
 
 async def test_a_charge_of_a_cycle_that_was_billed_again_elsewhere_is_reported(world: World):
-    """The connection was made after the backup, and is made again only after the billing. [D-123]"""
+    """After the restore, the cycle is billed before the lost connection is created again. [D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await subscribe(world, await connection_id(world))
     lost = await lost_invoice_id(world, subscription)

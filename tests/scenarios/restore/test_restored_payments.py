@@ -1,4 +1,7 @@
-"""After a restore, payments of charges that were replaced after the backup count, and only the rest is charged."""
+"""A restored database lacks the reissues after the backup.
+
+The engine finds the payments of the replaced charges, and charges only the rest.
+"""
 
 from uuid import UUID
 
@@ -7,7 +10,7 @@ import pytest
 from fatura.usecases.restore.matching import MatchKind
 from tests.support.reissue_steps import unpaid_invoice
 from tests.support.restore_steps import compare, create_unmatched_charge, lost_invoice_id
-from tests.support.sandbox_steps import charges, pass_time, pay_silently, read, ready_invoice
+from tests.support.sandbox_steps import charges, pass_time, pay_silently, queue_fault, read, ready_invoice
 from tests.support.sweep_steps import sweep
 from tests.support.world import Json, World
 
@@ -96,7 +99,7 @@ async def test_a_reissued_invoice_gets_the_charge_of_the_rest(world: World, *, i
 
 
 async def test_later_payments_of_a_canceled_charge_are_recorded_after_another_was_adopted(world: World):
-    """A person canceled one of two found charges, which had a part payment. [D-123, D-162]"""
+    """The engine canceled one of two found charges. [D-123, D-181, D-162]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await end_subscription(world, invoice)
@@ -105,8 +108,6 @@ async def test_later_payments_of_a_canceled_charge_are_recorded_after_another_wa
     ]
     await compare(world)
     await world.run()
-    await world.made(f"/v1/sandbox/charges/{stray.charge_id}/cancel")
-    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
     assert (await read(world, invoice))["gatewayInvoiceId"] == own.charge_id
 
     await pay_silently(world, stray.charge_id)
@@ -142,4 +143,52 @@ async def test_a_found_charge_with_another_amount_is_adopted_when_it_is_paid(wor
         REST,
     )
     assert len(await world.events("invoice.issue_failed")) == 1
+    assert await world.broken() == []
+
+
+async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(world: World):
+    """The stored charge has the number of the canceled charge, which is not its own reference. [D-123, D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    adopted, canceled = [
+        await create_unmatched_charge(world, UUID(invoice["id"]), 9990, attempt=attempt) for attempt in (1, 2)
+    ]
+    await world.made(f"/v1/sandbox/charges/{canceled.charge_id}/cancel")
+    await compare(world)
+    await world.run()
+    assert (await read(world, invoice))["gatewayInvoiceId"] == adopted.charge_id
+    await queue_fault(world, "create_charge", "rejected")
+    await world.made(f"/v1/invoices/{invoice['id']}/reissue", {})
+    await world.run("issuance")
+    assert (await read(world, invoice))["status"] == "ready"
+
+    await pay_silently(world, adopted.charge_id)
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+    await sweep(world)
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == ("paid", 9990)
+    assert await world.broken() == []
+
+
+async def test_a_charge_of_an_invoice_that_another_found_charge_paid_is_a_second_charge(world: World):
+    """In the backup, the gateway had refused the request. A payer paid one charge before it was canceled.
+
+    [D-123, D-125]
+    """
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "rejected")
+    await world.run("issuance")
+    paid = await create_unmatched_charge(world, UUID(invoice["id"]), 9990)
+    await world.made(f"/v1/sandbox/charges/{paid.charge_id}/pay")
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+    second = await create_unmatched_charge(world, UUID(invoice["id"]), 9990)
+
+    report = await compare(world)
+
+    assert [each.charge.charge_id for each in report.unmatched] == [second.charge_id]
+    await sweep(world)
+    assert (await read(world, invoice))["status"] == "paid"
+    assert {each["status"] for each in await charges(world)} == {"canceled"}
     assert await world.broken() == []

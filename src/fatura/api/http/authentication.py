@@ -4,9 +4,13 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from fatura.api.http.rate_limits import RateLimiter
+from starlette.types import Scope
+
+from fatura.api.http.client_address import client_address
+from fatura.api.http.rate_limits import Limits
 from fatura.api.http.trace import values
 from fatura.domain.account import Account
+from fatura.domain.credentials import hash_secret, parse_key
 from fatura.domain.errors import IDEMPOTENCY_KEY_REQUIRED, EngineError, invalid_fields
 from fatura.usecases.deps import Deps
 
@@ -24,15 +28,27 @@ class Gate:
 
     deps: Deps
     authenticate: Authenticate
-    limiter: RateLimiter
+    limits: Limits
 
-    async def admit(self, headers: Headers) -> Account:
+    async def admit(self, scope: Scope) -> Account:
         """Return the account of the API key. Raises EngineError: `engine.unauthorized`, `engine.rate_limited`."""
-        key = bearer_token(headers)
-        account = await self.authenticate(self.deps, key)
-        assert key is not None, "authentication without a key fails"
-        self.limiter.take(key)
+        key = bearer_token(scope["headers"])
+        if key is None:
+            account = await self.authenticate(self.deps, None)
+        else:
+            account = await self._authenticate_within_limit(key, self.client_address(scope))
+        self.limits.accounts.take(account.account_id)
         return account
+
+    async def _authenticate_within_limit(self, key: str, address: str) -> Account:
+        if parse_key(key) is None:  # no query is needed to refuse it
+            return await self.authenticate(self.deps, key)
+        # a dump of the memory shows no key
+        with self.limits.wrong_keys.attempt(address, hash_secret(key)):
+            return await self.authenticate(self.deps, key)
+
+    def client_address(self, scope: Scope) -> str:
+        return client_address(scope, trusted_proxies=self.deps.settings.trusted_proxies)
 
 
 def bearer_token(headers: Headers) -> str | None:

@@ -135,9 +135,9 @@ def _refuse_constant(name: str) -> None:
 
 
 def _may_hide_refusals(body: bytes) -> bool:
-    """Return whether `_refusals` must search a body for values that the decoder accepts and Fatura refuses.
+    """Return whether a body may contain values that the decoder accepts, but that Fatura refuses.
 
-    These are nesting deeper than MAX_DEPTH, and NUL characters and lone surrogates written as escape sequences.
+    Such a value is nested deeper than MAX_DEPTH, or contains an escaped NUL character or an escaped lone surrogate.
     """
     return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
 

@@ -44,10 +44,10 @@ class Routes:
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
-        """Declare a POST route. By default, the route honours an Idempotency-Key (D-14).
+        """Declare a POST route. `other_status` is a second success status with the same view.
 
-        `other_status` is a second success status with the same view. Fatura stores the answer, and sends it again if
-        the request is repeated. With `holds_secret`, Fatura encrypts the stored answer.
+        By default, the route honours an Idempotency-Key (D-14): Fatura stores the answer, and sends it again if the
+        request is repeated with the same key. With `holds_secret`, Fatura encrypts the stored answer.
         """
         statuses = [status] if other_status is None else [status, other_status]
         return self._declare(

@@ -199,7 +199,7 @@ def _read_whole(value: Any) -> Any:
 class IntText:
     """Converts a query parameter, which always arrives as text, to an integer.
 
-    In `Annotated`, place it after `IntRange`.
+    In `Annotated`, place it after `IntRange`, so that it runs before `IntRange` checks the value.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

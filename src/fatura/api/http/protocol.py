@@ -1,8 +1,8 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
-A request's head is limited in size, and in the time in which it must arrive. After an early answer, which is sent
-before the whole body has arrived, the rest of the body is limited in time too. While the process is full, further
-requests are refused with a problem document.
+A request's head has a size limit and a time limit. If a request is answered before its whole body has arrived, the
+rest of the body has a time limit too. While the process serves the maximum number of requests, it refuses further
+requests with a problem document.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 10
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse a request, because the process serves as many requests as it may, and close the connection."""
+    """Refuse a request and close the connection, because the process already serves the maximum number of requests."""
     error = EngineError(
         UNAVAILABLE, "This server serves too many requests now; try again.", retry_after_seconds=1
     )
@@ -88,13 +88,13 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._in_body = True
-        if asks_for_upgrade:  # the parser reads no further request on this connection, so end it
+        if asks_for_upgrade:  # the parser may have dropped a request that followed in the same read
             self.cycle.keep_alive = False
 
     def _announces_body(self) -> bool:
         """Return whether the request has a body.
 
-        If the request also has an Upgrade header, the parser would take the body for the next request.
+        If a request with a body has an Upgrade header too, the parser mistakes the body for another request.
         """
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
@@ -138,8 +138,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _watch(self) -> None:
         """Start or cancel the deadline after which the connection is closed.
 
-        The deadline runs while no endpoint waits for the bytes that the client must still send. These bytes are a
-        request's head, or the rest of a body after the answer.
+        The deadline runs while a request's head arrives, and while the rest of a body arrives after the answer.
         """
         owes = self._in_head or (self._in_body and self.cycle.response_complete)
         if owes and self._deadline is None:

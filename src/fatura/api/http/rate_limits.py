@@ -1,59 +1,190 @@
-"""Limits the rate of requests with one API key, and of webhooks for one gateway connection (D-48).
+"""Limits of requests, of gateways' webhooks and of failed authentications (D-48, D-191, D-192).
 
 Each process counts its own requests.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 from fatura.domain.errors import RATE_LIMITED, EngineError
+from fatura.settings import Settings
 
-BURST_SECONDS = 2
-"""An idle key may send a burst: as many requests at once as its rate allows in this many seconds (D-48)."""
-FEWEST_REMEMBERED = 1024
+BURST_PERIODS = 2
+"""An idle sender may send a burst: as many requests at once as its limit allows in this many periods (D-48)."""
+MOST_REMEMBERED = 10_000
+"""Maximum number of buckets of a limiter. The bucket that was used longest ago is forgotten first."""
+UNSEEN_PER_SECOND = 5
+"""Further attempts per second with credentials that the process has not accepted yet, from exhausted addresses."""
 
 
 class RateLimiter:
-    """A token bucket for each key, stored as the time when the bucket will be full again.
+    """A token bucket for each key, stored as the time when the bucket will be full again."""
 
-    Full buckets are removed. Otherwise, webhooks with invented connection ids could fill the memory, because a webhook
-    is counted before its signature is checked.
-    """
+    __slots__ = ("_burst_seconds", "_clock", "_full_at", "_period_seconds", "_refusal", "_token_seconds")
 
-    __slots__ = ("_clock", "_full_at", "_limit", "_rate")
-
-    def __init__(self, requests_per_second: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """A rate of 0 means no limit. `clock` returns seconds."""
-        self._rate = requests_per_second
+    def __init__(
+        self,
+        limit: int,
+        *,
+        refusal: str,
+        period_seconds: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Allow `limit` requests in each period. A limit of 0 means no limit. `clock` returns seconds."""
+        self._token_seconds = period_seconds / limit if limit else 0.0
+        self._period_seconds = period_seconds
+        self._burst_seconds = BURST_PERIODS * period_seconds
+        self._refusal = refusal
         self._clock = clock
-        self._full_at: dict[str, float] = {}
-        self._limit = FEWEST_REMEMBERED
+        self._full_at = OrderedDict[Hashable, float]()
 
-    def take(self, key: str, *, who: str = "This API key") -> None:
-        """Count one request of a key, or refuse it. The message of a refusal begins with `who`.
+    def take(self, key: Hashable) -> None:
+        """Count one request of a key, or refuse it.
 
         Raises EngineError: `engine.rate_limited` with `retry_after_seconds`.
         """
-        if self._rate == 0:
+        self.check(key)
+        self.count(key)
+
+    def check(self, key: Hashable) -> None:
+        """Refuse a request if the key's bucket is empty, without counting the request. Raises like `take`."""
+        if key not in self._full_at:
+            return
+        self._full_at.move_to_end(key)
+        now = self._clock()
+        wait_seconds = max(self._full_at[key], now) + self._token_seconds - now - self._burst_seconds
+        if wait_seconds > _ROUNDING_SECONDS:
+            raise EngineError(RATE_LIMITED, self._refusal, retry_after_seconds=math.ceil(wait_seconds))
+
+    def count(self, key: Hashable) -> None:
+        """Take a token from the key's bucket.
+
+        Several requests may be checked before the first of them is counted. The bucket then owes tokens, but at most
+        those of one period, so that no key is refused for long.
+        """
+        if not self._token_seconds:
             return
         now = self._clock()
-        full_at = max(self._full_at.get(key, now), now) + 1 / self._rate
-        wait_seconds = full_at - now - BURST_SECONDS
-        if wait_seconds > _ROUNDING_SECONDS:
-            raise EngineError(
-                RATE_LIMITED,
-                f"{who} may make {self._rate} requests per second; slow down.",
-                retry_after_seconds=math.ceil(wait_seconds),
-            )
-        self._full_at[key] = full_at
-        if len(self._full_at) > self._limit:
-            self._forget_full(now)
+        full_at = max(self._full_at.get(key, now), now) + self._token_seconds
+        self._full_at[key] = min(full_at, now + self._burst_seconds + self._period_seconds)
+        self._full_at.move_to_end(key)
+        if len(self._full_at) > MOST_REMEMBERED:
+            self._full_at.popitem(last=False)
 
-    def _forget_full(self, now: float) -> None:
-        self._full_at = {key: full_at for key, full_at in self._full_at.items() if full_at > now}
-        self._limit = max(FEWEST_REMEMBERED, 2 * len(self._full_at))
+    def give_back(self, key: Hashable) -> None:
+        """Return a token to the key's bucket."""
+        if key not in self._full_at:
+            return
+        self._full_at[key] -= self._token_seconds
+        if self._full_at[key] <= self._clock():
+            del self._full_at[key]
 
 
 _ROUNDING_SECONDS = 1e-6
 """Tolerance for rounding errors in sums of fractions of a second."""
+
+
+class FailureLimiter:
+    """Limits failed authentications from each address (D-191).
+
+    Several senders may have one address. Credentials that this process has accepted therefore have buckets of their
+    own. All others share the bucket of their address, and a small allowance of the process if that bucket is empty. So
+    the failures of one sender do not keep the others out permanently.
+    """
+
+    __slots__ = ("_accepted", "_allowance", "_limiter")
+
+    def __init__(self, limit: int, *, refusal: str) -> None:
+        """Allow `limit` failures per minute; 0 means no limit."""
+        self._limiter = RateLimiter(limit, refusal=refusal, period_seconds=_MINUTE)
+        self._allowance = RateLimiter(UNSEEN_PER_SECOND, refusal=refusal)
+        self._accepted = OrderedDict[Hashable, None]()
+
+    @contextmanager
+    def attempt(self, address: str, credentials: Hashable) -> Generator[None]:
+        """Run one authentication in this context. It failed if it raises EngineError.
+
+        Raises EngineError: `engine.rate_limited`, before the context begins.
+        """
+        own = (address, credentials)
+        # a sender with accepted credentials may have more requests under way than it may have failures
+        is_known = credentials in self._accepted
+        if is_known:
+            self._limiter.check(own)
+            give_back = None
+        else:
+            give_back = self._take(address)
+        try:
+            yield
+        except EngineError:
+            if is_known:
+                self._limiter.count(own)
+            raise
+        except Exception:
+            if give_back:
+                give_back()
+            raise
+        if give_back:
+            give_back()
+        self._accept(credentials)
+
+    def _take(self, address: str) -> Callable[[], None]:
+        """Take a token before the authentication, so that concurrent attempts do not exceed the limit.
+
+        Return a function that gives the token back. Raises like `attempt`.
+        """
+        try:
+            self._limiter.take(address)
+        except EngineError:
+            self._allowance.take(_EVERYONE)
+            return partial(self._allowance.give_back, _EVERYONE)
+        return partial(self._limiter.give_back, address)
+
+    def _accept(self, credentials: Hashable) -> None:
+        self._accepted[credentials] = None
+        self._accepted.move_to_end(credentials)
+        if len(self._accepted) > MOST_REMEMBERED:
+            self._accepted.popitem(last=False)
+
+
+_MINUTE = 60
+_EVERYONE = "everyone"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one process."""
+
+    accounts: RateLimiter
+    webhooks: RateLimiter
+    wrong_keys: FailureLimiter
+    refused_webhooks: FailureLimiter
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        requests, webhooks = settings.rate_limit_per_second, settings.webhook_rate_limit_per_minute
+        failures = settings.failure_rate_limit_per_minute
+        return cls(
+            RateLimiter(
+                requests, refusal=f"This account may make {requests} requests per second; slow down."
+            ),
+            RateLimiter(
+                webhooks,
+                refusal=f"The gateway of this connection may send {webhooks} webhooks per minute; send it again later.",
+                period_seconds=_MINUTE,
+            ),
+            FailureLimiter(
+                failures, refusal="Too many wrong API keys came from this address; check the key."
+            ),
+            FailureLimiter(
+                failures,
+                refusal="Too many webhooks from this address were refused; check their URL, and the secret that signs "
+                "them.",
+            ),
+        )

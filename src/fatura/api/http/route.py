@@ -71,8 +71,8 @@ class KeyPolicy(Enum):
 class Call:
     """An authenticated request, as its endpoint gets it.
 
-    `request` is None if the request has no Idempotency-Key, or if the route ignores the key. Fatura stores the answer,
-    and sends it again if the request is repeated. With `holds_secret`, Fatura encrypts the stored answer.
+    `request` is None if no Idempotency-Key was sent, or if the route ignores the key. Otherwise, Fatura stores the
+    answer, and sends it again if the request is repeated. With `holds_secret`, Fatura encrypts the stored answer.
     """
 
     deps: Deps
@@ -186,7 +186,7 @@ class ApiRoute(APIRoute):
         """
         gate: Gate = scope["app"].state.gate
         trace_of(scope).route = self.path
-        account = await gate.admit(scope["headers"])
+        account = await gate.admit(scope)
         structlog.contextvars.bind_contextvars(account_id=str(account.account_id))
         with gate.deps.open_requests.one(account.account_id):
             response = await self._answer(gate.deps, account, scope, receive)

@@ -12,10 +12,10 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Links from the operations `answers` to the operations `lead_to`, which take values of the answer as parameters.
+    """Links from each operation in `answers` to each operation in `lead_to`.
 
-    `found` maps a parameter to the JSON pointer of its value in the answer. Links never fill request bodies, because
-    client generators refuse a link whose `requestBody` is an object.
+    `found` maps a parameter of the linked operation to the JSON pointer of its value in the answer. Links never fill
+    request bodies, because client generators refuse a link whose `requestBody` is an object.
     """
 
     answers: tuple[str, ...]

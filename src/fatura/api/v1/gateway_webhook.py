@@ -34,12 +34,15 @@ async def receive_gateway_webhook(request: Request) -> Response:
         connection_id = read_uuid(request.path_params["connectionId"])
     except ValueError:
         raise gateway_webhooks.webhook_refused() from None
-    gate.limiter.take(str(connection_id), who="The gateway of this connection")
     raw = await body.read(
         request.receive, announced_bytes=content_length(request.scope["headers"]), max_bytes=WEBHOOK_MAX_BYTES
     )
     webhook = Webhook(dict(request.headers), request.scope["query_string"].decode("latin-1"), raw)
-    await gateway_webhooks.receive_webhook(gate.deps, account_id, connection_id, webhook)
+    address = gate.client_address(request.scope)
+    with gate.limits.refused_webhooks.attempt(address, (account_id, connection_id)):
+        verified = await gateway_webhooks.verify(gate.deps, account_id, connection_id, webhook)
+        gate.limits.webhooks.take(connection_id)  # refused webhooks above this limit count as failures too
+    await gateway_webhooks.accept(gate.deps, verified)
     return answer(ReceivedView(received=True))
 
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Id, StrictBool, Text
-from fatura.api.http.forms import Body, Examples, unsent
+from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import answer, answer_once, replay, run, run_once
 from fatura.api.http.route import Call, PathId
 from fatura.domain import errors
@@ -17,7 +17,7 @@ from fatura.usecases.connections import gateway_connections
 from fatura.usecases.subscriptions import connection_moves
 from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
 from fatura.views.integration import (
-    ApiKeyListView,
+    ApiKeyPageView,
     ConnectionListView,
     ConnectionView,
     IntegrationView,
@@ -76,7 +76,7 @@ class ConnectionPatch(Body):
 
 
 class MoveForm(Body):
-    """The connection to which the subscriptions move, and whether to move them or only report the result."""
+    """The connection to which the subscriptions move, and whether this is a dry run."""
 
     examples: ClassVar[Examples] = {
         "a dry run": {"toConnectionId": str(CONNECTION.connection_id), "dryRun": True}
@@ -95,17 +95,22 @@ async def read_integration(call: Call) -> Response:
 
 
 @routes.post(
-    "/v1/integration/api-keys", "Create an API key", answers=NewApiKeyView, status=201, holds_secret=True
+    "/v1/integration/api-keys",
+    "Create an API key",
+    answers=NewApiKeyView,
+    status=201,
+    holds_secret=True,
+    problems=[errors.TOO_MANY_API_KEYS],
 )
 async def create_api_key(call: Call, body: ApiKeyForm) -> Response:
     """Create an API key. Only this answer shows it."""
     return await run_once(call, accounts.issue_api_key, body.name)
 
 
-@routes.get("/v1/integration/api-keys", "List API keys", answers=ApiKeyListView)
-async def list_api_keys(call: Call) -> Response:
-    """Return all API keys, newest first, revoked ones included."""
-    return await run(call, accounts.list_api_keys)
+@routes.get("/v1/integration/api-keys", "List API keys", answers=ApiKeyPageView)
+async def list_api_keys(call: Call, query: Paging) -> Response:
+    """Return a page of API keys, newest first, revoked ones included."""
+    return await run(call, accounts.list_api_keys, query.asked())
 
 
 @routes.delete("/v1/integration/api-keys/{apiKeyId}", "Revoke an API key")

@@ -66,7 +66,10 @@ async def list_invoices(call: Call, query: InvoiceQuery) -> Response:
 
 @routes.get("/v1/invoices/{invoiceId}", "Read an invoice", answers=InvoiceView)
 async def read_invoice(call: Call, invoice_id: InvoiceId) -> Response:
-    """Return an invoice with its items, payments, refunds, price calls and charges, and what the payer needs to pay."""
+    """Return an invoice with its items, payments, refunds, price calls and charges.
+
+    `payment` says how the payer can pay.
+    """
     return await run(call, invoices.read, invoice_id)
 
 
@@ -302,8 +305,8 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     Events give the reason of a failure.
 
     If an earlier call may have created the charge, Fatura repeats that call or looks the charge up, so that no second
-    charge is created. If `issueError.code` is `outcome_unknown`, Fatura can do neither, and this request creates a new
-    charge: first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
+    charge is created. If `issueError.code` is `outcome_unknown`, Fatura can do neither. This request then creates a new
+    charge, so first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
     request creates no further charge.
     """
     return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))

@@ -46,7 +46,7 @@ class PlanForm(TermsForm):
 
 
 class PropagationForm(Body):
-    """Which subscribers to move, and whether to move them or only report the result."""
+    """Which subscribers to move, and whether this is a dry run."""
 
     examples: ClassVar[Examples] = {"a dry run": {"dryRun": True}}
 

@@ -180,6 +180,6 @@ class Dialer:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            self._check_descriptors()  # without one, the authorities would be missing from the context for ever
+            self._check_descriptors()  # without a free one, the authorities could not be read, and the context is kept
             self._ssl_context = trusting_context()
         return self._ssl_context

@@ -84,14 +84,29 @@ async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
     )
 
 
-async def list_keys(tx: Tx) -> Sequence[ApiKey]:
-    """Return the account's keys, newest first, revoked ones included."""
+async def lock_usable_keys(tx: Tx) -> int:
+    """Return the number of keys that are not revoked. Concurrent callers wait until this transaction ends."""
+    await tx.execute("SELECT FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")
+    return await tx.fetchval(
+        "SELECT count(*) FROM api_key k WHERE k.account_id = $1 AND k.revoked_at IS NULL"
+    )
+
+
+async def count_keys(tx: Tx) -> int:
+    """Return the number of the account's keys, revoked ones included."""
+    return await tx.fetchval("SELECT count(*) FROM api_key k WHERE k.account_id = $1")
+
+
+async def key_page(tx: Tx, *, skip: int, limit: int) -> Sequence[ApiKey]:
+    """Return a page of the account's keys, newest first, revoked ones included."""
     return await tx.fetch_as(
         ApiKey,
         """
         SELECT k.api_key_id, k.name, k.prefix, k.created_at, k.last_used_at, k.revoked_at
-        FROM api_key k WHERE k.account_id = $1 ORDER BY k.api_key_id DESC
+        FROM api_key k WHERE k.account_id = $1 ORDER BY k.api_key_id DESC OFFSET $2 LIMIT $3
         """,
+        skip,
+        limit,
     )
 
 

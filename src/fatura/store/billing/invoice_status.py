@@ -21,8 +21,8 @@ class LockedInvoice:
 class Move:
     """The new state of an invoice, and the values to store.
 
-    If a value is None, the stored value is kept, except that None clears `next_attempt_at`. With `keeps_schedule`, the
-    stored `next_attempt_at`, lease and issue error are kept.
+    None keeps the stored value. But if `next_attempt_at` is None, no next attempt is scheduled. With `keeps_schedule`,
+    the stored `next_attempt_at`, lease and issue error are kept.
     """
 
     invoice_id: UUID

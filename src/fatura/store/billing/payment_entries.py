@@ -110,7 +110,7 @@ async def page(tx: Tx, invoice_id: UUID, *, skip: int, limit: int) -> Sequence[P
 
 
 async def newest_payments(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """Return from when on the polls after the newest payment of each invoice count, as `PaymentEntry.polled_from`."""
+    """Return the latest `PaymentEntry.polled_from` of each invoice's payments, by invoice id."""
     rows = await tx.fetch(
         """
         SELECT e.invoice_id, max(CASE WHEN e.occurred_at BETWEEN e.recorded_at - interval '1 day' AND e.recorded_at

@@ -239,7 +239,7 @@ async def skip(tx: Tx, propagation_id: UUID, skipped: Sequence[tuple[UUID, SkipR
 
 
 async def delete_skipped(tx: Tx, propagation_id: UUID) -> None:
-    """Delete the list of subscribers that an ended propagation has skipped; it keeps their number (D-180)."""
+    """Delete the list of subscribers that an ended propagation has skipped, but keep their number (D-180)."""
     await tx.execute(
         "DELETE FROM propagation_skip k WHERE k.account_id = $1 AND k.propagation_id = $2", propagation_id
     )
@@ -281,7 +281,7 @@ async def would_skip(
 ) -> Sequence[tuple[UUID, SkipReason]]:
     """Return the first SKIPPED_SHOWN subscribers that a propagation would skip, each with the reason, ordered by id.
 
-    `reasons` has a skip reason for each pair of a payment route and a number of billed cycles that cannot be charged.
+    Each element of `reasons` is a payment route, a number of billed cycles, and why subscribers with both are skipped.
     """
     rows = await tx.fetch(
         """

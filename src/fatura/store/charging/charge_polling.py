@@ -42,9 +42,9 @@ async def make_named_due(
 
 
 async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
-    """Make late look-ups due for the charges with these gateway ids whose invoices were reissued and are `ready`.
+    """Make late look-ups of the charges with these gateway ids due, if their invoice was reissued and is `ready`.
 
-    Return the number of these charges.
+    Return how many look-ups became due.
     """
     return await tx.execute(
         """
@@ -60,28 +60,6 @@ async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str
         connection_id,
         charge_ids,
         now,
-    )
-
-
-async def make_open_due(tx: Tx, connection_id: UUID, *, now: datetime, real_now: datetime) -> int:
-    """Make the unpaid invoices of a connection due for polling; return how many became due.
-
-    Invoices whose polling has ended do not change.
-    """
-    return await tx.execute(
-        """
-        WITH due AS MATERIALIZED (
-            SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND x.connection_id = $2 AND x.status IN ('issued', 'overdue')
-                AND (x.next_attempt_at > $3 OR (x.next_attempt_at IS NOT NULL AND x.lease_until > $4))
-            ORDER BY x.invoice_id FOR NO KEY UPDATE
-        )
-        UPDATE invoice v SET next_attempt_at = $3 FROM due
-        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
-        """,
-        connection_id,
-        now,
-        real_now,
     )
 
 
@@ -111,13 +89,14 @@ async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
     )
 
 
-async def make_due_by(tx: Tx, invoice_ids: Sequence[UUID], *, at: datetime) -> None:
+async def make_due_by(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datetime]) -> None:
     """Schedule a poll of each of these locked, issued invoices. An earlier scheduled poll stays."""
     await tx.execute(
         """
-        UPDATE invoice v SET next_attempt_at = least(v.next_attempt_at, $3)
-        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.gateway_invoice_id IS NOT NULL
-            AND v.status <> 'ready'
+        UPDATE invoice v SET next_attempt_at = least(v.next_attempt_at, u.at)
+        FROM unnest($2::uuid[], $3::timestamptz[]) AS u (invoice_id, at)
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
+            AND v.gateway_invoice_id IS NOT NULL AND v.status <> 'ready'
         """,
         invoice_ids,
         at,

@@ -171,17 +171,32 @@ async def count_empty_lookup(tx: Tx, charge: InvoiceCharge, *, looked_up_at: dat
     )
 
 
+async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
+    """Let earlier empty look-ups of a charge not count any more."""
+    await tx.execute(
+        """
+        UPDATE charge c SET empty_lookups = 0, looked_up_at = NULL
+        WHERE c.account_id = $1 AND c.charge_id = $2
+        """,
+        charge.charge_id,
+    )
+
+
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """End a parked charge as `failed` (D-113).
 
-    If `fatura restored` found charges with the reference of the parked charge, make the parked charge `unknown`
-    instead. Issuance then looks up the found charges (D-123).
+    If charges were found for the parked charge, make it `unknown` instead: issuance then looks up the found charges. If
+    the gateway does not know these charges any more, the parked charge ends as well (D-181).
     """
     await tx.execute(
         """
-        UPDATE charge c SET stage = CASE WHEN c.known_charge_ids = '{}' THEN 'failed' ELSE 'unknown' END,
-            closed_at = CASE WHEN c.known_charge_ids = '{}' THEN $3::timestamptz END
-        WHERE c.account_id = $1 AND c.invoice_id = $2 AND c.stage = 'parked'
+        UPDATE charge c SET stage = CASE WHEN x.is_over THEN 'failed' ELSE 'unknown' END,
+            closed_at = CASE WHEN x.is_over THEN $3::timestamptz END, empty_lookups = 0, looked_up_at = NULL
+        FROM (
+            SELECT o.charge_id, o.known_charge_ids = '{}' OR o.error_code = 'charge_missing' AS is_over
+            FROM charge o WHERE o.account_id = $1 AND o.invoice_id = $2 AND o.stage = 'parked'
+        ) x
+        WHERE c.account_id = $1 AND c.charge_id = x.charge_id
         """,
         invoice_id,
         now,

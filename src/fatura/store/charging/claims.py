@@ -98,8 +98,8 @@ async def reschedule_issuance(
     """End the lease of a `ready` invoice and set its next attempt.
 
     If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction has changed the
-    stored time since the claim, that change stays. If the changed value is a time, no error is stored. If it is null,
-    the stored error stays, or is replaced by `error`.
+    stored time since the claim, that change stays. If the change set a time, the stored error is removed. If it set
+    null, `error` is stored; without an `error`, the stored one stays.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(
@@ -130,7 +130,7 @@ async def reschedule_issuance(
 async def stop_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """End the lease of an invoice and stop its issuance until a person acts on its parked charge.
 
-    The error of the charge says why.
+    The invoice gets the error of the charge.
     """
     await tx.execute(
         """

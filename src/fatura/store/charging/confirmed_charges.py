@@ -60,7 +60,7 @@ async def confirm(
 
 
 async def taken(tx: Tx, charges: Sequence[InvoiceCharge], *, gateway_ids: Sequence[str]) -> set[UUID]:
-    """Return the charges whose given gateway's id another stored charge of the connection has already."""
+    """Return the charges whose id in `gateway_ids` already belongs to another stored charge of the connection."""
     rows = await tx.fetch(
         """
         SELECT u.charge_id

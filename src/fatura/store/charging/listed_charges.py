@@ -35,7 +35,7 @@ class CheckedCharge:
 async def find(tx: Tx, invoice_ids: Sequence[UUID], gateway_ids: Sequence[str]) -> Sequence[OwnCharge]:
     """Return the charges of these invoices with these gateway ids, on any connection.
 
-    Two connections may belong to one account at the provider, so that each lists the charges of both.
+    Two connections may belong to one account at the provider. Then each connection lists the charges of both.
     """
     return await tx.fetch_as(
         OwnCharge,

@@ -13,9 +13,10 @@ from fatura.store.db import Tx
 class PaymentRequest:
     """The payment, with the id of its future ledger entry, and the charge that is being canceled.
 
-    Without an amount of the merchant, `amount_cents` is what was open when the request was stored. Then `at_most_open`
-    is true, and no more is recorded than is open at the time of recording. `in_progress_until` (real time) is when the
-    request's process stops waiting for the cancellation.
+    If the merchant gave no amount, `amount_cents` is what was open when the request was stored, and `at_most_open` is
+    true. Then no more is recorded than is open at the time of recording. `requested_at` (account's clock) is when the
+    cancellation was requested. `in_progress_until` (real time) is when the request's process stops waiting for the
+    cancellation.
     """
 
     invoice_id: UUID
@@ -27,10 +28,11 @@ class PaymentRequest:
     method: ManualMethod
     reference: str | None
     note: str | None
+    requested_at: datetime
     in_progress_until: datetime
 
     def recorded_cents(self, *, open_cents: int) -> int:
-        """Return the amount to record while `open_cents` are open. A given amount may exceed them."""
+        """Return the amount to record while `open_cents` are open. An amount that the merchant gave may be higher."""
         return min(self.amount_cents, open_cents) if self.at_most_open else self.amount_cents
 
 
@@ -39,13 +41,13 @@ async def save(tx: Tx, request: PaymentRequest) -> None:
     await tx.execute(
         """
         INSERT INTO payment_request AS r (account_id, invoice_id, charge_id, payment_entry_id, amount_cents,
-            at_most_open, occurred_at, method, reference, note, in_progress_until)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+            at_most_open, occurred_at, method, reference, note, requested_at, in_progress_until)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
         ON CONFLICT (account_id, invoice_id) DO UPDATE
         SET charge_id = EXCLUDED.charge_id, payment_entry_id = EXCLUDED.payment_entry_id,
             amount_cents = EXCLUDED.amount_cents, at_most_open = EXCLUDED.at_most_open,
             occurred_at = EXCLUDED.occurred_at, method = EXCLUDED.method, reference = EXCLUDED.reference,
-            note = EXCLUDED.note, in_progress_until = EXCLUDED.in_progress_until
+            note = EXCLUDED.note, requested_at = EXCLUDED.requested_at, in_progress_until = EXCLUDED.in_progress_until
         WHERE r.account_id = $1
         """,
         request.invoice_id,
@@ -57,6 +59,7 @@ async def save(tx: Tx, request: PaymentRequest) -> None:
         request.method,
         request.reference,
         request.note,
+        request.requested_at,
         request.in_progress_until,
     )
 
@@ -66,7 +69,7 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Payment
         PaymentRequest,
         """
         SELECT r.invoice_id, r.charge_id, r.payment_entry_id, r.amount_cents, r.at_most_open, r.occurred_at, r.method,
-            r.reference, r.note, r.in_progress_until
+            r.reference, r.note, r.requested_at, r.in_progress_until
         FROM payment_request r WHERE r.account_id = $1 AND r.invoice_id = ANY($2::uuid[])
         """,
         invoice_ids,

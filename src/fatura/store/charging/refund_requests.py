@@ -99,7 +99,7 @@ async def lock(tx: Tx, refund_ids: Sequence[UUID]) -> Sequence[RefundRequest]:
 
 
 async def lock_unsent(tx: Tx, invoice_id: UUID) -> Sequence[RefundRequest]:
-    """Lock the refund of a locked invoice that the gateway certainly does not have yet."""
+    """Lock the planned refund of a locked invoice, if the gateway certainly got no request for it."""
     rows = await tx.fetch(
         """
         SELECT r.refund_id FROM refund_request r

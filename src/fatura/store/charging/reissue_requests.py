@@ -16,13 +16,15 @@ from fatura.store.db import Tx, record
 class ReissueRequest:
     """The charge that is being canceled, and the id and terms of the next charge.
 
-    `in_progress_until` (real time) is when the request's process stops waiting for the cancellation.
+    `requested_at` (account's clock) is when the cancellation was requested. `in_progress_until` (real time) is when the
+    request's process stops waiting for the cancellation.
     """
 
     invoice_id: UUID
     charge_id: UUID
     next_charge_id: UUID
     terms: ChargeTerms
+    requested_at: datetime
     in_progress_until: datetime
 
 
@@ -31,12 +33,13 @@ async def save(tx: Tx, request: ReissueRequest) -> None:
     await tx.execute(
         """
         INSERT INTO reissue_request AS r (account_id, invoice_id, charge_id, next_charge_id, payment_method,
-            installments, due_date, in_progress_until)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            installments, due_date, requested_at, in_progress_until)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (account_id, invoice_id) DO UPDATE
         SET charge_id = EXCLUDED.charge_id, next_charge_id = EXCLUDED.next_charge_id,
             payment_method = EXCLUDED.payment_method, installments = EXCLUDED.installments,
-            due_date = EXCLUDED.due_date, in_progress_until = EXCLUDED.in_progress_until
+            due_date = EXCLUDED.due_date, requested_at = EXCLUDED.requested_at,
+            in_progress_until = EXCLUDED.in_progress_until
         WHERE r.account_id = $1
         """,
         request.invoice_id,
@@ -45,6 +48,7 @@ async def save(tx: Tx, request: ReissueRequest) -> None:
         request.terms.payment_method,
         request.terms.installments,
         request.terms.due_date,
+        request.requested_at,
         request.in_progress_until,
     )
 
@@ -53,7 +57,7 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Reissue
     rows = await tx.fetch(
         """
         SELECT r.invoice_id, r.charge_id, r.next_charge_id, r.payment_method, r.installments, r.due_date,
-            r.in_progress_until
+            r.requested_at, r.in_progress_until
         FROM reissue_request r WHERE r.account_id = $1 AND r.invoice_id = ANY($2::uuid[])
         """,
         invoice_ids,

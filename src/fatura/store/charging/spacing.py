@@ -47,9 +47,9 @@ async def uncharged(
 ) -> Sequence[WaitingInvoice]:
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
-    `others_sent_at` ignores charges that were sent and confirmed before `since`. An invoice that waits at another
-    connection delays no other invoice if its issuance was already failing before `since`: the merchant may have moved
-    the subscription away from a broken connection (D-59).
+    `others_sent_at` ignores charges that were sent and confirmed before `since`. The merchant may have moved the
+    subscription away from a broken connection (D-59). So an invoice that waits at another connection is ignored if its
+    issuance was already failing before `since`.
     """
     return await tx.fetch_as(
         WaitingInvoice,

@@ -1,9 +1,11 @@
 """SQL of `unmatched_charge`: charges at gateways that are not stored in `charge` (D-162).
 
 A look reads such a charge from the gateway and decides what to do with it. `next_look_at` is when the next look is due.
+The table also has stored charges that were reported because they should not be paid any more (D-185). They are polled,
+so no look at them is due.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -14,11 +16,12 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedCharge:
-    """A charge to look at.
+    """A claimed charge, which a look reads from the gateway.
 
-    `state` is None until the charge was reported. It is PARKED if the charge was reported because of its amount, else
-    the charge's state at the gateway. `found_at` is when it was found in this state. `next_look_at` is when the look is
-    repeated if this worker dies.
+    `state` is None until the charge was reported, and PARKED if it was reported because of its amount. Otherwise,
+    `state` is the charge's state at the gateway. A found charge that the invoice did not adopt is stored as EXPIRED, or
+    as CANCELED if the gateway did not know it (D-181), without a report. `found_at` is when the charge was found in
+    this state. `next_look_at` is when the look is repeated if this worker dies.
     """
 
     connection_id: UUID
@@ -151,7 +154,7 @@ async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Seq
 
 
 async def paid_at(tx: Tx, charge: UnmatchedCharge) -> datetime | None:
-    """Return `PaymentEntry.polled_from` of the charge's newest recorded payment, or None without one."""
+    """Return `PaymentEntry.polled_from` of the charge's newest recorded payment, or None if it has no payment."""
     return await tx.fetchval(
         """
         SELECT u.paid_at FROM unmatched_charge u
@@ -193,6 +196,27 @@ async def save_state(
     return touched == 1
 
 
+async def mark_canceled(
+    tx: Tx, charges: Sequence[tuple[UUID, str]], *, states: Collection[ChargeStage], found_at: datetime
+) -> None:
+    """Store that reported charges are canceled, if their stored state is one of `states`.
+
+    Each charge is given by its connection and the gateway's id.
+    """
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET state = 'canceled', found_at = $5
+        FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
+        WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
+            AND u.state = ANY($4::text[])
+        """,
+        [connection_id for connection_id, _ in charges],
+        [gateway_charge_id for _, gateway_charge_id in charges],
+        sorted(states),
+        found_at,
+    )
+
+
 async def keep(
     tx: Tx, charge: UnmatchedCharge, state: ChargeStage | None, *, next_look_at: datetime | None
 ) -> None:
@@ -214,13 +238,22 @@ async def keep(
     )
 
 
-async def newest_found_at(tx: Tx, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> datetime:
-    """Return when the newest of these stored charges was found in its state."""
-    return await tx.fetchval(
+async def found_at(
+    tx: Tx, charges: Sequence[tuple[UUID, str, ChargeStage]]
+) -> dict[tuple[UUID, str], datetime]:
+    """Return when charges were found in the given states, by the connection and the gateway's id of the charge.
+
+    A charge that is not stored, or is stored in another state, is left out.
+    """
+    rows = await tx.fetch(
         """
-        SELECT max(u.found_at) FROM unmatched_charge u
-        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
+        SELECT u.connection_id, u.gateway_charge_id, u.found_at
+        FROM unnest($2::uuid[], $3::text[], $4::text[]) AS n (connection_id, gateway_charge_id, state)
+        JOIN unmatched_charge u ON u.account_id = $1 AND u.connection_id = n.connection_id
+            AND u.gateway_charge_id = n.gateway_charge_id AND u.state = n.state
         """,
-        connection_id,
-        gateway_charge_ids,
+        [connection_id for connection_id, _, _ in charges],
+        [gateway_charge_id for _, gateway_charge_id, _ in charges],
+        [state for _, _, state in charges],
     )
+    return {(row["connection_id"], row["gateway_charge_id"]): row["found_at"] for row in rows}

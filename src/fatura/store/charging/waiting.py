@@ -63,7 +63,7 @@ async def claim(
     real_now: datetime,
     lease_until: datetime,
 ) -> Sequence[UUID]:
-    """Lease the waiting invoice of a connection that becomes due first.
+    """Lease one of the connection's waiting invoices: the one that becomes due first.
 
     Return its id, or an empty list if no invoice waits.
     """

@@ -86,7 +86,7 @@ async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until
 
 
 async def lock_polls_from(tx: Tx, connection_id: UUID) -> datetime | None:
-    """Lock the connection's budget of polls, and return when it allows the next poll, in real time."""
+    """Lock the connection's budget of polls. Return the instant (real time) from which it allows the next poll."""
     return await tx.fetchval(
         """
         SELECT h.polls_from FROM connection_health h

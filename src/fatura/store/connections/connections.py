@@ -107,7 +107,10 @@ async def lock(tx: Tx, connection_id: UUID) -> StoredConnection | None:
 
 
 async def keep_moves_running(tx: Tx, connection_id: UUID) -> None:
-    """Keep moves from the connection from ending before this transaction does. Wait for a move that is ending."""
+    """Lock a connection, so that no move of its subscriptions can end before this transaction does.
+
+    If a move is ending now, this waits for it.
+    """
     await tx.execute(
         "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR KEY SHARE",
         connection_id,

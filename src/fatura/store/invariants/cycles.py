@@ -108,6 +108,9 @@ CYCLES: tuple[Invariant, ...] = (
             SELECT x.connection_id, x.next_look_at FROM unmatched_charge x
             WHERE x.account_id = $1 AND x.next_look_at IS NOT NULL
             UNION ALL
+            SELECT l.connection_id, l.next_step_at FROM poll_round l
+            WHERE l.account_id = $1 AND l.next_step_at IS NOT NULL
+            UNION ALL
             SELECT w.connection_id, w.next_sweep_at + interval '1 day' FROM connection_sweep w WHERE w.account_id = $1
         ) u JOIN account a ON a.account_id = $1
         WHERE u.due_at < $3::timestamptz + a.clock_offset - interval '1 hour' AND a.recovering_since IS NULL

@@ -20,8 +20,9 @@ CREATE TABLE account (
 -- Discovery reads the accounts with a moved clock from this index, and all others from indexes that begin with a time.
 CREATE INDEX account_by_clock ON account (clock_offset);
 
--- One row per account: the last event number and the total of each list. A transaction updates the row near its end
--- and holds the row's lock until the commit. So event numbers follow the order of commits without gaps.
+-- One row per account: the number of its last event, and the totals that list pages show. A transaction updates the
+-- row in one of its last statements, and holds the row's lock until the commit. So event numbers follow the order of
+-- commits without gaps.
 -- `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it (ADR 0016).
 CREATE TABLE account_counter (
     account_id uuid NOT NULL,
@@ -65,6 +66,7 @@ CREATE TABLE api_key (
     CONSTRAINT api_key_hash_once UNIQUE (account_id, secret_hash),
     CONSTRAINT api_key_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id)
 );
+CREATE INDEX api_key_usable ON api_key (account_id) WHERE revoked_at IS NULL;
 
 CREATE TABLE integration_secret (
     account_id uuid NOT NULL,

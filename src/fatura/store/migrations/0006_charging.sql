@@ -2,7 +2,7 @@
 
 -- A charge is committed before its request is sent. At most one charge of an invoice can be paid or may exist at the
 -- gateway. `request_sealed` is the newest request, encrypted: a repeat sends the same request.
--- `known_charge_ids` are the gateway's charges with this reference that were found after a restore. The request of a
+-- `known_charge_ids` are the gateway's charges that a restore or a webhook found for this request. The request of a
 -- charge with known charges is never sent again. `asked_at` is when the gateway last confirmed the charge or answered
 -- a poll. `listed_at` is when a sweep last found the charge in the provider's list. For a paid charge, a sweep updates
 -- `listed_at` only after six days.
@@ -91,7 +91,7 @@ BEGIN
         IS DISTINCT FROM
        (OLD.account_id, OLD.charge_id, OLD.invoice_id, OLD.connection_id, OLD.currency, OLD.payment_method,
         OLD.created_at)
-        -- until it is confirmed, a charge that a restore found may get a higher number and the amount at the gateway
+        -- a charge that `fatura restored` found may get a higher number and the gateway's amount until it is confirmed
         OR ((NEW.number, NEW.amount_cents) IS DISTINCT FROM (OLD.number, OLD.amount_cents)
             AND (NEW.number < OLD.number OR NEW.known_charge_ids = '{}' OR OLD.gateway_invoice_id IS NOT NULL
                 OR OLD.closed_at IS NOT NULL))
@@ -180,8 +180,8 @@ CREATE INDEX late_charge_check_due ON late_charge_check (account_id, next_check_
 CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHERE next_check_at > '-infinity';
 
 -- A reissue that waits until the gateway has canceled the charge. If the process dies during the call, the next poll of
--- the charge continues the reissue. `next_charge_id` is the id that the next charge will have. `in_progress_until` is
--- real time.
+-- the charge continues the reissue. `next_charge_id` is the id that the next charge will have. `requested_at` (account's
+-- clock) is when the cancellation was requested. `in_progress_until` is real time.
 CREATE TABLE reissue_request (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -190,6 +190,7 @@ CREATE TABLE reissue_request (
     payment_method text NOT NULL,
     installments smallint,
     due_date date NOT NULL,
+    requested_at timestamptz NOT NULL,
     in_progress_until timestamptz NOT NULL,
     CONSTRAINT reissue_request_pk PRIMARY KEY (account_id, invoice_id),
     CONSTRAINT reissue_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
@@ -204,7 +205,7 @@ CREATE TABLE reissue_request (
 
 -- A payment that was received elsewhere and covers the open amount. It waits here until the gateway has canceled the
 -- charge. If the process dies, a poll of the charge records the payment. With `at_most_open`, the payment is lowered to
--- what is open when it is recorded. `in_progress_until` is real time.
+-- what is open when it is recorded. `requested_at` and `in_progress_until` are as in `reissue_request`.
 CREATE TABLE payment_request (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -216,6 +217,7 @@ CREATE TABLE payment_request (
     method text NOT NULL,
     reference text,
     note text,
+    requested_at timestamptz NOT NULL,
     in_progress_until timestamptz NOT NULL,
     CONSTRAINT payment_request_pk PRIMARY KEY (account_id, invoice_id),
     CONSTRAINT payment_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
@@ -227,9 +229,9 @@ CREATE TABLE payment_request (
 );
 
 -- A refund that a merchant asked for, committed before its request is sent. An invoice has at most one open refund.
--- `left_cents` is what could be refunded when the row was inserted, so that no refund is higher than that. A refund of
--- manual payments has no connection and is inserted as `done`. `next_attempt_at` (account's clock) is when an open
--- refund is due to be sent or looked up. `lease_until` (real time) is when the lease for this work ends.
+-- `left_cents` is what could be refunded when the row was inserted; a higher refund is refused. A refund of manual
+-- payments has no connection and is inserted as `done`. `next_attempt_at` (account's clock) is when an open refund is
+-- due to be sent or looked up. `lease_until` (real time) is when the lease for this work ends.
 CREATE TABLE refund_request (
     account_id uuid NOT NULL,
     refund_id uuid NOT NULL,
@@ -350,10 +352,32 @@ CREATE TABLE connection_sweep (
 ) WITH (fillfactor = 70);
 CREATE INDEX connection_sweep_by_time ON connection_sweep (next_sweep_at) WHERE next_sweep_at > '-infinity';
 
--- A charge at a gateway that no row of `charge` has, or that is one too many. `next_look_at` (account's clock) is when
--- the engine reads it from the gateway, because a webhook or the provider's list named it. `state` is the charge's newest
--- state that a look found or `invoice.issue_failed` reported, or `parked` if that event reported a wrong amount.
--- `paid_at` is the instant of the charge's newest recorded payment.
+-- Rounds, which poll all unpaid charges of a connection because a webhook named none (D-190). `next_step_at` (account's
+-- clock) is when the next round begins, or when the running round continues. `began_at` is when the newest round began.
+-- The running round has visited the invoices with ids up to `done_to`. `again` is true if another round was requested
+-- while this one ran. `made_due` is how many invoices the newest round has made due.
+CREATE TABLE poll_round (
+    account_id uuid NOT NULL,
+    connection_id uuid NOT NULL,
+    next_step_at timestamptz,
+    began_at timestamptz,
+    done_to uuid,
+    again boolean NOT NULL DEFAULT false,
+    made_due integer NOT NULL DEFAULT 0,
+    CONSTRAINT poll_round_pk PRIMARY KEY (account_id, connection_id),
+    CONSTRAINT poll_round_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT poll_round_running CHECK (
+        made_due >= 0 AND (done_to IS NULL OR num_nonnulls(next_step_at, began_at) = 2)
+        AND (done_to IS NOT NULL OR NOT again)
+    )
+) WITH (fillfactor = 70);
+CREATE INDEX poll_round_by_time ON poll_round (next_step_at) WHERE next_step_at > '-infinity';
+
+-- A charge at a gateway that is not stored in `charge`, or that is a second charge of its invoice. `next_look_at`
+-- (account's clock) is when the engine next reads the charge from the gateway. `state` is the state in which a look
+-- last found the charge, or in which `invoice.issue_failed` last reported it. It is `parked` if that event reported a
+-- wrong amount. `paid_at` is the instant of the charge's newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,

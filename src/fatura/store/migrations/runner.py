@@ -29,7 +29,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": "0",
-    # A pooler refuses this setting. It has to: through a pooler, others could share the advisory lock.
+    # A pooler refuses this setting, so the connection fails: behind a pooler, others could share the advisory lock.
     "fatura.direct": "on",
 }
 

@@ -119,9 +119,10 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 
 
 async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> None:
-    """Delete calls that were not made. Keep those that were recorded as lost meanwhile.
+    """Delete reserved calls that were not made. A call that was recorded as lost since its reservation is kept.
 
-    If a deleted call was scheduled, end the lease of its item, and make the item due at `due_at`.
+    If a deleted call came from the schedule and not from a client, end the lease of its item, and make the item due at
+    `due_at`.
     """
     await tx.execute(
         """

@@ -35,7 +35,7 @@ class CandidateInvoice:
     known_charge_ids: Sequence[str]
 
     def may_adopt(self, gateway_id: str) -> bool:
-        """Return whether issuance will look this charge up, which `fatura restored` found."""
+        """Return whether issuance will look up the gateway's charge `gateway_id` for the newest charge."""
         is_closed = self.status in {InvoiceStatus.PAID, InvoiceStatus.CANCELED}
         return self.is_open and not is_closed and gateway_id in self.known_charge_ids
 
@@ -68,17 +68,30 @@ async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str, number: int) -
     """Add the gateway's id of a found charge to the stored charge that it may belong to.
 
     Issuance then looks the found charge up by this id, and does not send the request again. The stored charge gets the
-    `number` of the found charge if that is higher, so that no later charge repeats a reference.
+    `number` of the found charge if that is higher, so that no later charge repeats a reference. Earlier empty look-ups
+    do not count any more.
     """
     await tx.execute(
         """
         UPDATE charge c SET stage = 'unknown', known_charge_ids = c.known_charge_ids || $3::text,
-            number = greatest(c.number, $4)
+            number = greatest(c.number, $4), empty_lookups = 0, looked_up_at = NULL
         WHERE c.account_id = $1 AND c.charge_id = $2 AND NOT $3 = ANY (c.known_charge_ids)
         """,
         charge_id,
         gateway_id,
         number,
+    )
+
+
+async def reopen(tx: Tx, charge_id: UUID) -> None:
+    """Let issuance look up the found charges of a parked charge again."""
+    await tx.execute(
+        """
+        UPDATE charge c SET stage = 'unknown', error_code = NULL, error_detail = NULL, empty_lookups = 0,
+            looked_up_at = NULL
+        WHERE c.account_id = $1 AND c.charge_id = $2 AND c.stage = 'parked'
+        """,
+        charge_id,
     )
 
 

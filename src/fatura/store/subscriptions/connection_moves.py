@@ -166,9 +166,9 @@ async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Seque
 async def lock_for_end(tx: Tx, of: ConnectionMove) -> bool:
     """Lock the old connection against new subscriptions, and return whether the move leaves no subscription behind.
 
-    This waits for the commit of each request that is creating a subscription on the connection. Until this
-    transaction ends, requests that create another one wait. So the check must be quick: like `lock_subscriptions`, it
-    finds each skipped subscription by index.
+    This waits for the requests that are creating a subscription on the connection. Later requests wait until this
+    transaction ends. So the check must be quick: like `lock_subscriptions`, it finds each skipped subscription by
+    index.
     """
     await tx.execute(
         "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR UPDATE",
@@ -255,9 +255,9 @@ async def groups(tx: Tx, connection_id: UUID) -> Sequence[MovableGroup]:
 async def would_skip(
     tx: Tx, connection_id: UUID, reasons: Sequence[tuple[ChargeKind, SkipReason]]
 ) -> Sequence[tuple[UUID, SkipReason]]:
-    """Return the first SKIPPED_SHOWN subscriptions that are charged in one of the given ways, ordered by id.
+    """Return the first SKIPPED_SHOWN subscriptions that are charged in one of the given ways, each with its reason.
 
-    Each of them has its skip reason.
+    They are ordered by id.
     """
     rows = await tx.fetch(
         """

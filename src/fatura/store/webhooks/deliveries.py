@@ -172,12 +172,11 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     """Store deliveries after an attempt.
 
-    If another transaction gave up a delivery during the attempt, `ordered_by` becomes null, so that later events of the
-    invoice no longer wait for this delivery. While `waits` of a closed delivery is not null, `unblock_next_events`
-    still has to unblock the invoice's next delivery. If no later delivery of the invoice is open, `waits` becomes null.
+    If another transaction gave up a delivery during the attempt, `ordered_by` becomes null. Later events of the invoice
+    then do not wait for this delivery. If a delivery is closed and no later delivery of the invoice is open, `waits`
+    becomes null. If a closed delivery keeps its `waits`, `unblock_next_events` unblocks the next delivery.
 
-    The condition on `$2` is redundant, but makes PostgreSQL use the primary key even before the table is
-    first analyzed.
+    The condition on `$2` is redundant. It makes PostgreSQL use the primary key even before the table is first analyzed.
     """
     await tx.execute(
         """
@@ -251,7 +250,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
     """Make open deliveries due now if their last failure was at or after `failed_since` and before `now`.
 
-    Each delivery is made due in this way at most once, until its retry schedule is restarted.
+    A delivery is made due in this way only once, unless its retry schedule is restarted afterwards.
     """
     await tx.execute(
         """

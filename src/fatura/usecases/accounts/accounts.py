@@ -4,6 +4,7 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -16,7 +17,7 @@ from fatura.domain.credentials import (
     parse_key,
     visible_prefix,
 )
-from fatura.domain.errors import UNAUTHORIZED, EngineError, not_found
+from fatura.domain.errors import TOO_MANY_API_KEYS, UNAUTHORIZED, EngineError, not_found
 from fatura.domain.sandbox import DEFAULT_PROVIDER_ACCOUNT
 from fatura.ids import new_id
 from fatura.store.accounts import accounts
@@ -26,12 +27,15 @@ from fatura.usecases.accounts import integration_secret
 from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
+from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work, check_clock
-from fatura.views.integration import ApiKeyListView, ApiKeyView, NewApiKeyView
+from fatura.views.integration import ApiKeyPageView, ApiKeyView, NewApiKeyView
 
 CURRENCY = "BRL"
 LAST_USED_PRECISION = timedelta(minutes=1)
 """Minimum time between two updates of a key's `last_used_at`."""
+MAX_API_KEYS = 100
+"""Maximum number of an account's keys that are not revoked (D-189)."""
 SANDBOX_PROVIDER = "sandbox"
 
 
@@ -108,7 +112,7 @@ async def authenticate(deps: Deps, key_text: str | None) -> Account:
             raise _unauthorized()
         now = holder.account.now(real_now)
         if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
-            with suppress(WrongClockError):  # a wrong clock prevents only that `last_used_at` is stored
+            with suppress(WrongClockError):  # with a wrong clock, only `last_used_at` is not stored
                 await check_clock(deps, tx)
                 await accounts.touch_key(tx, holder.api_key_id, used_at=now)
     return holder.account
@@ -130,14 +134,25 @@ async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
 
 
 async def issue_api_key(work: Work, name: str) -> NewApiKeyView:
-    """Create an API key; the answer contains its text, which is not shown again (D-41)."""
+    """Create an API key; the answer contains its text, which is not shown again (D-41).
+
+    Raises EngineError: `engine.too_many_api_keys`.
+    """
+    if await accounts.lock_usable_keys(work.tx) >= MAX_API_KEYS:
+        raise EngineError(
+            TOO_MANY_API_KEYS,
+            f"An account has at most {MAX_API_KEYS} API keys that are not revoked; revoke one that you no longer need "
+            "with DELETE /v1/integration/api-keys/{id}.",
+            meta={"limit": MAX_API_KEYS},
+        )
     key, text = await create_api_key(work, name)
     return NewApiKeyView.of(key, key=text)
 
 
-async def list_api_keys(work: Work) -> ApiKeyListView:
-    """Return the account's keys, newest first (D-41)."""
-    return ApiKeyListView(data=[ApiKeyView.of(key) for key in await accounts.list_keys(work.tx)])
+async def list_api_keys(work: Work, page: Page) -> ApiKeyPageView:
+    """Return a page of the account's keys, newest first, revoked ones included (D-189)."""
+    total = await accounts.count_keys(work.tx)
+    return await page.read(ApiKeyPageView, partial(accounts.key_page, work.tx), of=ApiKeyView.of, total=total)
 
 
 async def revoke_api_key(work: Work, api_key_id: UUID) -> None:

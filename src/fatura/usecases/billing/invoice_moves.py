@@ -47,7 +47,7 @@ class Report:
 
 
 _Shown = dict[UUID, tuple[Transition, InvoiceDetail]]
-"""The details that events of this transaction showed, each with the transition after which they were read."""
+"""The invoices' details that were read for events, each with the transition just before the read."""
 
 
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
@@ -62,8 +62,8 @@ async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
 async def report_in_turn(work: Work, reports: Sequence[Sequence[Report]]) -> None:
     """Report facts of invoices; each element of `reports` has the facts of one invoice, in order.
 
-    The details of an invoice are read again only after a transition that changes them, because reading a long ledger
-    for the event of each entry would take long.
+    The details of an invoice are read again only after a transition that changes them. Reading a long ledger for the
+    event of each entry would take long.
     """
     shown: _Shown = {}
     for together in zip_longest(*reports):
@@ -147,9 +147,9 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
 
 
 async def _read(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]], *, shown: _Shown) -> None:
-    """Read the details of invoices, unless `shown` has them and the transition did not change them.
+    """Read the details of an invoice if `shown` lacks them, or if the transition changed them.
 
-    A transition changes nothing if it was the last one that changed the invoice, because it sets each column only once.
+    A transition that is equal to the one in `shown` changed nothing, because it sets each column only once.
     """
     after = {
         locked.invoice_id: transition

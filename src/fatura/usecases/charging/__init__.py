@@ -1,7 +1,7 @@
 """Create the charges of invoices at payment gateways, and find out what happened to requests without an answer.
 
-Entry points: `issuance`, `late_charge_checks` and `probing`.
-Read `issuance` first, then `gateway_calls`, `outcomes` and `late_charge_checks`.
+Entry points: `issuance` and `late_charge_checks`.
+Read `issuance` first, then `reservation`, `gateway_calls`, `outcomes` and `late_charge_checks`.
 """
 
 # What happens when an answer is lost and the gateway offers look-ups. T is when the charge was reserved, on the

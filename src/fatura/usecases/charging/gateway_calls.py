@@ -9,6 +9,8 @@ from enum import Enum, auto
 
 from fatura.domain.charge import InvoiceCharge
 from fatura.gateways import port
+from fatura.ids import bill_same_cycle
+from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
@@ -16,6 +18,9 @@ from fatura.usecases.operations import call_counts
 
 SEND_WITHIN_SECONDS = 30
 """Maximum time between reserving a charge and sending its request, so that the call ends before the lease expires."""
+
+READS_AT_ONCE = 5
+"""Maximum number of found charges of one invoice that are read at the same time."""
 
 
 class CallKind(Enum):
@@ -51,16 +56,15 @@ class LookupUnsupportedError(port.GatewayError):
     """The gateway offers no look-ups, so a person must find out whether the charge exists (D-33)."""
 
 
-class SeveralChargesError(port.GatewayError):
-    """`fatura restored` found several charges for one request. A person must cancel all but one (D-123)."""
-
-
 @dataclass(frozen=True, slots=True)
 class FoundCharges:
-    """The charges that `fatura restored` found for one request: the one to adopt, and the canceled others (D-123)."""
+    """The charges that were found for one request, read again by their ids (D-181).
 
-    adopted: port.Charge
-    others: Sequence[port.Charge]
+    The gateway does not know the ids in `missing`, or refuses to show these charges.
+    """
+
+    charges: Sequence[port.Charge]
+    missing: Sequence[str]
 
 
 GatewayAnswer = port.Charge | FoundCharges | port.GatewayError | None
@@ -80,33 +84,38 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
         answer = port.TransientError("no answer to a look-up in time")
     except port.GatewayError as error:
         answer = error
-    counted = answer.adopted if isinstance(answer, FoundCharges) else answer
+    counted = next(iter(answer.charges), None) if isinstance(answer, FoundCharges) else answer
     call_counts.charge_attempts.labels(call_counts.charge_outcome(counted)).inc()
     return answer
 
 
 async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     if call.charge.known_charge_ids:
-        return await _found_charges(call)
+        return await _read_found(call)
     if call.gateway.capabilities().idempotency == "none":
         raise LookupUnsupportedError
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
         return await call.gateway.find_charge(call.charge.invoice_id, call.charge.number)
 
 
-async def _found_charges(call: GatewayCall) -> FoundCharges:
-    """Return the charges that `fatura restored` found for this request (D-123).
+async def _read_found(call: GatewayCall) -> FoundCharges:
+    known, places = call.charge.known_charge_ids, asyncio.Semaphore(READS_AT_ONCE)
+    answers = await asyncio.gather(*(_read_one(call, charge_id, places) for charge_id in known))
+    return FoundCharges(
+        [answer for answer in answers if answer is not None],
+        [charge_id for charge_id, answer in zip(known, answers, strict=True) if answer is None],
+    )
 
-    Of several charges, the invoice adopts the only one that is not canceled, or the newest one if all are canceled.
-    Raises SeveralChargesError if more than one is not canceled.
-    """
-    async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
-        known = [await call.gateway.get_charge(charge_id) for charge_id in call.charge.known_charge_ids]
-    live = [charge for charge in known if charge.state is not port.ChargeState.CANCELED]
-    if len(live) > 1:
-        raise SeveralChargesError(", ".join(charge.charge_id for charge in live))
-    adopted = live[0] if live else max(known, key=lambda charge: charge.attempt)
-    return FoundCharges(adopted, [charge for charge in known if charge is not adopted])
+
+async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore) -> port.Charge | None:
+    """Return a found charge, or None if the gateway does not know it or cannot show it."""
+    try:
+        async with places, asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+            charge = await call.gateway.get_charge(charge_id)
+    except (port.NotFoundError, port.PermanentError, port.InvalidAnswerError) as error:
+        log.info("charge.found_charge_not_shown", charge_id=charge_id, error=str(error))
+        return None
+    return charge if bill_same_cycle(charge.invoice_id, call.charge.invoice_id) else None
 
 
 async def _send(deps: Deps, call: GatewayCall) -> port.Charge:

@@ -1,51 +1,41 @@
 """Issue invoices: reserve a charge for each, call the gateways, record the answers (D-33, D-34).
 
-Workers call `issue`; the retry-issuance route calls `retry`. `outcomes` handles the answers.
+Workers call `issue`; the retry-issuance route calls `retry`. `reservation` decides on the calls, and `outcomes` handles
+the answers.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, ChargeStage
 from fatura.domain.charging import (
     BEHIND_DELAY,
     EMPTY_LOOKUP_GAP,
     ISSUES_APART,
     LOOKUP_COUNTS_AFTER,
 )
-from fatura.domain.connection import Connection, check_minimums
 from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, require
-from fatura.domain.invoice import InvoiceItem
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.domain.payments import open_cents
-from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, Line, TransientError
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway
 from fatura.observability import log
-from fatura.store.billing import invoices as stored_invoices
-from fatura.store.billing import payment_entries
 from fatura.store.charging import charges, claims, issuance_state, refund_requests, spacing, waiting
-from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import frozen_accounts
-from fatura.store.vault import KeyRingError
 from fatura.usecases.billing import invoices as shown_invoices
-from fatura.usecases.charging import charge_requests, gateway_calls, next_charge, outcomes, retries
-from fatura.usecases.charging.gateway_calls import AnsweredCall, CallKind, GatewayCall
+from fatura.usecases.charging import gateway_calls, outcomes, reservation, retries
+from fatura.usecases.charging.gateway_calls import AnsweredCall, GatewayCall
 from fatura.usecases.clock_skew import MAX_CLOCK_SKEW
-from fatura.usecases.connections import connection_health, gateway_connections
-from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.connections import connection_health
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.open_call_limit import Places
-from fatura.usecases.payments import gateway_payments, second_charges
-from fatura.usecases.transaction import Work, in_snapshot, in_transaction
+from fatura.usecases.payments import second_charges
+from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_snapshot, in_transaction
 from fatura.views.invoices import InvoiceView
 
-REMAINDER = "Remaining amount"
-"""Description of the single line of a charge for an invoice that is already paid in part (D-67)."""
 GATHER_SECONDS = 0.02
 """Time to wait for more answers after the first answer, so that one transaction records all of them."""
 LEASE = timedelta(seconds=60)
@@ -67,13 +57,28 @@ NOT_READY_REASONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Leased:
+    """An invoice that this worker has leased; `until` (real time) identifies the lease."""
+
+    invoice_id: UUID
+    until: datetime
+
+
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` invoices due for issuing, and make their gateway calls concurrently.
 
-    Return how many invoices were claimed.
+    If the charges cannot be reserved together, issue the invoices one by one, and put off those that fail (D-186).
+    Return how many invoices were claimed. Raises DATABASE_FAILURES.
     """
     limit = deps.answering.limit(account.account_id, limit)
-    count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
+    try:
+        count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
+    except DATABASE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001 - issued one by one below, where only the faulty invoice fails
+        log.exception("issuance.batch_failed", account_id=str(account.account_id))
+        return await _issue_one_by_one(deps, account, limit=limit)
     await call_and_record(deps, account, calls)
     return count
 
@@ -83,8 +88,8 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    If the newest charge failed or is parked, a new charge is sent. If `fatura restored` found charges with the
-    reference of a parked charge, these charges are looked up instead. If the outcome of the newest request is unknown,
+    If the newest charge failed or is parked, a new charge is sent. If charges were found for a parked charge, and the
+    gateway still knows them, these charges are looked up instead. If the outcome of the newest request is unknown,
     the request is repeated or its charge is looked up. While a worker leases the invoice, nothing is sent.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
     `engine.account_recovering`, `engine.rate_limited`, `engine.unavailable`.
@@ -119,34 +124,83 @@ async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayC
             task.cancel()
 
 
-async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    """Lease invoices due for issuing and store their charges.
-
-    While the account is frozen after a restore, no invoice is leased (D-123).
-    """
-    if not await frozen_accounts.may_charge(work.tx):
-        return 0, []
-    real_now = work.deps.clock()
-    invoice_ids = await claims.claim(
-        work.tx,
-        InvoiceStatus.READY,
-        now=work.now,
-        real_now=real_now,
-        lease_until=real_now + LEASE,
-        limit=limit,
+async def _issue_one_by_one(deps: Deps, account: Account, *, limit: int) -> int:
+    leased = await in_transaction(deps, account, _lease_due, limit=limit)
+    ended = await asyncio.gather(
+        *(_issue_leased(deps, account, each) for each in leased), return_exceptions=True
     )
-    if not invoice_ids:
-        return 0, []
-    sendable = await _spaced(work, invoice_ids)
-    return len(invoice_ids), await _reserve(work, sendable) if sendable else []
+    for failure in ended:
+        if failure is not None:
+            raise failure
+    return len(leased)
+
+
+async def _issue_leased(deps: Deps, account: Account, leased: _Leased) -> None:
+    """Issue an invoice. If an unexpected error stops the reservation of its charge, put the invoice off (D-186)."""
+    try:
+        calls = await in_transaction(deps, account, _reserve_leased, leased)
+    except DATABASE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001 - logged in full; the invoice is tried again in an hour
+        log.exception("charge.attempt_put_off", invoice_id=str(leased.invoice_id))
+        await in_transaction(deps, account, _put_off, leased)
+    else:
+        await call_and_record(deps, account, calls)
+
+
+async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
+    """Lease invoices due for issuing and store their charges."""
+    leased = await _lease_due(work, limit=limit)
+    return len(leased), await _reserve_sendable(work, [each.invoice_id for each in leased])
+
+
+async def _lease_due(work: Work, *, limit: int) -> Sequence[_Leased]:
+    """Lease invoices due for issuing. While the account is frozen after a restore, none is leased (D-123)."""
+    if not await frozen_accounts.may_charge(work.tx):
+        return []
+    real_now = work.deps.clock()
+    until = real_now + LEASE
+    invoice_ids = await claims.claim(
+        work.tx, InvoiceStatus.READY, now=work.now, real_now=real_now, lease_until=until, limit=limit
+    )
+    return [_Leased(each, until) for each in invoice_ids]
+
+
+async def _reserve_leased(work: Work, leased: _Leased) -> Sequence[GatewayCall]:
+    """Renew the lease of an invoice and store its charge. If the lease was lost, return no call."""
+    if not await frozen_accounts.may_charge(work.tx) or not await _is_held(work, leased):
+        return []
+    until = work.deps.clock() + LEASE
+    await issuance_state.make_due(work.tx, leased.invoice_id, now=work.now, lease_until=until)
+    return await _reserve_sendable(work, [leased.invoice_id])
+
+
+async def _put_off(work: Work, leased: _Leased) -> None:
+    if await _is_held(work, leased):
+        (invoice,) = await claims.read(work.tx, [leased.invoice_id])
+        await retries.wait_after_failure(work, invoice)
+
+
+async def _is_held(work: Work, leased: _Leased) -> bool:
+    """Lock an invoice, and return whether this worker still holds its lease."""
+    state = await issuance_state.lock(work.tx, leased.invoice_id)
+    return state is not None and state.status is InvoiceStatus.READY and state.lease_until == leased.until
+
+
+async def _reserve_sendable(
+    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False
+) -> Sequence[GatewayCall]:
+    """Store the charges of those leased invoices that may be issued now (D-57)."""
+    sendable = await _spaced(work, invoice_ids) if invoice_ids else ()
+    return await reservation.reserve(work, sendable, is_probe=is_probe) if sendable else ()
 
 
 async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """Return the invoices that may be issued now, and put the others off (D-57).
 
     If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The others
-    follow at least 24 hours apart. While the earliest one cannot be sent, the others look again each hour: a whole day
-    could end each time at an instant at which the earliest one is due too.
+    follow at least 24 hours apart. While the earliest one cannot be sent, the others are put off by only an hour. After
+    a whole day, the earliest one could be due again at the same instant, and delay the others again.
     """
     await spacing.lock_subscriptions(work.tx, invoice_ids)
     until: dict[UUID, datetime] = {}
@@ -170,10 +224,7 @@ async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall
     invoice_ids = await waiting.claim(
         work.tx, connection_id, [InvoiceStatus.READY], real_now=real_now, lease_until=real_now + LEASE
     )
-    if not invoice_ids:
-        return []
-    sendable = await _spaced(work, invoice_ids)
-    return await _reserve(work, sendable, is_probe=True) if sendable else []
+    return await _reserve_sendable(work, invoice_ids, is_probe=True)
 
 
 async def _reserve_one(
@@ -204,150 +255,10 @@ async def _reserve_one(
         # the person may have overlooked a charge at the gateway
         await second_charges.plan_checks(work, state.charge.charge_id)
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
-    calls = await _reserve(work, [invoice_id], is_by_hand=True)
+    calls = await reservation.reserve(work, [invoice_id], is_by_hand=True)
     if calls:
         places.take(1)
     return calls
-
-
-async def _reserve(
-    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False, is_by_hand: bool = False
-) -> Sequence[GatewayCall]:
-    """Decide which call each leased invoice needs, and store the charges whose requests will be sent.
-
-    An invoice whose total was paid before its values were known becomes paid, without a call (D-50).
-    If the connection's credentials cannot be decrypted, no call is made. An inactive connection gets no
-    request for a charge, but the engine still looks up a charge whose outcome is unknown. A failing
-    connection gets only the calls of a probe, and calls that a person requests (D-55).
-    """
-    invoices = await claims.read(work.tx, invoice_ids)
-    newest = await charges.newest(work.tx, invoice_ids)
-    items = await stored_invoices.items_of(work.tx, invoice_ids)
-    ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
-    due_cents = {
-        each.invoice_id: open_cents(ledgers.get(each.invoice_id, ()), total_cents=each.total_cents)
-        for each in invoices
-    }
-    opened = await gateway_connections.open_gateways(
-        work, {each.connection_id for each in invoices}, is_probe=is_probe
-    )
-    calls: list[GatewayCall] = []
-    paid: list[UUID] = []
-    for invoice in invoices:
-        stored, gateway = opened[invoice.connection_id].stored, opened[invoice.connection_id].gateway
-        connection = stored.connection
-        charge = newest.get(invoice.invoice_id)
-        if not due_cents[invoice.invoice_id]:
-            paid.append(invoice.invoice_id)
-        elif charge is not None and charge.stage is ChargeStage.PARKED:
-            # a late look-up parked the charge while an attempt failed and was rescheduled
-            await claims.stop_parked(work.tx, invoice.invoice_id, now=work.now)
-        elif gateway is None:
-            detail = "The gateway connection's credentials cannot be decrypted."
-            await retries.wait_for_connection(work, invoice, "unreadable", detail=detail)
-        elif stored.health.is_failing and not (is_probe or is_by_hand):
-            await retries.wait_for_recovery(work, invoice, stored.health)
-        elif charge is not None and charge.stage in IN_DOUBT:
-            calls.append(_ask_again(work, invoice, charge, gateway=gateway, may_send=connection.active))
-        elif not connection.active:
-            detail = "The gateway connection is inactive."
-            await retries.wait_for_connection(work, invoice, "inactive", detail=detail)
-        else:
-            invoice_id = invoice.invoice_id
-            charge = await next_charge.to_send(work, invoice, charge, amount_cents=due_cents[invoice_id])
-            calls += await _send(
-                work, invoice, charge, connection=connection, gateway=gateway, items=items[invoice_id]
-            )
-    if paid:
-        await gateway_payments.report_new(work, await payment_entries.lock_invoices(work.tx, paid), [])
-    sending = [call.charge for call in calls if call.kind is not CallKind.LOOK_UP]
-    looked_up = [call.charge.charge_id for call in calls if call.kind is CallKind.LOOK_UP]
-    await charges.save_sending(work.tx, sending)
-    await charges.mark_unknown(work.tx, looked_up)
-    return calls
-
-
-def _ask_again(
-    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, gateway: ObservedGateway, may_send: bool
-) -> GatewayCall:
-    """Return the call that finds out whether an earlier request created the charge (D-33).
-
-    Return a REPEAT if `may_send` is true, the gateway still deduplicates the request, `fatura restored` found no charge
-    for the request, and the stored request can be decrypted. Otherwise, return a LOOK_UP.
-    """
-    real_now = work.deps.clock()
-    request = None
-    if may_send and not charge.known_charge_ids and _may_repeat(gateway, charge, real_now=real_now):
-        request = charge_requests.unseal(work, charge)
-    if request is None:
-        return _call(work, invoice, charge, kind=CallKind.LOOK_UP, gateway=gateway)
-    repeated = replace(charge, stage=ChargeStage.UNKNOWN, sent_at=work.now)
-    call = _call(work, invoice, repeated, kind=CallKind.REPEAT, gateway=gateway)
-    return replace(call, request=request, earlier_sent_at=charge.sent_at)
-
-
-async def _send(
-    work: Work,
-    invoice: ClaimedInvoice,
-    charge: InvoiceCharge,
-    *,
-    connection: Connection,
-    gateway: ObservedGateway,
-    items: Sequence[InvoiceItem],
-) -> Sequence[GatewayCall]:
-    """Return the call that sends a charge's request.
-
-    Return no call if the request cannot be built, if the charge is below the provider's minimum (D-49), or if the
-    invoice has too many charges (D-176). In the last two cases, a person must act.
-    """
-    try:
-        check_minimums(connection, charge.amount_cents, installments=charge.installments)
-        await next_charge.check_count(work, charge.invoice_id, charge.number)
-    except EngineError as refusal:
-        await outcomes.refuse_unsent(work, invoice, charge, refusal=refusal)
-        return []
-    lines = tuple(
-        Line(item.description or item.product_name, item.amount_cents)
-        for item in items
-        if item.amount_cents is not None
-    )
-    if charge.amount_cents != invoice.total_cents:
-        lines = (Line(REMAINDER, charge.amount_cents),)
-    try:
-        request = charge_requests.build(work, invoice, charge, lines=lines)
-    except KeyRingError as error:
-        log.error("charge.document_unreadable", invoice_id=str(invoice.invoice_id), error=str(error))
-        message = (
-            "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
-        )
-        await retries.retry_later(work, invoice, error=TransientError(message))
-        return []
-    charge = replace(charge, request_sealed=charge_requests.seal(work, charge, request))
-    return [replace(_call(work, invoice, charge, kind=CallKind.SEND, gateway=gateway), request=request)]
-
-
-def _call(
-    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, kind: CallKind, gateway: ObservedGateway
-) -> GatewayCall:
-    return GatewayCall(
-        kind=kind,
-        invoice=invoice,
-        charge=charge,
-        gateway=gateway,
-        reserved_at=work.now,
-        reserved_at_real=work.deps.clock(),
-        send_before=time.monotonic() + gateway_calls.SEND_WITHIN_SECONDS,
-    )
-
-
-def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) -> bool:
-    """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33)."""
-    capabilities = gateway.capabilities()
-    if capabilities.idempotency == "natural_id":
-        return True
-    if capabilities.idempotency != "key" or capabilities.idempotency_ttl is None:
-        return False
-    return real_now - charge.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
 
 
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:

@@ -6,15 +6,24 @@ sent again, so that the invoice gets two charges.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
 from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage
-from fatura.domain.charging import LATE_CHECK_GAPS, next_cancellation_at
-from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, GatewayError, NotFoundError
+from fatura.domain.charging import LATE_CHECK_GAPS
+from fatura.gateways.port import (
+    CALL_TIMEOUT_SECONDS,
+    Charge,
+    ChargeState,
+    GatewayError,
+    InvalidAnswerError,
+    NotFoundError,
+    PermanentError,
+)
 from fatura.observability import log
-from fatura.store.charging import charges, claims, late_charge_checks, unmatched_charges
+from fatura.store.charging import charges, claims, late_charge_checks
 from fatura.usecases.charging import outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -77,9 +86,9 @@ def _answers(call: GatewayCall, found: Sequence[Charge]) -> Sequence[ChargeAnswe
 
 
 async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[ChargeAnswer]) -> bool:
-    """Report the second charges among these answers. Return whether the payments can be recorded ahead.
+    """Report the second charges among these answers. Return whether `record_ahead` may record the payments.
 
-    They cannot if the invoice may still adopt a charge: it is issued with the charge before the payments are recorded.
+    It may not if the invoice can still adopt a charge, because the invoice must be issued before it gets payments.
     """
     current = await charges.lock_one(work.tx, call.charge)
     if current.stage in MAY_APPEAR:
@@ -94,24 +103,29 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
 
 
 async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
-    """Return the gateway's charges with the call's reference, oldest first; None if the gateway did not answer."""
+    """Return the charges that the look-up finds; None if the gateway did not answer."""
     invoice_id = call.invoice.invoice_id
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             return await _read(call)
-    except NotFoundError:
-        return []
     except (GatewayError, TimeoutError) as error:
         log.debug("gateway.late_check_unanswered", invoice_id=str(invoice_id), error=str(error))
         return None
 
 
 async def _read(call: GatewayCall) -> Sequence[Charge]:
-    """Read the charges from the gateway. If it offers no look-ups, read only the charge whose id is stored."""
+    """Read the charges with the call's reference, if the gateway offers look-ups, and the charge whose id is stored."""
+    found: list[Charge] = []
     if call.gateway.capabilities().idempotency != "none":
-        return await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
+        with suppress(NotFoundError):
+            found += await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
     known = call.charge.gateway_invoice_id
-    return [] if known is None else [await call.gateway.get_charge(known)]
+    if known is not None and known not in {charge.charge_id for charge in found}:
+        # the number of a charge that `fatura restored` found may be higher than its attempt (D-123)
+        # a charge that cannot be read must not hide the others
+        with suppress(InvalidAnswerError, NotFoundError, PermanentError):
+            found.append(await call.gateway.get_charge(known))
+    return found
 
 
 async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None) -> Sequence[Charge]:
@@ -124,7 +138,8 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     before = await charges.lock_one(work.tx, call.charge)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
-    await _schedule(work, call, to_cancel=[each.charge_id for each in seconds if each.is_payable])
+    await second_charges.note_canceled(work, [(call.charge.connection_id, charge) for charge in found])
+    await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
     after = await charges.lock_one(work.tx, call.charge)
     # issuance looks these charges up; the next poll records their payments, after the invoice was issued
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
@@ -136,15 +151,15 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     return seconds
 
 
-async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[str]) -> None:
+async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge]) -> None:
     """Schedule the next late look-up of a charge.
 
     If second charges are canceled now (`to_cancel`), repeat this look-up later to see whether that worked.
     """
     charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
     if to_cancel:
-        found_at = await unmatched_charges.newest_found_at(work.tx, call.charge.connection_id, to_cancel)
-        until = next_cancellation_at(found_at, now=work.now)
+        seconds = [(call.charge.connection_id, each) for each in to_cancel]
+        until = min((await second_charges.next_cancellations(work, seconds)).values(), default=None)
         if until is not None:
             await late_charge_checks.put_off(work.tx, charge_id, repeat_at=repeat_at, until=until)
             return

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from msgspec import UNSET
-
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
@@ -16,20 +14,16 @@ from fatura.domain.charging import (
     LOOKUP_COUNTS_AFTER,
     retry_delay,
 )
-from fatura.domain.errors import EngineError
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED
-from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.domain.payments import open_cents
 from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charge_polling, charges, claims, confirmed_charges
-from fatura.store.charging.claims import ClaimedInvoice
+from fatura.store.charging import charge_polling, charges, confirmed_charges
 from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
-from fatura.usecases.charging import retries
+from fatura.usecases.charging import found_charges, retries
 from fatura.usecases.charging.gateway_calls import (
     AnsweredCall,
     CallKind,
@@ -37,13 +31,11 @@ from fatura.usecases.charging.gateway_calls import (
     GatewayAnswer,
     GatewayCall,
     LookupUnsupportedError,
-    SeveralChargesError,
 )
 from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation.poll_times import next_poll
 from fatura.usecases.transaction import LaneName, Work
-from fatura.views.events import IssueErrorView
 
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
@@ -83,18 +75,20 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     charge has changed since this worker reserved it. This worker's lease may have expired by then, so that
     another worker sent the request again.
     """
-    others: Sequence[port.Charge] = ()
-    if isinstance(answer, FoundCharges):
-        answer, others = answer.adopted, answer.others
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
-    if current.stage in IN_DOUBT and found_since and await _is_ready(work, current):
+    is_shown_again = isinstance(answer, port.Charge) and _is_parked_as_missing(current)
+    if is_shown_again and await _is_ready(work, current):
+        await charge_matching.reopen(work.tx, current.charge_id)
+        await _look_up_all(work, call, answer)
+        await charge_matching.make_due(work.tx, current.invoice_id, now=work.now)
+        work.notify(LaneName.ISSUANCE)
+    elif current.stage in IN_DOUBT and found_since and await _is_ready(work, current):
         await _look_up_all(work, call, answer)
     elif isinstance(answer, port.Charge):
-        earlier = [ChargeAnswer(current.invoice_id, current.connection_id, each) for each in others]
-        second = await _record_charge(work, call, current, charge=answer, earlier=earlier)
-        await gateway_payments.record(work, earlier)
-        return second
+        return await _record_charge(work, call, current, charge=answer)
+    elif isinstance(answer, FoundCharges):
+        return await _record_found(work, call, current, found=answer)
     elif current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at:
         await _record_no_charge(work, call, current, answer=answer)
     else:
@@ -107,7 +101,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
 def _confirms(current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether `charge` answers the request as expected.
 
-    Return False if `fatura restored` found charges for the request: `record` then records them together.
+    Return False if charges were found for the request (D-181): `record` then records them together.
     """
     return (
         current.stage in MAY_APPEAR
@@ -122,20 +116,17 @@ async def _has_wrong_amount(
     current: InvoiceCharge,
     charge: port.Charge,
     *,
-    earlier: Sequence[ChargeAnswer],
+    others: Sequence[port.Charge],
 ) -> bool:
-    """Return whether the gateway's charge has another amount than it should have.
+    """Return whether the gateway's charge has another amount than expected.
 
-    This is usually the amount of the request. For a charge that `fatura restored` found, it is the unpaid part of the
-    invoice's total, because `fatura restored` may have stored the amount of the gateway's charge. The payments of
-    `earlier` are not recorded yet. If they cover the total, every amount is right: a poll then cancels the charge.
+    This is usually the amount of the request. If charges were found for the request, `found_charges` decides, because
+    `fatura restored` may have stored the amount of the gateway's charge.
     """
     if not current.known_charge_ids:
         return charge.amount_cents != current.amount_cents
-    ledgers = await payment_entries.of_invoices(work.tx, [current.invoice_id])
-    paid = [*ledgers.get(current.invoice_id, ()), *await gateway_payments.new_entries(work, earlier)]
-    expected_cents = open_cents(paid, total_cents=call.invoice.total_cents)
-    return expected_cents not in {0, charge.amount_cents}
+    expected = await found_charges.expectation(work, call.invoice, current, found=[charge, *others])
+    return not expected.allows(charge)
 
 
 async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge]]) -> set[UUID]:
@@ -171,6 +162,12 @@ def _needs_poll(charge: port.Charge) -> bool:
     return charge.state is not port.ChargeState.OPEN or bool(charge.entries)
 
 
+def _is_parked_as_missing(current: InvoiceCharge) -> bool:
+    """Return whether the gateway did not show the found charges of this stored charge (D-181)."""
+    is_missing = current.stage is ChargeStage.PARKED and current.error_code == "charge_missing"
+    return is_missing and bool(current.known_charge_ids)
+
+
 async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
     locked = await payment_entries.lock_invoices(work.tx, [charge.invoice_id])
     return locked[charge.invoice_id].status is InvoiceStatus.READY
@@ -179,8 +176,8 @@ async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
     """Schedule a look-up of all known charges of this request.
 
-    `fatura restored` found more of them after the call was reserved (D-123). If the answer is a charge, add it to the
-    known charges.
+    More of them were found after the call was reserved (D-123, D-162). If the answer is a charge, add it to the known
+    charges.
     """
     if isinstance(answer, port.Charge):
         await charge_matching.add_charge(
@@ -189,26 +186,59 @@ async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> 
     await retries.schedule(work, call.invoice, at=work.now)
 
 
+async def _record_found(
+    work: Work, call: GatewayCall, current: InvoiceCharge, *, found: FoundCharges
+) -> port.Charge | None:
+    """Let the invoice adopt one of the found charges, and record the payments of the others (D-181).
+
+    If another one can still be paid, schedule a look at it, which cancels it as a second charge. Schedule later looks
+    at expired and missing ones, which may become payable again. A look does not find the invoice of a charge with the
+    cycle's earlier invoice id, so return one such charge, which the caller cancels.
+    """
+    if not found.missing and current.looked_up_at is not None:
+        await charges.forget_empty_lookups(work.tx, current)
+    if found.missing and await found_charges.wait_for_missing(work, call, current, found):
+        return None
+    expected = await found_charges.expectation(work, call.invoice, current, found=found.charges)
+    adopted, others = found_charges.choose(found.charges, expected)
+    second = await _record_charge(work, call, current, charge=adopted, others=others)
+    invoice_id, connection_id = current.invoice_id, current.connection_id
+    await gateway_payments.record(work, [ChargeAnswer(invoice_id, connection_id, each) for each in others])
+    payable = [each.charge_id for each in others if each.is_payable]
+    if payable:
+        await second_charges.look_now(work, connection_id, payable)
+    expired = [each.charge_id for each in others if each.state is port.ChargeState.EXPIRED]
+    await second_charges.look_late(work, connection_id, expired=expired, missing=found.missing)
+    renamed = [each for each in others if each.is_payable and each.invoice_id != invoice_id]
+    if second is not None or not renamed or await _is_ready(work, current):
+        return second
+    for each in renamed:
+        await second_charges.emit(
+            work, invoice_id, connection_id=connection_id, known=adopted.charge_id, charge=each
+        )
+    return renamed[0]
+
+
 async def _record_charge(
     work: Work,
     call: GatewayCall,
     current: InvoiceCharge,
     *,
     charge: port.Charge,
-    earlier: Sequence[ChargeAnswer],
+    others: Sequence[port.Charge] = (),
 ) -> port.Charge | None:
     """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
 
     But a charge with payments that is not canceled always becomes the invoice's charge (D-170). If the invoice already
     has another charge or is closed, emit an event and return `charge`, which the caller must cancel.
-    `earlier` are canceled charges of the invoice, whose payments the caller records afterwards.
+    `others` are other charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice
     if current.gateway_invoice_id == charge.charge_id:
         if current.stage is ChargeStage.MISSING:
             await charge_polling.make_due(work.tx, invoice.invoice_id, at=work.now)
             work.notify(LaneName.RECONCILIATION)
-        # a replaced charge that was canceled before the look-up began, and is payable again
+        # the charge was replaced and canceled before the look-up began, and is payable again
         if charge.is_payable and call.charge.stage is current.stage is ChargeStage.CANCELED:
             return await _record_second(work, current, charge)
         return None
@@ -217,9 +247,7 @@ async def _record_charge(
     if await confirmed_charges.taken(work.tx, [current], gateway_ids=[charge.charge_id]):
         await _park_repeated(work, call, current, charge)
         return None
-    if await _is_ready(work, current) and await _has_wrong_amount(
-        work, call, current, charge, earlier=earlier
-    ):
+    if await _is_ready(work, current) and await _has_wrong_amount(work, call, current, charge, others=others):
         if not charge.entries or charge.state is port.ChargeState.CANCELED:
             await _record_wrong_amount(work, call, current, charge)
             return None
@@ -248,7 +276,7 @@ async def _record_wrong_amount(
         detail = (
             f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
         )
-        await _park(work, call, code="amount_differs", detail=detail, gateway_id=charge.charge_id)
+        await retries.park(work, call, code="amount_differs", detail=detail, gateway_id=charge.charge_id)
     await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
 
 
@@ -260,7 +288,7 @@ async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, 
         f"The gateway answered with the earlier charge {charge.charge_id} and made no new one; check there, then "
         "retry issuance."
     )
-    await _park(work, call, code="charge_repeated", detail=detail, gateway_id=charge.charge_id)
+    await retries.park(work, call, code="charge_repeated", detail=detail, gateway_id=charge.charge_id)
 
 
 async def _record_second(work: Work, current: InvoiceCharge, charge: port.Charge) -> port.Charge:
@@ -282,18 +310,12 @@ async def _record_no_charge(
         case port.PermanentError() if call.kind is CallKind.REPEAT:
             await _record_refused_repeat(work, call, answer)
         case port.PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
-            stage = ChargeStage.FAILED
-            await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail)
+            await retries.refuse(work, call, code=code, detail=detail)
         case LookupUnsupportedError():
             detail = (
                 "The answer was lost and the gateway has no look-up; check it there, then retry issuance."
             )
-            await _park(work, call, code="outcome_unknown", detail=detail)
-        case SeveralChargesError():
-            detail = (
-                f"The gateway holds several charges: {answer}. Cancel all but one there, then retry issuance."
-            )
-            await _park(work, call, code="second_charge", detail=detail)
+            await retries.park(work, call, code="outcome_unknown", detail=detail)
         case port.AuthFailedError():
             await _mark_absent_unless_repeated(work, call)
             detail = "The gateway refuses the credentials."
@@ -320,7 +342,7 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.Pe
         f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); check there for the "
         "charge, then retry issuance."
     )
-    await _park(work, call, code="outcome_unknown", detail=detail)
+    await retries.park(work, call, code="outcome_unknown", detail=detail)
 
 
 async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
@@ -350,48 +372,3 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
     else:
         await charges.count_empty_lookup(work.tx, call.charge, looked_up_at=call.reserved_at)
         await retries.schedule(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
-
-
-async def refuse_unsent(
-    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, refusal: EngineError
-) -> None:
-    """Give up a charge whose request is not sent because of `refusal` (D-49, D-176)."""
-    await charges.save_sending(work.tx, [charge])
-    code = refusal.problem.type.removeprefix("engine.")
-    await _stop(work, invoice, charge, stage=ChargeStage.FAILED, code=code, detail=refusal.detail)
-
-
-async def _park(
-    work: Work, call: GatewayCall, *, code: str, detail: str, gateway_id: str | None = None
-) -> None:
-    stage = ChargeStage.PARKED
-    await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail, gateway_id=gateway_id)
-
-
-async def _stop(
-    work: Work,
-    invoice: ClaimedInvoice,
-    charge: InvoiceCharge,
-    *,
-    stage: ChargeStage,
-    code: str,
-    detail: str,
-    gateway_id: str | None = None,
-) -> None:
-    """Stop issuing until a person acts, and emit `invoice.issue_failed`; the invoice stays `ready` (D-34).
-
-    If one charge of the gateway is the cause, `gateway_id` is the gateway's id of it.
-    """
-    closed_at = work.now if stage is ChargeStage.FAILED else None
-    await charges.mark(work.tx, charge, stage, closed_at=closed_at, error_code=code, error_detail=detail)
-    await claims.reschedule_issuance(
-        work.tx,
-        invoice,
-        next_attempt_at=None,
-        failures=0,
-        failing_since=None,
-        delay_emitted=False,
-        error=IssueFailure(code, detail, work.now),
-    )
-    error = IssueErrorView(code=code, detail=detail, gateway_invoice_id=gateway_id or UNSET)
-    await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_failed", error=error)

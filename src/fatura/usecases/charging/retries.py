@@ -1,8 +1,11 @@
-"""Put off the next call for an invoice, report an invoice that waits too long (D-34), and pace retries (D-113)."""
+"""Put off the next call for an invoice, or stop it until a person acts (D-34), and pace retries (D-113)."""
 
 import math
 from datetime import datetime, timedelta
 
+from msgspec import UNSET
+
+from fatura.domain.charge import ChargeStage, InvoiceCharge
 from fatura.domain.charging import (
     ISSUE_DELAYED_AFTER,
     MAX_RETRIES,
@@ -14,19 +17,26 @@ from fatura.domain.charging import (
 )
 from fatura.domain.errors import RATE_LIMITED, EngineError
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED, ConnectionHealth
+from fatura.domain.invoice import IssueFailure
 from fatura.gateways.port import GatewayError
-from fatura.store.charging import claims, issuance_state, waiting
+from fatura.store.charging import charges, claims, issuance_state, waiting
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.usecases.billing import invoice_moves
+from fatura.usecases.charging.gateway_calls import GatewayCall
 from fatura.usecases.transaction import Work
 from fatura.views.events import IssueErrorView
 
 PUT_OFF_JITTER = timedelta(minutes=6)
-"""Maximum extra delay when an invoice that waits for its connection is put off by an hour.
+"""Maximum extra delay when an invoice is put off by an hour.
 
 The delay is computed from the invoice's id, and spreads many invoices over time.
 """
+_UNEXPECTED = IssueErrorView(
+    code="unexpected_error",
+    detail="The invoice could not be issued because of an unexpected error. It is tried again every hour. The log of "
+    "the engine has the cause.",
+)
 
 
 async def schedule(
@@ -62,6 +72,12 @@ async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *,
     Emit `invoice.issue_delayed` once (D-34).
     """
     await _put_off(work, invoice, IssueErrorView(code=code, detail=detail), is_late=True)
+    await waiting.mark(work.tx, [invoice.invoice_id])
+
+
+async def wait_after_failure(work: Work, invoice: ClaimedInvoice) -> None:
+    """Put the invoice off for an hour because of an unexpected error. Emit `invoice.issue_delayed` once (D-186)."""
+    await _put_off(work, invoice, _UNEXPECTED, is_late=True)
 
 
 async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: ConnectionHealth) -> None:
@@ -75,6 +91,7 @@ async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: Connect
     since = invoice.issue_failing_since or work.now
     is_late = work.now - since >= ISSUE_DELAYED_AFTER or error.code == CREDENTIALS_REFUSED
     await _put_off(work, invoice, IssueErrorView(code=error.code, detail=error.detail), is_late=is_late)
+    await waiting.mark(work.tx, [invoice.invoice_id])
 
 
 async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *, is_late: bool) -> None:
@@ -88,7 +105,6 @@ async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *
         failing_since=invoice.issue_failing_since or work.now,
         delay_emitted=invoice.issue_delay_emitted or is_late,
     )
-    await waiting.mark(work.tx, [invoice.invoice_id])
 
 
 async def pace(work: Work, state: IssuanceState) -> None:
@@ -103,3 +119,50 @@ async def pace(work: Work, state: IssuanceState) -> None:
             retry_after_seconds=math.ceil(wait.total_seconds()),
         )
     await issuance_state.pace_retries(work.tx, state.invoice_id, until=until)
+
+
+async def refuse_unsent(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, refusal: EngineError
+) -> None:
+    """Give up a charge whose request is not sent because of `refusal` (D-49, D-176)."""
+    await charges.save_sending(work.tx, [charge])
+    code = refusal.problem.type.removeprefix("engine.")
+    await _stop(work, invoice, charge, stage=ChargeStage.FAILED, code=code, detail=refusal.detail)
+
+
+async def refuse(work: Work, call: GatewayCall, *, code: str, detail: str) -> None:
+    """End a charge whose request the gateway refuses."""
+    await _stop(work, call.invoice, call.charge, stage=ChargeStage.FAILED, code=code, detail=detail)
+
+
+async def park(
+    work: Work, call: GatewayCall, *, code: str, detail: str, gateway_id: str | None = None
+) -> None:
+    """Park a charge. If one charge of the gateway is the cause, `gateway_id` is the gateway's id of it."""
+    stage = ChargeStage.PARKED
+    await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail, gateway_id=gateway_id)
+
+
+async def _stop(
+    work: Work,
+    invoice: ClaimedInvoice,
+    charge: InvoiceCharge,
+    *,
+    stage: ChargeStage,
+    code: str,
+    detail: str,
+    gateway_id: str | None = None,
+) -> None:
+    closed_at = work.now if stage is ChargeStage.FAILED else None
+    await charges.mark(work.tx, charge, stage, closed_at=closed_at, error_code=code, error_detail=detail)
+    await claims.reschedule_issuance(
+        work.tx,
+        invoice,
+        next_attempt_at=None,
+        failures=0,
+        failing_since=None,
+        delay_emitted=False,
+        error=IssueFailure(code, detail, work.now),
+    )
+    error = IssueErrorView(code=code, detail=detail, gateway_invoice_id=gateway_id or UNSET)
+    await invoice_moves.alert(work, invoice.invoice_id, "invoice.issue_failed", error=error)

@@ -28,8 +28,8 @@ WOKEN_EACH_SECOND = 64
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
     """Store the results of the connections' calls since the last `record`.
 
-    If storing fails, log that and do not raise. A connection without failures is written only if a call failed.
-    `record_probe` stores the calls of probes.
+    If storing fails, this is logged and not raised. If a connection had no failures and no call failed, nothing is
+    written. `record_probe` stores the results of probes.
     """
     for gateway in {id(each): each for each in gateways}.values():
         if gateway.is_probe or not gateway.results:
@@ -111,7 +111,11 @@ async def _change(
 
 
 async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, after: ConnectionHealth) -> None:
-    """Log when a connection starts failing or recovers, and emit the events (D-36)."""
+    """Log when a connection starts failing or recovers.
+
+    Emit `connection.failing` only after an hour of failures, and `connection.recovered` only if that event was emitted
+    (D-55).
+    """
     code = None if after.error is None else after.error.code
     if after.is_failing and not before.is_failing:
         log.warning("gateway.connection_failing", connection_id=str(connection_id), code=code)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,12 +24,13 @@ from fatura.gateways import port
 from fatura.gateways.checked import CheckedGateway
 from fatura.observability import log
 from fatura.store.catalog import mirrors
-from fatura.store.charging import charge_polling, connection_sweeps
+from fatura.store.charging import connection_sweeps
+from fatura.store.charging import poll_rounds as stored_rounds
 from fatura.store.connections import connection_health as stored_health
 from fatura.store.connections import connections
 from fatura.store.connections.connections import StoredConnection
 from fatura.store.vault import KeyRingError
-from fatura.usecases.connections import connection_health
+from fatura.usecases.connections import connection_health, poll_rounds
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_transaction
@@ -256,16 +258,19 @@ async def _write_changes(
         changed = _with_access(work, connection, _access_after(work, stored, changes))
     changed = replace(changed, provider_account=stored.provider_account or provider_account)
     await connections.update(work.tx, changed)
+    if "settings" in changes and work.account.mode is Mode.SANDBOX:
+        await _poll_all(work, connection_id)
     await _update_health(work, stored, connection, changes)
     if has_new_access or "active" in changes:
         await _enqueue_catalog(work, changed.connection)
-    if "settings" in changes and work.account.mode is Mode.SANDBOX:
-        await charge_polling.make_open_due(
-            work.tx, connection_id, now=work.now, real_now=work.deps.clock()
-        )  # the settings of the sandbox change what its payers do (D-46)
-        work.notify(LaneName.RECONCILIATION)
     after = require(await connections.find(work.tx, connection_id), "gateway connection", id_=connection_id)
     return _view(after)
+
+
+async def _poll_all(work: Work, connection_id: UUID) -> None:
+    """Poll the unpaid charges at once, because new settings of the sandbox change what its payers do (D-46, D-190)."""
+    if await stored_rounds.unpaid(work.tx, after=None, limit=1):
+        await poll_rounds.request(work, connection_id, pause=timedelta(0))
 
 
 def _refuse_other_account(stored: StoredConnection, provider_account: str | None) -> None:
@@ -291,7 +296,7 @@ async def _update_health(
     """Treat the connection as working after new credentials (D-55).
 
     After new settings or an activation, probe the connection now if it is failing. If it is not failing, make the
-    invoices due that wait for it.
+    waiting invoices due.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

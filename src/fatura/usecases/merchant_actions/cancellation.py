@@ -45,7 +45,7 @@ async def cancel(
 ) -> StoredAnswer:
     """Move an invoice to `canceled` and answer with it. If it is issued or overdue, first cancel its charge (D-27).
 
-    No charge is canceled if polls did not find it at the gateway any more (D-56). If the gateway does not confirm the
+    A charge that is missing at the gateway is not canceled there (D-56). If the gateway does not confirm the
     cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
     `begin` and of `Places.take`.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.charge import InvoiceCharge
 from fatura.domain.errors import EngineError, Problem
@@ -77,7 +78,7 @@ async def release(
     *,
     accepted: Container[port.ChargeState] = replacement.RELEASED,
 ) -> Released | Refused:
-    """Ask the gateway to cancel a charge, and record the connection's health and the payments in the answer.
+    """Ask the gateway to cancel a charge. Record the connection's health, and the payments that the answer shows.
 
     `accepted` are the states that confirm the cancellation.
     """
@@ -103,7 +104,7 @@ async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: 
             answer = await gateway.cancel_charge(gateway_invoice_id)
     except (port.GatewayError, TimeoutError) as error:
         return error
-    if answer.invoice_id != invoice_id:
+    if not ids.bill_same_cycle(answer.invoice_id, invoice_id):
         return port.InvalidAnswerError("the charge has the reference of another invoice")
     return answer
 

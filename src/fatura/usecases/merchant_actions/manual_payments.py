@@ -78,7 +78,7 @@ async def receive(
 ) -> StoredAnswer:
     """Record the payment and answer with the invoice. If it covers the total, first cancel the unpaid charge.
 
-    If the gateway does not confirm that the charge cannot be paid any more, record nothing and raise
+    If the gateway does not confirm that the charge is canceled or expired, record nothing and raise
     `engine.invoice_not_payable`. If the gateway's answer was lost, a poll records the payment later, provided that the
     charge was canceled.
     Raises EngineError: `engine.invalid_request` (paidAt), `engine.not_found`, `engine.invoice_not_payable`,
@@ -138,6 +138,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
         method=received.method,
         reference=received.reference,
         note=received.note,
+        requested_at=work.now,
         in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
     )
     await merchant_requests.drop(work, [invoice_id])
@@ -247,9 +248,10 @@ def _covers(
 
 
 async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents: int, is_part: bool) -> None:
-    """Refuse a payment above the open amount, and a payment that covers the total while a refund is pending.
+    """Refuse a payment above the open amount, and a part payment after too many manual payments.
 
-    Otherwise, the refund could raise the open amount after the charge was canceled for the payment.
+    While a refund is pending, also refuse a payment that covers the total. The refund could raise the open amount after
+    the charge was canceled for the payment.
     """
     if amount_cents > open_cents:
         detail = f"Only {open_cents} cents of the invoice are open."
@@ -265,7 +267,10 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
 
 
 def _check_earlier(work: Work, earlier: PaymentRequest, *, is_part: bool) -> None:
-    """Refuse a payment while another one is in progress, and a part payment while another one is kept (D-171)."""
+    """Refuse a payment while another one is in progress (D-171).
+
+    Also refuse a part payment while another payment waits until the gateway has canceled the charge.
+    """
     is_kept = not merchant_requests.is_over(work, earlier.in_progress_until)
     if (is_part and is_kept) or earlier.in_progress_until > work.deps.clock():
         detail = (

@@ -73,7 +73,7 @@ async def reissue(
 ) -> StoredAnswer:
     """Cancel the charge of an invoice, plan the next one, and answer with the invoice, which is `ready`.
 
-    If the gateway does not confirm that the charge cannot be paid any more, raise `engine.invoice_not_reissuable`. If
+    If the gateway does not confirm that the charge is canceled or expired, raise `engine.invoice_not_reissuable`. If
     the gateway's answer was lost, a poll continues the reissue later, provided that the charge was canceled.
     Raises EngineError: `engine.invalid_request` (dueDate), `engine.not_found`, `engine.invoice_not_reissuable`,
     `engine.account_recovering`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
@@ -125,6 +125,7 @@ async def _reserve(
         charge_id=charge.charge_id,
         next_charge_id=next_charge_id,
         terms=terms,
+        requested_at=work.now,
         in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
     )
     await reissue_requests.save(work.tx, new)
@@ -197,7 +198,7 @@ async def _reissuable_charge(work: Work, state: IssuanceState) -> InvoiceCharge:
 
 
 async def _check(work: Work, state: IssuanceState, wanted: Wanted) -> tuple[InvoiceCharge, ChargeTerms]:
-    """Return the newest charge of an invoice that may be reissued, and the terms of the next one."""
+    """Check that an invoice may be reissued. Return its newest charge, and the terms of the charge that follows."""
     charge = await _reissuable_charge(work, state)
     await next_charge.check_count(work, charge.invoice_id, charge.number + 1)
     stored = await connections.find(work.tx, state.connection_id)

@@ -48,7 +48,7 @@ async def all_accounts(deps: Deps) -> Sequence[UUID]:
 
 
 async def missing_accounts(deps: Deps, account_ids: Sequence[UUID]) -> Sequence[Finding]:
-    """Return a finding for each opened account whose rows are missing.
+    """Return a finding for each account in the table `opened_account` that `account_ids` lacks.
 
     `account_ids` must be the ids of all stored accounts.
     """

@@ -89,8 +89,8 @@ async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     new = await new_entries(work, [answer])
     if len(new) <= BATCH:
         return False
-    # if the worker dies before the next batch, another poll records the entries that are left; an invoice without a
-    # charge of its own is not polled, but the look or late look-up is repeated
+    # If the worker dies before the next batch, the entries that are left are recorded when the charge is read again: by
+    # a poll or, if the invoice has no charge of its own, by a repeated look or late look-up.
     is_polled = invoices[answer.invoice_id].gateway_invoice_id is not None
     due_again = {answer.invoice_id} if is_polled else set[UUID]()
     await _add(work, invoices, [answer], in_order(new)[:BATCH], due_again=due_again)

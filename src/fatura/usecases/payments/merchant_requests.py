@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from fatura.domain.charging import next_cancellation_at
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS
-from fatura.store.charging import payment_requests, reissue_requests
+from fatura.store.charging import charge_polling, payment_requests, reissue_requests
 from fatura.usecases.transaction import Work
 
 IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
@@ -31,9 +32,9 @@ async def is_reissuing(work: Work, invoice_id: UUID) -> bool:
 
 
 async def is_in_progress(work: Work, invoice_id: UUID, *, other_than: UUID | None = None) -> bool:
-    """Return whether another request of a locked invoice is in progress.
+    """Return whether a reissue or a manual payment of a locked invoice is in progress.
 
-    `other_than` is the id of the next charge for which the caller's own request is stored.
+    A reissue whose next charge has the id `other_than` does not count, because it is the caller's own.
     """
     reissue = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     payment = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
@@ -48,6 +49,22 @@ async def is_waiting(work: Work, invoice_id: UUID) -> bool:
         await reissue_requests.of_invoices(work.tx, [invoice_id])
         or await payment_requests.of_invoices(work.tx, [invoice_id])
     )
+
+
+async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
+    """Poll those of these locked invoices soon whose requests still wait for the cancellation of a charge (D-171).
+
+    The cancellation may take effect after its answer was lost. The pauses grow with the time since the request.
+    """
+    reissues = await reissue_requests.of_invoices(work.tx, invoice_ids)
+    payments = await payment_requests.of_invoices(work.tx, invoice_ids)
+    planned = {
+        each.invoice_id: at
+        for each in [*reissues.values(), *payments.values()]
+        if (at := next_cancellation_at(each.requested_at, now=work.now)) is not None
+    }
+    if planned:
+        await charge_polling.make_due_by(work.tx, list(planned), at=list(planned.values()))
 
 
 async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from uuid import UUID
 
+from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
@@ -79,9 +80,9 @@ async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def settle_one(deps: Deps, account: Account, refund_id: UUID, *, places: Places) -> None:
-    """Send a refund. If it was sent before, look it up first if a look-up is due; repeat it only if that is safe.
+    """Send a refund that was not sent yet. If a sent refund is due, look it up, and repeat it only if that is safe.
 
-    If a call is due, take one of `places` first (D-175). Raises EngineError: the errors of `Places.take`.
+    Before a call, take one of `places` (D-175). Raises EngineError: the errors of `Places.take`.
     """
     for _ in range(2):
         calls = await in_transaction(deps, account, _claim_one, refund_id, places)
@@ -232,7 +233,7 @@ async def _make(deps: Deps, call: _Call) -> _Answer:
     except Exception as error:  # noqa: BLE001 - logged here; the outcome is unknown
         log.exception("refund.adapter_failed", refund_id=str(request.refund_id))
         return port.UnknownOutcomeError(str(error))
-    if charge.invoice_id != request.invoice_id:
+    if not ids.bill_same_cycle(charge.invoice_id, request.invoice_id):
         return port.InvalidAnswerError("the charge has the reference of another invoice")
     return charge
 

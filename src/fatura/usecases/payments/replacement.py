@@ -60,7 +60,7 @@ async def replace(
 
 
 async def charge_rest(work: Work, invoice_id: UUID) -> None:
-    """Plan the next charge of an invoice if a manual payment released its charge, but did not pay it (D-52).
+    """After a charge was canceled for a manual payment, plan the next charge if the invoice is still unpaid (D-52).
 
     A refund in the gateway may have raised the open amount above the payment.
     """

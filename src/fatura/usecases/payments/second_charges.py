@@ -5,10 +5,11 @@ A second charge is a charge that the gateway holds in addition to the invoice's 
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.charge import ChargeStage, InvoiceCharge
-from fatura.domain.charging import LATE_CHECK_GAPS, next_paid_poll_at
+from fatura.domain.charge import PAYABLE, ChargeStage, InvoiceCharge
+from fatura.domain.charging import LATE_CHECK_GAPS, next_cancellation_at, next_paid_poll_at
 from fatura.domain.payments import EntryKind, PaymentEntry
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, ChargeState, Gateway, GatewayError
 from fatura.observability import log
@@ -38,6 +39,18 @@ async def emit(
     await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
 
 
+async def note_canceled(work: Work, found: Sequence[tuple[UUID, Charge]]) -> None:
+    """Note which reported charges are canceled now, so that `emit` reports them again if they become payable again.
+
+    Each charge comes with its connection.
+    """
+    canceled = [
+        (connection_id, each.charge_id) for connection_id, each in found if each.state is ChargeState.CANCELED
+    ]
+    if canceled:
+        await unmatched_charges.mark_canceled(work.tx, canceled, states=PAYABLE, found_at=work.now)
+
+
 async def save_wrong(work: Work, stored: InvoiceCharge, charge: Charge) -> bool:
     """Store that `charge`, which the gateway made for `stored`, has a wrong amount. Return whether that is new.
 
@@ -56,7 +69,7 @@ async def plan_checks(work: Work, charge_id: UUID) -> None:
 async def plan_looks(
     work: Work, new: Sequence[PaymentEntry], *, stages: Mapping[tuple[UUID, str], ChargeState]
 ) -> None:
-    """Plan later looks at the second charges that have new payments, to find refunds and disputes (D-55, D-162).
+    """Schedule looks at the second charges with new payments, to find refunds and disputes later (D-55, D-162).
 
     `stages` has each charge's state at the gateway, by the connection and the gateway's id of the charge.
     """
@@ -73,25 +86,68 @@ async def plan_looks(
         await unmatched_charges.add_paid(work.tx, list(found.values()), found_at=work.now)
 
 
+async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]]) -> Mapping[UUID, datetime]:
+    """Return when to cancel these second charges again if the cancellation fails, by invoice (D-125, D-185).
+
+    Each charge comes with its connection. An invoice is left out when the attempts to cancel its charges have ended.
+    """
+    found = await unmatched_charges.found_at(
+        work.tx,
+        [(connection_id, charge.charge_id, ChargeStage(charge.state)) for connection_id, charge in charges],
+    )
+    planned: dict[UUID, datetime] = {}
+    for connection_id, charge in charges:
+        at = next_cancellation_at(found.get((connection_id, charge.charge_id), work.now), now=work.now)
+        if at is not None:
+            planned[charge.invoice_id] = min(at, planned.get(charge.invoice_id, at))
+    return planned
+
+
+async def look_now(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
+    """Schedule an immediate look at second charges, which reports and cancels them (D-162)."""
+    await unmatched_charges.add(
+        work.tx, connection_id, gateway_charge_ids, found_at=work.now, next_look_at=work.now
+    )
+    work.notify(LaneName.RECONCILIATION)
+
+
+async def look_late(
+    work: Work, connection_id: UUID, *, expired: Sequence[str], missing: Sequence[str]
+) -> None:
+    """Schedule looks at found charges that the invoice did not adopt and that are not payable now (D-181).
+
+    The gateway may open an `expired` one again, or show a `missing` one again. The stored states prevent an event
+    before that.
+    """
+    states = dict.fromkeys(expired, ChargeStage.EXPIRED) | dict.fromkeys(missing, ChargeStage.CANCELED)
+    for charge_id, state in sorted(states.items()):
+        await unmatched_charges.save_state(work.tx, connection_id, charge_id, state=state, found_at=work.now)
+    if states:
+        at = work.now + LATE_CHECK_GAPS[0]
+        await unmatched_charges.add(work.tx, connection_id, list(states), found_at=work.now, next_look_at=at)
+
+
 async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
-    """Schedule an immediate check for second charges whose reference is `invoice_id` and `number`."""
+    """Restart the late look-ups of the charge with this number, the first one now (D-125)."""
     charge_id = await charges.find_id(work.tx, invoice_id, number)
     if charge_id is not None:
         await late_charge_checks.plan(work.tx, charge_id, next_check_at=work.now)
         work.notify(LaneName.RECONCILIATION)
 
 
-async def cancel(gateway: Gateway, charge: Charge) -> None:
-    """Cancel a second charge that is not paid.
+async def cancel(gateway: Gateway, charge: Charge) -> bool:
+    """Cancel a second charge that is not paid. Return False if the gateway does not confirm the cancellation.
 
     A failure is only logged. The next late check or poll that finds the charge repeats the cancellation.
     """
     if charge.state is ChargeState.PAID:
-        return
+        return True
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             canceled = await gateway.cancel_charge(charge.charge_id)
     except (GatewayError, TimeoutError) as error:
         log.warning("charge.second_charge_not_canceled", charge_id=charge.charge_id, error=str(error))
-    else:
-        log.warning("charge.second_charge_canceled", charge_id=charge.charge_id, state=canceled.state)
+        return False
+    outcome = "not_canceled" if canceled.is_payable else "canceled"
+    log.warning(f"charge.second_charge_{outcome}", charge_id=charge.charge_id, state=canceled.state)
+    return not canceled.is_payable

@@ -24,7 +24,7 @@ TAKES_VALUES = frozenset({InvoiceStatus.DRAFT, InvoiceStatus.AWAITING_VALUE})
 MAX_ALERT_BODY_CHARS = 2000
 """Maximum length of an endpoint's raw answer in an event; the invoice's attempts show the whole answer."""
 NOT_MADE_RETRY = timedelta(seconds=10)
-"""Pause before a scheduled call that could not be made, for a reason on this host, is tried again."""
+"""If this process could not make a scheduled call, the call is tried again after this time."""
 LOST = PriceAnswer(PricingOutcome.TIMEOUT, problem="the call's outcome was lost")
 
 
@@ -52,9 +52,9 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
 
 
 async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:
-    """Forget calls that this process could not make, and schedule them again soon. They are no failed attempts (D-29).
+    """Forget calls that this process could not make, and schedule them again soon.
 
-    Calls that were recorded as lost meanwhile are kept.
+    They do not count as failed attempts (D-29). Calls that were recorded as lost meanwhile are kept.
     """
     await invoices.lock(work.tx, sorted({call.invoice_id for call in calls}))
     await price_pulls.lock(work.tx, [call.item for call in calls])

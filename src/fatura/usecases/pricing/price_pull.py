@@ -33,7 +33,7 @@ LEASE = timedelta(seconds=45)
 SEND_WITHIN_SECONDS = 20
 """Maximum time between reserving a call and making it, so that the call ends before the lease expires."""
 RECORD_WITHIN_SECONDS = 40
-"""A worker stops retrying to record answers this long after it reserved the calls."""
+"""How long a worker tries to record answers, counted from when it reserved the calls."""
 RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""

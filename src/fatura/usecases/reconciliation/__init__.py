@@ -1,5 +1,5 @@
 """Read charges from their gateways, and update invoices from the answers (D-35, D-55).
 
-Entry points: `polling.reconcile` for workers, `gateway_webhooks.receive_webhook` for gateways' webhooks.
+Entry points: `polling.reconcile` for workers, `gateway_webhooks` for gateways' webhooks.
 Other use cases call `polling.poll_now` and `polling.probe`.
 """

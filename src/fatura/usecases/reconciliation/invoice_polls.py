@@ -13,6 +13,7 @@ from fatura.gateways.port import (
     InvalidAnswerError,
     NotFoundError,
 )
+from fatura.ids import bill_same_cycle
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
@@ -83,7 +84,7 @@ async def ask(poll: Poll) -> Poll:
 async def _ask(gateway: ObservedGateway, asked: Asked) -> Asked:
     """Read a charge from the gateway. A failure is not raised, so that the other polls continue.
 
-    A failed call is logged only at debug level, because a metric already counts it.
+    A call that the gateway refused or did not answer is logged only at debug level, because a metric counts it.
     """
     charge = asked.charge
     assert charge.gateway_invoice_id is not None, "only a charge with an id is polled"
@@ -104,5 +105,5 @@ async def _ask(gateway: ObservedGateway, asked: Asked) -> Asked:
 
 
 def _check_reference(answer: Charge, charge: InvoiceCharge) -> None:
-    if answer.invoice_id != charge.invoice_id:
+    if not bill_same_cycle(answer.invoice_id, charge.invoice_id):
         raise InvalidAnswerError("the charge has the reference of another invoice")

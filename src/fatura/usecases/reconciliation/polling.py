@@ -15,11 +15,7 @@ from fatura.domain.calendar import local_date
 from fatura.domain.charge import PAYABLE, STAGES, ChargeStage, InvoiceCharge, may_move
 from fatura.domain.charging import POLL_FOR, is_past_due, next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.gateways.port import (
-    Charge,
-    ChargeState,
-    Gateway,
-)
+from fatura.gateways.port import Charge, ChargeState
 from fatura.observability import log
 from fatura.store.billing import invoices as stored_invoices
 from fatura.store.billing import payment_entries
@@ -32,7 +28,13 @@ from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.payments import gateway_payments, pending_payments, replacement, second_charges
+from fatura.usecases.payments import (
+    gateway_payments,
+    merchant_requests,
+    pending_payments,
+    replacement,
+    second_charges,
+)
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import missing_charges, poll_times
 from fatura.usecases.reconciliation.invoice_polls import Asked, Poll, ask
@@ -84,7 +86,7 @@ async def _poll_and_record(deps: Deps, account: Account, polls: Sequence[Poll]) 
 async def _record_answers(deps: Deps, account: Account, answered: Sequence[Poll]) -> None:
     try:
         await gateway_payments.record_ahead(deps, account, _answers(answered))
-        seconds = await in_transaction(deps, account, _record, answered)
+        unwanted = await in_transaction(deps, account, _record, answered)
     except Exception:  # noqa: BLE001 - each answer is recorded alone; the failure of one is logged
         if len(answered) == 1:
             log.exception("charge.poll_not_recorded", invoice_id=str(answered[0].invoice.invoice_id))
@@ -92,7 +94,21 @@ async def _record_answers(deps: Deps, account: Account, answered: Sequence[Poll]
         else:
             await asyncio.gather(*(_record_answers(deps, account, [each]) for each in answered))
         return
-    await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
+    await asyncio.gather(*(_cancel(deps, account, gateway, charge) for gateway, charge in unwanted))
+
+
+async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge: Charge) -> None:
+    """Cancel a charge that nobody should pay. Report the charge if the gateway does not confirm that (D-185)."""
+    if not await second_charges.cancel(gateway, charge):
+        await in_transaction(
+            deps,
+            account,
+            second_charges.emit,
+            charge.invoice_id,
+            connection_id=gateway.connection_id,
+            known=None,
+            charge=charge,
+        )
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
@@ -152,7 +168,7 @@ async def _put_off(work: Work, invoice: ClaimedInvoice) -> None:
     await claims.reschedule_polls(work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER])
 
 
-async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, Charge]]:
+async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedGateway, Charge]]:
     """Record the answers of polls, change the invoices, and schedule the next polls.
 
     If a webhook made an invoice due again during its poll, the answer may be outdated, so the invoice is polled again.
@@ -186,6 +202,9 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, 
     poll_at |= dict.fromkeys(due_again, work.now)
     current = [each for each in polls if each.invoice.invoice_id not in due_again or _is_closed(each)]
     current, seconds = await _record_stages(work, current)
+    await second_charges.note_canceled(
+        work, [(each.connection_id, each.charge) for each in _answers(current)]
+    )
     newest = [(each.asked[-1].charge, each.asked[-1].answer) for each in current]
     answered = [(charge, answer) for charge, answer in newest if answer is not None]
     await pending_payments.settle(work, answered)
@@ -193,6 +212,8 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, 
     current = [each for each in current if each.invoice.invoice_id not in reissued]
     facts = [fact for fact in map(_fact, current) if fact is not None]
     await invoice_moves.report(work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in facts])
+    payable = [charge.invoice_id for charge, answer in answered if answer.is_payable]
+    await merchant_requests.plan_polls(work, payable)
     gateways = {poll.invoice.invoice_id: poll.gateway for poll in polls}
     reported = {second.charge_id for _, second in seconds}
     in_vain = [
@@ -201,10 +222,11 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[Gateway, 
         if (gateway := gateways[each.invoice_id]) is not None and each.charge_id not in reported
     ]
     unwanted = [*seconds, *in_vain]
-    # if the cancellation of a charge fails, the next poll repeats it
-    unwanted_of = list({charge.invoice_id for _, charge in unwanted})
-    if unwanted_of:
-        await charge_polling.make_due_by(work.tx, unwanted_of, at=work.now + RETRY_AFTER)
+    if unwanted:  # if the cancellation of a charge fails, the next poll repeats it
+        planned = await second_charges.next_cancellations(
+            work, [(gateway.connection_id, charge) for gateway, charge in unwanted]
+        )
+        await charge_polling.make_due_by(work.tx, list(planned), at=list(planned.values()))
     return unwanted
 
 
@@ -219,17 +241,17 @@ def _answers(polls: Sequence[Poll]) -> Sequence[ChargeAnswer]:
 
 async def _record_stages(
     work: Work, polls: Sequence[Poll]
-) -> tuple[list[Poll], Sequence[tuple[Gateway, Charge]]]:
+) -> tuple[list[Poll], Sequence[tuple[ObservedGateway, Charge]]]:
     """Store the stages of the polled charges.
 
-    Return the polls without outdated answers, and second charges to cancel. An answer is outdated if another
+    Return all polls without their outdated answers, and the second charges to cancel. An answer is outdated if another
     transaction has changed the charge since the poll began, unless the answer says that the charge is paid. A charge
     that the engine has canceled or replaced is a second charge if the gateway shows it as payable.
     """
     locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
     answers: list[Answered] = []
-    seconds: list[tuple[Gateway, Charge]] = []
+    seconds: list[tuple[ObservedGateway, Charge]] = []
     current: list[Poll] = []
     for poll in polls:
         kept = [_without_outdated_answer(each, locked[each.charge.charge_id]) for each in poll.asked]

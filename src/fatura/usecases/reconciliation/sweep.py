@@ -49,7 +49,7 @@ LONGEST_PAUSE = timedelta(seconds=5)
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a sweep continues if the provider did not answer."""
 WAIT_AFTER, WAIT_JITTER = timedelta(minutes=50), timedelta(minutes=10)
-"""Delay before a sweep is tried again while its connection is failing or its account is being restored."""
+"""Minimum delay, and maximum extra delay, of a sweep whose connection is failing or whose account is being restored."""
 assert timedelta(seconds=CALL_TIMEOUT_SECONDS) + LONGEST_PAUSE < LEASE
 
 
@@ -302,7 +302,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when a sweep must have found a charge in the list: first for unpaid charges, then for paid ones."""
+    """Return since when a charge must have been listed: one instant for unpaid charges, and one for paid charges."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

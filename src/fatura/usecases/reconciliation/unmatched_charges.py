@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeStage
-from fatura.domain.charging import next_cancellation_at, next_paid_poll_at
+from fatura.domain.charging import next_cancellation_at, next_late_look_at, next_paid_poll_at
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import (
     Charge,
@@ -148,9 +148,9 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """Remove a charge that is not a second charge now, unless it was reported, so that it is reported only once.
+    """Remove a charge that is not a second charge now. If its state is stored, keep it to report each state only once.
 
-    Look again at a charge with recorded payments (D-55).
+    Schedule another look at a kept charge that has recorded payments (D-55) or may become payable again (D-181).
     """
     if found.state is None:
         await _forget(work, [found])
@@ -161,11 +161,17 @@ async def _let_go(work: Work, found: UnmatchedCharge) -> None:
 
 
 async def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
-    """Return when to look for refunds and disputes of the charge's payments, also of those recorded since `_claim`."""
+    """Return when to look for refunds and disputes of the charge's payments, also of those recorded since `_claim`.
+
+    A charge that was expired or missing may become payable again, so look at it again at the times of late look-ups.
+    """
+    looks: list[datetime | None] = []
+    if found.state in {ChargeStage.EXPIRED, ChargeStage.CANCELED}:
+        looks.append(next_late_look_at(found.found_at, now=work.now))
     paid_at = await stored_unmatched.paid_at(work.tx, found)
-    if paid_at is None:
-        return None
-    return next_paid_poll_at(found.connection_id, paid_at=paid_at, polled_at=work.now)
+    if paid_at is not None:
+        looks.append(next_paid_poll_at(found.connection_id, paid_at=paid_at, polled_at=work.now))
+    return min((at for at in looks if at is not None), default=None)
 
 
 async def _look(deps: Deps, account: Account, look: _Look) -> None:
@@ -244,7 +250,7 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
         await _forget(work, [found])
         return None
     if invoice.may_adopt(charge.charge_id):
-        await _adopt_if_paid(work, invoice, charge)
+        await _adopt_parked(work, invoice, charge)
         await _let_go(work, found)
         return None
     if (
@@ -265,12 +271,18 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     return charge if charge.is_payable else None
 
 
-async def _adopt_if_paid(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """If a found charge was parked because of its amount, and was paid since, let issuance adopt it (D-170)."""
-    newest = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
-    is_waiting = newest.stage is ChargeStage.PARKED and newest.error_code == "amount_differs"
-    if is_waiting and charge.entries and charge.state is not ChargeState.CANCELED:
-        await charges.reopen_parked(work.tx, invoice.invoice_id, now=work.now)
+async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
+    """Let issuance look a found charge up again if the reason why it was parked is over.
+
+    A charge that was parked because of its amount is adopted when it is paid (D-170). A charge that the gateway did not
+    know may exist again (D-181).
+    """
+    parked = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
+    if parked.stage is not ChargeStage.PARKED:
+        return
+    is_paid = bool(charge.entries) and charge.state is not ChargeState.CANCELED
+    if (parked.error_code == "amount_differs" and is_paid) or parked.error_code == "charge_missing":
+        await charge_matching.reopen(work.tx, parked.charge_id)
         await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
 
@@ -279,8 +291,9 @@ async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge
     """Handle a charge with the reference of its invoice's newest request, which may have created the charge (D-33).
 
     Let issuance read the charge by its id: the gateway may not find it by its reference yet. The late look-ups (D-125)
-    then find other charges with the reference. If a person must decide about the request, or the invoice cannot be
-    issued with the charge, make only a look-up. Return False if it is a second charge.
+    then find other charges with the reference. If the gateway offers look-ups, issuance does not read the charge in two
+    cases: a person must decide about the request, or the invoice cannot be issued with the charge. Then only restart
+    the late look-ups, the first one now. Return False if the charge is a second charge.
     """
     has_lookup = look.gateway.capabilities().idempotency != "none"
     may_issue = invoice.status is InvoiceStatus.READY and charge.state is not ChargeState.CANCELED

@@ -176,7 +176,7 @@ async def _match_page(
 async def _released(
     comparison: _Comparison, gateway: ObservedGateway, batch: Sequence[Charge]
 ) -> Mapping[str, Charge]:
-    """Return the stored charges that a reissue after the backup has replaced, as the gateway has them, by its id.
+    """Read the charges that a reissue after the backup has replaced. Return them by the ids that the gateway gave them.
 
     Only charges that nobody can pay any more are returned. Raises GatewayError, TimeoutError.
     """

@@ -34,7 +34,7 @@ class MatchKind(StrEnum):
 
 MEANINGS: dict[MatchKind, str] = {
     MatchKind.KNOWN: "its invoice has it already",
-    MatchKind.ADOPTED: "its invoice exists and will be issued with it",
+    MatchKind.ADOPTED: "its invoice exists and will be issued with it, or with another of its charges",
     MatchKind.LOST: "its cycle will be billed again, with the same invoice id and this charge",
     MatchKind.CANCELED: "canceled at the gateway, and no invoice needs it",
     MatchKind.UNMATCHED: "a person has to look at it",
@@ -68,8 +68,8 @@ class ListedCharge:
 class ChargeOfCycle:
     """A charge whose invoice is missing, and the cycle that the invoice billed.
 
-    `connection_id` is the subscription's connection before the restore; since the backup, the subscription may have
-    been moved there (D-160).
+    `connection_id` is a connection that lists the charge. The restored database may pin the subscription to another
+    one, because the backup lacks later moves (D-160).
     """
 
     subscription_id: UUID
@@ -130,12 +130,12 @@ def without_invoice(charge: Charge, *, why: str) -> Match:
 async def _match(
     work: Work, charge: Charge, invoice: CandidateInvoice, *, dry_run: bool
 ) -> tuple[Match, CandidateInvoice]:
-    """Match a charge with a locked invoice. Return the match, and the invoice, updated if it adopted the charge."""
+    """Match a charge with a locked invoice. Return the match, and the invoice as it is afterwards."""
     if charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}:
         return Match(MatchKind.KNOWN), invoice
     if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):
         if not dry_run:
-            await _record_payments(work, invoice, charge)
+            invoice = await _record_payments(work, invoice, charge)
         return Match(MatchKind.CANCELED), invoice
     if _has_charge_or_is_closed(invoice):
         if not dry_run:
@@ -175,18 +175,21 @@ async def _reissue(
     cover the total, the invoice is paid and not reissued.
     """
     if not dry_run:
-        await _record_payments(work, invoice, replaced)
-        invoice = (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
+        invoice = await _record_payments(work, invoice, replaced)
         if invoice.status not in replacement.REISSUED_FROM:
             return invoice
         await replacement.repeat(work, invoice.invoice_id, replaced.charge_id, state=replaced.state)
     return replace(invoice, status=InvoiceStatus.READY, gateway_invoice_id=None)
 
 
-async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """Record the payments of a canceled charge, so that the invoice's next charge is for the rest."""
+async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge) -> CandidateInvoice:
+    """Record the payments of a closed charge, so that the invoice's next charge is for the rest.
+
+    Return the invoice, which may be paid now.
+    """
     answer = ChargeAnswer(invoice.invoice_id, invoice.connection_id, charge)
     await gateway_payments.record(work, [answer])
+    return (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
 
 
 def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
@@ -208,7 +211,7 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the number of the stored charge that stands for a found charge, and is not lower than its attempt."""
+    """Return the number that the stored charge gets when it adopts `charge`. It is at least `charge.attempt`."""
     if invoice.number is None:
         return charge.attempt
     return max(charge.attempt, invoice.number if invoice.is_open else invoice.number + 1)

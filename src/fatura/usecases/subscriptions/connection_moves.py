@@ -148,7 +148,7 @@ async def _target(work: Work, from_id: UUID, to_id: UUID) -> Connection:
 
 
 async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
-    """Store the target. A running move to the same target is joined.
+    """Store the target. If a move to the same target is running, the request joins it.
 
     Both connections are locked. So if two requests come at the same time, the second one sees the move of the first.
     """
@@ -225,7 +225,7 @@ async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
 
 
 async def _pin(work: Work, of: ConnectionMove, moving: list[UUID]) -> None:
-    """Pin the subscriptions to the other connection, with their events."""
+    """Pin the subscriptions to the other connection, and emit their events."""
     if not moving:
         return
     await stored_moves.pin(work.tx, of.to_connection_id, moving)

@@ -18,7 +18,7 @@ from fatura.views.customers import CustomerPageView, CustomerProfileView
 from fatura.views.events import EventListView
 from fatura.views.health import AliveView, ChecksView, ReadinessView
 from fatura.views.integration import (
-    ApiKeyListView,
+    ApiKeyPageView,
     ApiKeyView,
     ConnectionListView,
     ConnectionView,
@@ -157,7 +157,7 @@ _ALL: tuple[View, ...] = (
     ),
     IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION, settings={})]),
     NewApiKeyView.of(_API_KEY, key=_KEY),
-    ApiKeyListView(data=[ApiKeyView.of(_API_KEY)]),
+    _page(ApiKeyPageView, ApiKeyView.of(_API_KEY)),
     NewSecretView(
         secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - a made-up secret
         previous_valid_until=instant(AT + timedelta(days=1)),

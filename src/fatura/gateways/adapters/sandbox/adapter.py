@@ -207,7 +207,7 @@ class SandboxGateway:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
             if charge.is_double and charge.entries:
-                # forgotten second charges would not count for MAX_DOUBLES
+                # if it were forgotten, merchants could make more paid second charges than MAX_DOUBLES
                 raise port.PermanentError("charge_status", "The sandbox keeps second charges that were paid.")
             await tables.delete_charge(tx, charge_id)
         return charge

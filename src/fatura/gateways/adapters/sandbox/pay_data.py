@@ -15,7 +15,7 @@ _FIRST_FACTOR, _FACTORS = 1000, 9000
 
 
 def pay_data(charge: SandboxCharge) -> PayData:
-    """Return what a payer needs to pay a charge."""
+    """Return how the payer can pay a charge."""
     last_day = last_payment_day(charge.due_date, charge.method)
     return PayData(
         url=f"https://sandbox.invalid/pay/{charge.charge_id}",

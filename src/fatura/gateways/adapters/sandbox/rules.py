@@ -29,7 +29,10 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.REFUNDED: ChargeState.PAID,
 }
 MOST_ENTRIES = 100
-"""Maximum number of entries that moves add to a charge. The engine limits its own refunds (D-178)."""
+"""If a charge has this many entries, a request to the sandbox cannot add another one.
+
+The refunds that the engine asks for are not limited here, but by D-178.
+"""
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 
 

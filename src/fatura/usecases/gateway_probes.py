@@ -17,7 +17,7 @@ from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.reconciliation import polling
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
 
 LEASE = timedelta(seconds=110)
 """How long a worker leases the probe of a connection, in real time."""
@@ -26,14 +26,11 @@ assert LEASE.total_seconds() > gateway_calls.SEND_WITHIN_SECONDS + 3 * CALL_TIME
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A leased probe. `calls` issue one waiting invoice; they are empty if no invoice waits to be issued.
-
-    `gateway` is None if the connection's credentials cannot be decrypted.
-    """
+    """A leased probe. `gateway` is None if the connection's credentials cannot be decrypted."""
 
     connection_id: UUID
     gateway: ObservedGateway | None
-    calls: Sequence[GatewayCall]
+    is_active: bool
 
 
 async def probe(deps: Deps, account: Account) -> int:
@@ -54,13 +51,7 @@ async def _claim(work: Work) -> Sequence[_Probe]:
     if not ids:
         return []
     opened = await gateway_connections.open_gateways(work, ids, is_probe=True)
-    probes: list[_Probe] = []
-    for connection_id in ids:
-        connection = opened[connection_id]
-        may_send = connection.stored.connection.active and connection.gateway is not None
-        calls = await issuance.reserve_probe(work, connection_id) if may_send else ()
-        probes.append(_Probe(connection_id, connection.gateway, calls))
-    return probes
+    return [_Probe(each, opened[each].gateway, opened[each].stored.connection.active) for each in ids]
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
@@ -69,15 +60,27 @@ async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
         error = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
         await connection_health.record_probe(deps, account, probe.connection_id, [error])
         return
-    if probe.calls:
-        gateway = probe.calls[0].gateway
-        await issuance.call_and_record(deps, account, probe.calls)
+    calls = await _reserve(deps, account, probe) if probe.is_active else ()
+    if calls:
+        gateway = calls[0].gateway
+        await issuance.call_and_record(deps, account, calls)
     else:
         gateway = await polling.probe(deps, account, probe.connection_id)
     if gateway is None or not gateway.results:
         gateway = probe.gateway
         await _check_credentials(gateway)
     await connection_health.record_probe(deps, account, probe.connection_id, gateway.results)
+
+
+async def _reserve(deps: Deps, account: Account, probe: _Probe) -> Sequence[GatewayCall]:
+    """Return the call that issues a waiting invoice, or no call if no invoice waits or an unexpected error occurs."""
+    try:
+        return await in_transaction(deps, account, issuance.reserve_probe, probe.connection_id)
+    except DATABASE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001 - logged in full; without a call here, the probe makes another call
+        log.exception("gateway.probe_not_reserved", connection_id=str(probe.connection_id))
+        return ()
 
 
 async def _check_credentials(gateway: ObservedGateway) -> None:

@@ -1,0 +1,47 @@
+"""The address of a client, by which failed authentications are limited (D-191)."""
+
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from starlette.types import Scope
+
+from fatura.api.http.trace import values
+
+_MAX_CHARS = 64
+"""Longer entries of X-Forwarded-For are not addresses."""
+_CLIENT_BITS = 64
+"""A client often has all IPv6 addresses of a network of this size."""
+
+
+def client_address(scope: Scope, *, trusted_proxies: int) -> str:
+    """Return the address of the client, or the network of an IPv6 address.
+
+    Each trusted proxy appends the address from which it got the request to X-Forwarded-For. Entries before these may be
+    forged.
+    """
+    peer = scope["client"][0] if scope.get("client") else ""
+    if trusted_proxies:
+        sent = b",".join(values(scope["headers"], b"x-forwarded-for")).decode("latin-1")
+        entries = [each.strip() for each in sent.rsplit(",", trusted_proxies)[-trusted_proxies:]]
+        is_usable = len(entries) == trusted_proxies and len(entries[0]) <= _MAX_CHARS
+        return (_network(entries[0]) if is_usable else None) or _network(peer) or peer
+    return _network(peer) or peer
+
+
+@lru_cache(maxsize=1024)
+def _network(text: str) -> str | None:
+    """Return the address in `text`, which may have a port, or its network. Return None if there is none."""
+    host = text
+    if text.startswith("["):
+        host = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        host = text.partition(":")[0]
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ip_network((address, _CLIENT_BITS), strict=False))

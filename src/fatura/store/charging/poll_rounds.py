@@ -1,0 +1,130 @@
+"""SQL of `poll_round`: rounds, which poll all unpaid charges of a connection (D-190).
+
+A round makes the unpaid invoices of the connection due for polling, in batches, in the order of their ids.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.store.db import Tx
+
+_LEAST_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class PollRound:
+    """The round of a connection.
+
+    `next_step_at` is when the next round begins, or when the running round continues. A round is running if `done_to`
+    is not None; it has visited the invoices up to this id. `began_at` is when the newest round began, and `made_due` is
+    how many invoices it has made due. `again` is true if another round was requested while this one ran.
+    `polls_per_second` is the connection's budget of polls, or None if it has no limit.
+    """
+
+    connection_id: UUID
+    next_step_at: datetime | None
+    began_at: datetime | None
+    done_to: UUID | None
+    again: bool
+    made_due: int
+    polls_per_second: int | None
+
+
+async def lock(tx: Tx, connection_id: UUID) -> PollRound:
+    """Lock the round of a connection. Its first request stores a row, which has no times yet."""
+    await tx.execute(
+        """
+        INSERT INTO poll_round (account_id, connection_id) VALUES ($1, $2)
+        ON CONFLICT (account_id, connection_id) DO NOTHING
+        """,
+        connection_id,
+    )
+    found = await tx.fetchrow_as(
+        PollRound,
+        """
+        SELECT r.connection_id, r.next_step_at, r.began_at, r.done_to, r.again, r.made_due, h.polls_per_second
+        FROM poll_round r JOIN connection_health h ON h.connection_id = r.connection_id
+        WHERE r.account_id = $1 AND h.account_id = $1 AND r.connection_id = $2 FOR NO KEY UPDATE OF r
+        """,
+        connection_id,
+    )
+    assert found is not None, "the row was inserted"
+    return found
+
+
+async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
+    """Lock the account's round whose next step has been due longest, and that no other transaction has locked."""
+    return await tx.fetchrow_as(
+        PollRound,
+        """
+        SELECT r.connection_id, r.next_step_at, r.began_at, r.done_to, r.again, r.made_due, h.polls_per_second
+        FROM poll_round r JOIN connection_health h ON h.connection_id = r.connection_id
+        WHERE r.account_id = $1 AND h.account_id = $1 AND r.next_step_at <= $2
+        ORDER BY r.next_step_at LIMIT 1 FOR NO KEY UPDATE OF r SKIP LOCKED
+        """,
+        now,
+    )
+
+
+async def unpaid(tx: Tx, *, after: UUID | None, limit: int) -> Sequence[UUID]:
+    """Return the account's unpaid invoices with higher ids than `after`, or from the lowest id on. Lowest ids first."""
+    rows = await tx.fetch(
+        """
+        SELECT n.invoice_id FROM (
+            (SELECT x.invoice_id FROM invoice x WHERE x.account_id = $1 AND x.status = 'issued' AND x.invoice_id > $2
+            ORDER BY x.invoice_id LIMIT $3)
+            UNION ALL
+            (SELECT x.invoice_id FROM invoice x WHERE x.account_id = $1 AND x.status = 'overdue' AND x.invoice_id > $2
+            ORDER BY x.invoice_id LIMIT $3)
+        ) n ORDER BY n.invoice_id LIMIT $3
+        """,
+        after or _LEAST_ID,
+        limit,
+    )
+    return [row["invoice_id"] for row in rows]
+
+
+async def make_due(
+    tx: Tx, connection_id: UUID, invoice_ids: Sequence[UUID], *, now: datetime, real_now: datetime
+) -> int:
+    """Make those of the invoices due for polling that belong to the connection and are unpaid. Return their number.
+
+    Invoices whose polling has ended do not change. A leased invoice becomes due again, because the answer of the poll
+    in progress may be older than the request for the round.
+    """
+    rows = await tx.fetch(
+        """
+        WITH due AS MATERIALIZED (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND x.invoice_id = ANY($3::uuid[]) AND x.connection_id = $2
+                AND x.status IN ('issued', 'overdue')
+                AND (x.next_attempt_at > $4 OR (x.next_attempt_at IS NOT NULL AND x.lease_until > $5))
+            ORDER BY x.invoice_id FOR NO KEY UPDATE
+        )
+        UPDATE invoice v SET next_attempt_at = $4 FROM due
+        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
+        RETURNING v.invoice_id
+        """,
+        connection_id,
+        invoice_ids,
+        now,
+        real_now,
+    )
+    return len(rows)
+
+
+async def save(tx: Tx, changed: PollRound) -> None:
+    await tx.execute(
+        """
+        UPDATE poll_round r SET next_step_at = $3, began_at = $4, done_to = $5, again = $6, made_due = $7
+        WHERE r.account_id = $1 AND r.connection_id = $2
+        """,
+        changed.connection_id,
+        changed.next_step_at,
+        changed.began_at,
+        changed.done_to,
+        changed.again,
+        changed.made_due,
+    )

@@ -1,0 +1,114 @@
+"""Choose the charge that an invoice adopts, of the charges that were found for its request (D-181).
+
+`fatura restored` finds charges (D-123), and webhooks name them (D-162).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fatura.domain.charge import IN_DOUBT, InvoiceCharge
+from fatura.domain.charging import MISSING_AFTER, retry_delay
+from fatura.domain.payments import PaymentEntry, open_cents
+from fatura.gateways.port import Charge, ChargeRequest, ChargeState, NotFoundError
+from fatura.store.billing import payment_entries
+from fatura.store.charging import charges
+from fatura.store.charging.claims import ClaimedInvoice
+from fatura.usecases.charging import next_charge, retries
+from fatura.usecases.charging.gateway_calls import FoundCharges, GatewayCall
+from fatura.usecases.payments import gateway_payments, second_charges
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.transaction import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The amount that a found charge should have.
+
+    `entries` are the recorded entries of the invoice and the new entries of the found charges. `request` is the stored
+    request.
+    """
+
+    total_cents: int
+    entries: Sequence[PaymentEntry]
+    request: ChargeRequest | None
+
+    def is_met(self, charge: Charge) -> bool:
+        """Return whether the charge is for what other payments leave open, or for a requested amount below that."""
+        left = self._left_cents(charge)
+        return charge.amount_cents == left or (charge.amount_cents < left and self._is_requested(charge))
+
+    def allows(self, charge: Charge) -> bool:
+        """Return whether the invoice can be issued with the charge.
+
+        The requested amount is allowed even if payments since the request leave less open. If other payments cover the
+        total, every amount is allowed: a poll then cancels the charge.
+        """
+        return self.is_met(charge) or self._is_requested(charge) or self._left_cents(charge) == 0
+
+    def _left_cents(self, charge: Charge) -> int:
+        others = [entry for entry in self.entries if entry.gateway_charge_id != charge.charge_id]
+        return open_cents(others, total_cents=self.total_cents)
+
+    def _is_requested(self, charge: Charge) -> bool:
+        requested = self.request and (self.request.attempt, self.request.amount_cents)
+        return requested == (charge.attempt, charge.amount_cents)
+
+
+async def expectation(
+    work: Work, invoice: ClaimedInvoice, stored: InvoiceCharge, *, found: Sequence[Charge]
+) -> Expectation:
+    answers = [ChargeAnswer(stored.invoice_id, stored.connection_id, charge) for charge in found]
+    ledgers = await payment_entries.of_invoices(work.tx, [stored.invoice_id])
+    new = await gateway_payments.new_entries(work, answers)
+    return Expectation(
+        total_cents=invoice.total_cents,
+        entries=[*ledgers.get(stored.invoice_id, ()), *new],
+        request=next_charge.unseal_request(work, stored),
+    )
+
+
+def choose(found: Sequence[Charge], expected: Expectation) -> tuple[Charge, Sequence[Charge]]:
+    """Return the charge that the invoice adopts, and the others. Of equal charges, the first one is adopted."""
+    adopted = max(found, key=lambda charge: _preference(charge, expected))
+    return adopted, [charge for charge in found if charge is not adopted]
+
+
+def _preference(charge: Charge, expected: Expectation) -> tuple[int, bool, bool, int]:
+    if charge.state is ChargeState.CANCELED:
+        return 0, False, False, charge.attempt
+    if charge.state is ChargeState.EXPIRED:
+        return 1, False, False, charge.attempt
+    return 2, expected.is_met(charge), bool(charge.entries), charge.attempt
+
+
+async def wait_for_missing(
+    work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
+) -> bool:
+    """Handle a look-up that did not find all charges. Return False if the invoice can adopt one of the others.
+
+    Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that, ignore
+    them. If it shows no charge, or only canceled ones, park the stored charge: a new charge could be one too many.
+    """
+    has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
+    is_over = current.looked_up_at is not None and call.reserved_at - current.looked_up_at >= MISSING_AFTER
+    is_current = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
+    if (found.charges and not is_current) or (has_other and is_over):
+        return False
+    if is_current:
+        await _repeat_or_park(work, call, current, missing=found.missing, is_over=is_over)
+    return True
+
+
+async def _repeat_or_park(
+    work: Work, call: GatewayCall, current: InvoiceCharge, *, missing: Sequence[str], is_over: bool
+) -> None:
+    detail = f"The gateway does not show the charge {', '.join(missing)} any more"
+    if is_over:
+        detail += "; check it there, then retry issuance."
+        await retries.park(work, call, code="charge_missing", detail=detail, gateway_id=missing[0])
+        await second_charges.plan_checks(work, current.charge_id)
+        return
+    if current.looked_up_at is None:
+        await charges.count_empty_lookup(work.tx, current, looked_up_at=call.reserved_at)
+    at = work.now + retry_delay(call.invoice.issue_failures + 1)
+    await retries.schedule(work, call.invoice, at=at, error=NotFoundError(f"{detail}."))

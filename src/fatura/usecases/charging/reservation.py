@@ -1,0 +1,169 @@
+"""Reserve charges: decide which call each leased invoice needs, and store the charge before the call (D-33)."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
+from fatura.domain.connection import Connection, check_minimums
+from fatura.domain.errors import EngineError
+from fatura.domain.invoice import InvoiceItem
+from fatura.domain.payments import open_cents
+from fatura.gateways.port import Gateway, Line, TransientError
+from fatura.observability import log
+from fatura.store.billing import invoices as stored_invoices
+from fatura.store.billing import payment_entries
+from fatura.store.charging import charges, claims
+from fatura.store.charging.claims import ClaimedInvoice
+from fatura.store.vault import KeyRingError
+from fatura.usecases.charging import gateway_calls, next_charge, retries
+from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
+from fatura.usecases.connections import gateway_connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.payments import gateway_payments
+from fatura.usecases.transaction import Work
+
+REMAINDER = "Remaining amount"
+"""Description of the single line of a charge for an invoice that is already paid in part (D-67)."""
+
+
+async def reserve(
+    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False, is_by_hand: bool = False
+) -> Sequence[GatewayCall]:
+    """Decide which call each leased invoice needs, and store the charges whose requests will be sent.
+
+    An invoice whose total was paid before its values were known becomes paid, without a call (D-50).
+    If the connection's credentials cannot be decrypted, no call is made. An inactive connection gets no
+    request for a charge, but the engine still looks up a charge whose outcome is unknown. A failing
+    connection gets only the calls of a probe, and calls that a person requests (D-55).
+    """
+    invoices = await claims.read(work.tx, invoice_ids)
+    newest = await charges.newest(work.tx, invoice_ids)
+    items = await stored_invoices.items_of(work.tx, invoice_ids)
+    ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
+    due_cents = {
+        each.invoice_id: open_cents(ledgers.get(each.invoice_id, ()), total_cents=each.total_cents)
+        for each in invoices
+    }
+    opened = await gateway_connections.open_gateways(
+        work, {each.connection_id for each in invoices}, is_probe=is_probe
+    )
+    calls: list[GatewayCall] = []
+    paid: list[UUID] = []
+    for invoice in invoices:
+        stored, gateway = opened[invoice.connection_id].stored, opened[invoice.connection_id].gateway
+        connection = stored.connection
+        charge = newest.get(invoice.invoice_id)
+        if not due_cents[invoice.invoice_id]:
+            paid.append(invoice.invoice_id)
+        elif charge is not None and charge.stage is ChargeStage.PARKED:
+            # a late look-up parked the charge while an attempt failed and was rescheduled
+            await claims.stop_parked(work.tx, invoice.invoice_id, now=work.now)
+        elif gateway is None:
+            detail = "The gateway connection's credentials cannot be decrypted."
+            await retries.wait_for_connection(work, invoice, "unreadable", detail=detail)
+        elif stored.health.is_failing and not (is_probe or is_by_hand):
+            await retries.wait_for_recovery(work, invoice, stored.health)
+        elif charge is not None and charge.stage in IN_DOUBT:
+            calls.append(_ask_again(work, invoice, charge, gateway=gateway, may_send=connection.active))
+        elif not connection.active:
+            detail = "The gateway connection is inactive."
+            await retries.wait_for_connection(work, invoice, "inactive", detail=detail)
+        else:
+            invoice_id = invoice.invoice_id
+            charge = await next_charge.to_send(work, invoice, charge, amount_cents=due_cents[invoice_id])
+            calls += await _send(
+                work, invoice, charge, connection=connection, gateway=gateway, items=items[invoice_id]
+            )
+    if paid:
+        await gateway_payments.report_new(work, await payment_entries.lock_invoices(work.tx, paid), [])
+    sending = [call.charge for call in calls if call.kind is not CallKind.LOOK_UP]
+    looked_up = [call.charge.charge_id for call in calls if call.kind is CallKind.LOOK_UP]
+    await charges.save_sending(work.tx, sending)
+    await charges.mark_unknown(work.tx, looked_up)
+    return calls
+
+
+def _ask_again(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, gateway: ObservedGateway, may_send: bool
+) -> GatewayCall:
+    """Return the call that finds out whether an earlier request created the charge (D-33).
+
+    Return a REPEAT if `may_send` is true, the gateway still deduplicates the request, no charge was found for the
+    request, and the stored request can be decrypted. Otherwise, return a LOOK_UP.
+    """
+    real_now = work.deps.clock()
+    request = None
+    if may_send and not charge.known_charge_ids and _may_repeat(gateway, charge, real_now=real_now):
+        request = next_charge.unseal_request(work, charge)
+    if request is None:
+        return _call(work, invoice, charge, kind=CallKind.LOOK_UP, gateway=gateway)
+    repeated = replace(charge, stage=ChargeStage.UNKNOWN, sent_at=work.now)
+    call = _call(work, invoice, repeated, kind=CallKind.REPEAT, gateway=gateway)
+    return replace(call, request=request, earlier_sent_at=charge.sent_at)
+
+
+async def _send(
+    work: Work,
+    invoice: ClaimedInvoice,
+    charge: InvoiceCharge,
+    *,
+    connection: Connection,
+    gateway: ObservedGateway,
+    items: Sequence[InvoiceItem],
+) -> Sequence[GatewayCall]:
+    """Return the call that sends a charge's request.
+
+    Return no call if the request cannot be built, if the charge is below the provider's minimum (D-49), or if the
+    invoice has too many charges (D-176). In the last two cases, a person must act.
+    """
+    try:
+        check_minimums(connection, charge.amount_cents, installments=charge.installments)
+        await next_charge.check_count(work, charge.invoice_id, charge.number)
+    except EngineError as refusal:
+        await retries.refuse_unsent(work, invoice, charge, refusal=refusal)
+        return []
+    lines = tuple(
+        Line(item.description or item.product_name, item.amount_cents)
+        for item in items
+        if item.amount_cents is not None
+    )
+    if charge.amount_cents != invoice.total_cents:
+        lines = (Line(REMAINDER, charge.amount_cents),)
+    try:
+        request = next_charge.build_request(work, invoice, charge, lines=lines)
+    except KeyRingError as error:
+        log.error("charge.document_unreadable", invoice_id=str(invoice.invoice_id), error=str(error))
+        message = (
+            "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
+        )
+        await retries.retry_later(work, invoice, error=TransientError(message))
+        return []
+    charge = replace(charge, request_sealed=next_charge.seal_request(work, charge, request))
+    return [replace(_call(work, invoice, charge, kind=CallKind.SEND, gateway=gateway), request=request)]
+
+
+def _call(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, kind: CallKind, gateway: ObservedGateway
+) -> GatewayCall:
+    return GatewayCall(
+        kind=kind,
+        invoice=invoice,
+        charge=charge,
+        gateway=gateway,
+        reserved_at=work.now,
+        reserved_at_real=work.deps.clock(),
+        send_before=time.monotonic() + gateway_calls.SEND_WITHIN_SECONDS,
+    )
+
+
+def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) -> bool:
+    """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33)."""
+    capabilities = gateway.capabilities()
+    if capabilities.idempotency == "natural_id":
+        return True
+    if capabilities.idempotency != "key" or capabilities.idempotency_ttl is None:
+        return False
+    return real_now - charge.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)

@@ -1,0 +1,85 @@
+"""Poll all unpaid charges of a connection in a round (D-190).
+
+A webhook that names no charge only requests a round, so that many webhooks cost little. The lane of reconciliation runs
+the round in batches. All progress is stored, so a process that dies loses no request.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.store.charging import poll_rounds
+from fatura.store.charging.poll_rounds import PollRound
+from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import LaneName, Work, in_transaction
+
+PAUSE = timedelta(minutes=1)
+"""Minimum time between the beginnings of two rounds that webhooks request."""
+BATCH = 1000
+"""Maximum number of invoices that one transaction makes due."""
+
+
+async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) -> None:
+    """Request a round that begins after this transaction, and at least `pause` after the newest round began.
+
+    It also waits until the connection's budget allows all polls of the newest round. If a round is running, another one
+    follows it. Call this before the transaction locks invoices, because a running round locks its row before the
+    invoices.
+    """
+    # a batch that runs now may have skipped an invoice whose poll has read an older state, so wait for its commit
+    found = await poll_rounds.lock(work.tx, connection_id)
+    if found.done_to is not None:
+        changed = replace(found, again=True)
+    else:
+        next_at = work.now if found.began_at is None else _next_at(found, now=work.now, at_least=pause)
+        changed = replace(found, next_step_at=min(found.next_step_at or next_at, next_at))
+    if changed != found:
+        await poll_rounds.save(work.tx, changed)
+        work.notify(LaneName.RECONCILIATION)
+
+
+async def advance(deps: Deps, account: Account) -> bool:
+    """Run the next batch of a round that is due. Return whether the round has further batches."""
+    return await in_transaction(deps, account, _advance)
+
+
+async def _advance(work: Work) -> bool:
+    found = await poll_rounds.claim(work.tx, now=work.now)
+    if found is None:
+        return False
+    if found.done_to is None:
+        found = replace(found, began_at=work.now, made_due=0)
+    invoice_ids = await poll_rounds.unpaid(work.tx, after=found.done_to, limit=BATCH)
+    made_due = await poll_rounds.make_due(
+        work.tx, found.connection_id, invoice_ids, now=work.now, real_now=work.deps.clock()
+    )
+    found = replace(found, made_due=found.made_due + made_due)
+    is_last = len(invoice_ids) < BATCH
+    await poll_rounds.save(
+        work.tx, _ended(found, now=work.now) if is_last else _continued(found, invoice_ids[-1], now=work.now)
+    )
+    return not is_last
+
+
+def _continued(running: PollRound, done_to: UUID, *, now: datetime) -> PollRound:
+    """Continue after the due steps of the account's other rounds."""
+    return replace(running, done_to=done_to, next_step_at=now)
+
+
+def _ended(ran: PollRound, *, now: datetime) -> PollRound:
+    next_step_at = _next_at(ran, now=now, at_least=PAUSE) if ran.again else None
+    return replace(ran, next_step_at=next_step_at, done_to=None, again=False)
+
+
+def _next_at(newest: PollRound, *, now: datetime, at_least: timedelta) -> datetime:
+    """Return when the next round may begin: `at_least` after the newest one, and after the budget allowed its polls.
+
+    If it began earlier, charges that were just polled could keep others waiting without end.
+    """
+    assert newest.began_at is not None, "a round has begun"
+    pause = at_least
+    if newest.polls_per_second is not None:
+        pause = max(pause, timedelta(seconds=newest.made_due / newest.polls_per_second))
+    began_at = min(newest.began_at, now)  # it may have begun in the future if the clock was ahead then
+    return max(now, began_at + pause)

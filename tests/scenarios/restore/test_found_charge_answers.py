@@ -1,0 +1,173 @@
+"""Unusual answers of the gateway about the found charges of an invoice (D-181)."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from fatura.gateways import port
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge
+from tests.scenarios.restore.test_found_charges import TOTAL, states, two_charges
+from tests.support.restore_steps import compare, create_unmatched_charge, lost_invoice_id
+from tests.support.sandbox_steps import (
+    pass_time,
+    pay_silently,
+    read,
+    ready_invoice,
+    table_held,
+    until_waiting,
+)
+from tests.support.sweep_steps import second_charge_events
+from tests.support.world import World
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, port.GatewayError]:
+    """Return a dict. The sandbox gateway refuses to read the charges whose ids are in it, with these errors."""
+    errors: dict[str, port.GatewayError] = {}
+    get = SandboxGateway.get_charge
+
+    async def get_charge(self: SandboxGateway, charge_id: str) -> Charge:
+        if charge_id in errors:
+            raise errors[charge_id]
+        return await get(self, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", get_charge)
+    return errors
+
+
+async def stop_sweeps(world: World) -> None:
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+
+
+async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
+    """A request for the total is sent while the command finds a newer charge, which is paid in part. [D-181]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    newer = (await create_unmatched_charge(world, UUID(invoice["id"]), 9000, attempt=2)).charge_id
+    await pay_silently(world)
+    async with table_held(world, "sandbox_charge"):
+        sending = asyncio.create_task(world.run("issuance"))
+        await until_waiting(world)
+        await compare(world)
+    await sending
+    await world.run()
+
+    shown = await read(world, invoice)
+    assert (shown["gatewayInvoiceId"], shown["paidCents"]) == (newer, 9000)
+    [other] = await second_charge_events(world)
+    assert await states(world) == {newer: "paid", other: "canceled"}
+
+
+async def test_the_payment_of_a_cycle_that_was_billed_again_is_recorded(world: World):
+    """Before the command, a worker bills the cycle again, so its charge has another invoice id. [D-181, D-123]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    subscription = await world.enroll(await world.plan())
+    old_id = await lost_invoice_id(world, subscription)
+    found = (await create_unmatched_charge(world, old_id, TOTAL)).charge_id
+    await world.run("generation")
+    [invoice] = await world.invoices(subscription)
+    assert invoice["id"] != str(old_id)
+    await compare(world)
+    await world.run()
+    assert (await read(world, invoice))["gatewayInvoiceId"] == found
+
+    await pay_silently(world)
+    await pass_time(world, days=6)
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == ("paid", TOTAL)
+    assert await states(world) == {found: "paid"}
+
+
+async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(world: World):
+    """[D-181, D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    subscription = await world.enroll(await world.plan())
+    old_id = await lost_invoice_id(world, subscription)
+    older, newer = [
+        (await create_unmatched_charge(world, old_id, TOTAL, attempt=attempt)).charge_id for attempt in (1, 2)
+    ]
+    await world.run("generation")
+    await compare(world)
+    await world.run()
+
+    assert await states(world) == {older: "canceled", newer: "open"}
+    assert await second_charge_events(world) == [older]
+
+
+async def test_a_charge_that_was_seen_again_is_waited_for_again(
+    world: World, refused: dict[str, port.GatewayError]
+):
+    """The gateway did not show a charge once, hours before it hides another one for a moment. [D-181, D-56]"""
+    invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
+    await compare(world)
+    await stop_sweeps(world)
+    refused[newer] = port.NotFoundError("no such charge")
+    await world.run()
+    refused.clear()
+    await pass_time(world, minutes=10)
+    assert (await read(world, invoice))["issueError"]["code"] == "amount_differs"
+    await world.made(f"/v1/sandbox/charges/{newer}/cancel")
+    await pass_time(world, hours=3)
+    refused[older] = port.NotFoundError("no such charge")
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    refused.clear()
+    await pass_time(world, hours=26)
+
+    assert await states(world) == {older: "open", newer: "canceled"}
+
+
+async def test_deleted_charges_that_appear_again_are_compared(world: World):
+    """A late look-up finds both, and the invoice adopts the paid one. [D-181, D-125]"""
+    invoice, older, newer = await two_charges(world)
+    await compare(world)
+    await stop_sweeps(world)
+    await world.sql("CREATE TABLE kept AS SELECT * FROM sandbox_charge")
+    await world.sql("DELETE FROM sandbox_charge")
+    await pass_time(world, hours=2)
+    assert (await read(world, invoice))["issueError"]["code"] == "charge_missing"
+    await world.sql("INSERT INTO sandbox_charge SELECT * FROM kept")
+    await pay_silently(world, older)
+    await pass_time(world, hours=26)
+
+    shown = await read(world, invoice)
+    assert (shown["gatewayInvoiceId"], shown["paidCents"]) == (older, TOTAL)
+    assert await states(world) == {older: "paid", newer: "canceled"}
+
+
+@pytest.mark.parametrize(
+    "error", [port.PermanentError("gone", "This charge is archived."), port.InvalidAnswerError("no amount")]
+)
+async def test_a_charge_that_cannot_be_read_does_not_hide_a_payment(
+    world: World, refused: dict[str, port.GatewayError], error: port.GatewayError
+):
+    """[D-181]"""
+    invoice, older, newer = await two_charges(world)
+    refused[older] = error
+    await pay_silently(world, newer)
+    await compare(world)
+    await stop_sweeps(world)
+    await pass_time(world, hours=3)
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"], shown["paidCents"]) == ("paid", newer, TOTAL)
+
+
+async def test_found_charges_are_read_at_the_same_time(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Reading one after the other would take longer than a call may take. [D-181]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    for attempt in range(1, 6):
+        await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL, attempt=attempt)
+    await compare(world)
+    get = SandboxGateway.get_charge
+
+    async def get_charge(self: SandboxGateway, charge_id: str) -> Charge:
+        await asyncio.sleep(0.3)
+        return await get(self, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", get_charge)
+    monkeypatch.setattr(port, "CALL_TIMEOUT_SECONDS", 1)
+    await world.run()
+    assert (await read(world, invoice))["status"] == "issued"
