@@ -12,7 +12,7 @@ import pytest
 
 from fatura import postgres
 from fatura.store import db, pool
-from fatura.store.db import DatabaseUnavailableError
+from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.migrations.runner import migrate
 from fatura.usecases.transaction import load_account
 from fatura.usecases.webhooks import delivery
@@ -183,8 +183,12 @@ async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: R
     assert (await world.all("/v1/products"))[-1] == answer.json
 
 
-async def test_an_endpoint_is_released_after_an_outage_of_the_database(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [("53100", DatabaseUnavailableError), ("55P03", LockTimeoutError), ("40P01", DeadlockError)],
+)
+async def test_an_endpoint_is_released_after_a_failure_of_the_database(
+    world: World, code: str, failure: type[Exception]
 ):
     """[D-39]"""
     async with open_receiver() as receiver:
@@ -192,11 +196,11 @@ async def test_an_endpoint_is_released_after_an_outage_of_the_database(
         await world.enroll(await world.plan())
         await world.sql(
             "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END $$"
+            f"$$ BEGIN RAISE EXCEPTION 'failed' USING ERRCODE = '{code}'; END $$"
         )
         failing = "CREATE TRIGGER fail BEFORE INSERT ON delivery_attempt FOR EACH ROW EXECUTE FUNCTION fail()"
         await world.sql(failing)
-        with pytest.raises(DatabaseUnavailableError):
+        with pytest.raises(failure):
             await delivery.deliver(world.deps, await load_account(world.deps, world.account_id))
         assert receiver.sequences != []
 

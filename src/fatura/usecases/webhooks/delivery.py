@@ -28,7 +28,6 @@ from fatura.outbound import webhook
 from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.webhook import WebhookMessage
 from fatura.store import counters
-from fatura.store.db import DatabaseUnavailableError
 from fatura.store.webhooks import deliveries, webhooks
 from fatura.store.webhooks.deliveries import DueDelivery
 from fatura.store.webhooks.webhooks import StoredWebhook
@@ -36,7 +35,7 @@ from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.clock_skew import MAX_PUSH_SKEW
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
 from fatura.views.events import EventView, WebhookDisabledDataView, WebhookErrorView
 from fatura.views.view import instant
 from fatura.views.webhooks import WebhookView
@@ -49,7 +48,7 @@ assert SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < L
     "a call must end before another worker's lease begins, even if one host's clock is slow and the other's fast"
 )
 RELEASE_RETRY_SECONDS = 1
-"""Pause between attempts to release a lease while the database is unavailable."""
+"""Pause between attempts to release a lease while the database fails."""
 RUN_SECONDS = 5
 """How long a worker starts new rounds for one account, before it serves other accounts."""
 FAN_OUT = 1000
@@ -77,8 +76,8 @@ async def deliver(deps: Deps, account: Account) -> int:
     leased_by = new_id(deps.clock())
     try:
         return await _deliver(deps, account, leased_by)
-    except DatabaseUnavailableError:
-        await _release_when_database_returns(deps, account, leased_by)
+    except DATABASE_FAILURES:
+        await _release_when_database_answers(deps, account, leased_by)
         raise
 
 
@@ -96,14 +95,14 @@ async def _deliver(deps: Deps, account: Account, leased_by: UUID) -> int:
     return sent
 
 
-async def _release_when_database_returns(deps: Deps, account: Account, leased_by: UUID) -> None:
-    """Release the lease as soon as the database is available, because the lease blocks the account's deliveries.
+async def _release_when_database_answers(deps: Deps, account: Account, leased_by: UUID) -> None:
+    """Release the lease as soon as the database allows it, because the lease blocks the account's deliveries.
 
     Events that were sent but not recorded will be sent again; receivers deduplicate them by id (D-39).
     """
     give_up_at = time.monotonic() + LEASE.total_seconds()
     while time.monotonic() < give_up_at:
-        with suppress(DatabaseUnavailableError):
+        with suppress(*DATABASE_FAILURES):
             await in_transaction(deps, account, _release, leased_by)
             return
         await asyncio.sleep(RELEASE_RETRY_SECONDS)
