@@ -4,16 +4,17 @@ Implement `Gateway`, raise only the errors at the end of this file, and pass the
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 from uuid import UUID
 
 from fatura.domain.charge import NO_PAY_DATA, PayData
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
+from fatura.ids import bill_same_cycle
 
 CALL_TIMEOUT_SECONDS = 20
 """The engine cancels a call that takes longer than this. Adapters need no timeout of their own."""
@@ -201,6 +202,15 @@ class Charge:
     @property
     def is_payable(self) -> bool:
         return self.state in {ChargeState.OPEN, ChargeState.REFUSED}
+
+    def of_invoice(self, invoice_id: UUID) -> Self:
+        """Return the charge with this id of its invoice; the gateway may have an earlier id (D-181).
+
+        Raises InvalidAnswerError if the charge has the reference of another invoice.
+        """
+        if not bill_same_cycle(self.invoice_id, invoice_id):
+            raise InvalidAnswerError("the charge has the reference of another invoice")
+        return replace(self, invoice_id=invoice_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ NO_FOREIGN_KEY = rows("""
     event.invoice_id             | as above
     charge.charge_id             | our own id; `charge_id` of sandbox_charge is the id that the gateway gave its charge
     payment_request.payment_entry_id | the id of an entry that is not recorded yet
-    lost_invoice.invoice_id      | a restore found charges of an invoice that is not generated yet
+    lost_invoice.invoice_id      | a restore found charges of an invoice that the database lacks
     sandbox_charge.invoice_id    | the sandbox gateway stores the engine's ids without reading its tables
     sandbox_product.product_id   | as above
 """)

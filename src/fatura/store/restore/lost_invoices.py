@@ -1,10 +1,14 @@
-"""Invoices that were lost in a restore and must be generated again, with their existing charges (D-123)."""
+"""Invoices that were lost in a restore, and their existing charges (D-123).
+
+Their cycles must be billed again, or were billed again before `fatura restored` found the charges (D-181).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from uuid import UUID
 
+from fatura.ids import bill_same_cycle
 from fatura.store.db import Tx
 
 
@@ -69,3 +73,28 @@ async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tup
         subscription_ids,
     )
     return {(lost.subscription_id, lost.cycle): lost for lost in found}
+
+
+async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple[str, UUID], UUID]:
+    """Return the ids of the invoices of charges that have an earlier id of their invoice (D-181).
+
+    A charge is given, and returned, as the gateway's id of the charge and the charge's invoice id. Charges whose
+    invoice id exists, and charges of unknown invoices, are left out.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT n.charge_id, n.invoice_id AS earlier_id, v.invoice_id
+        FROM unnest($2::text[], $3::uuid[]) AS n (charge_id, invoice_id)
+        JOIN lost_invoice l ON l.account_id = $1 AND l.charge_ids @> ARRAY[n.charge_id]
+        JOIN invoice v ON v.account_id = $1 AND v.subscription_id = l.subscription_id AND v.cycle = l.cycle
+        WHERE NOT EXISTS (SELECT FROM invoice o WHERE o.account_id = $1 AND o.invoice_id = n.invoice_id)
+        """,
+        [charge_id for charge_id, _ in charges],
+        [invoice_id for _, invoice_id in charges],
+    )
+    return {
+        (row["charge_id"], row["earlier_id"]): row["invoice_id"]
+        for row in rows
+        # two providers may use the same id of a charge
+        if bill_same_cycle(row["earlier_id"], row["invoice_id"])
+    }

@@ -9,7 +9,6 @@ from enum import Enum, auto
 
 from fatura.domain.charge import InvoiceCharge
 from fatura.gateways import port
-from fatura.ids import bill_same_cycle
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
@@ -112,10 +111,10 @@ async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore
     try:
         async with places, asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             charge = await call.gateway.get_charge(charge_id)
+        return charge.of_invoice(call.charge.invoice_id)
     except (port.NotFoundError, port.PermanentError, port.InvalidAnswerError) as error:
         log.info("charge.found_charge_not_shown", charge_id=charge_id, error=str(error))
         return None
-    return charge if bill_same_cycle(charge.invoice_id, call.charge.invoice_id) else None
 
 
 async def _send(deps: Deps, call: GatewayCall) -> port.Charge:

@@ -74,7 +74,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
 
 async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:
     found = await _find_charges(call)
-    answers = [answer for answer in _answers(call, found or ()) if gateway_payments.may_exceed_batch(answer)]
+    answers = [each for each in _answers(call, found or ()) if gateway_payments.may_exceed_batch(each.charge)]
     if answers and await in_transaction(deps, account, _report_seconds, call, answers):
         await gateway_payments.record_ahead(deps, account, answers)
     seconds = await in_transaction(deps, account, _record, call, found)

@@ -192,8 +192,7 @@ async def _record_found(
     """Let the invoice adopt one of the found charges, and record the payments of the others (D-181).
 
     If another one can still be paid, schedule a look at it, which cancels it as a second charge. Schedule later looks
-    at expired and missing ones, which may become payable again. A look does not find the invoice of a charge with the
-    cycle's earlier invoice id, so return one such charge, which the caller cancels.
+    at expired and missing ones, which may become payable again.
     """
     if not found.missing and current.looked_up_at is not None:
         await charges.forget_empty_lookups(work.tx, current)
@@ -209,14 +208,7 @@ async def _record_found(
         await second_charges.look_now(work, connection_id, payable)
     expired = [each.charge_id for each in others if each.state is port.ChargeState.EXPIRED]
     await second_charges.look_late(work, connection_id, expired=expired, missing=found.missing)
-    renamed = [each for each in others if each.is_payable and each.invoice_id != invoice_id]
-    if second is not None or not renamed or await _is_ready(work, current):
-        return second
-    for each in renamed:
-        await second_charges.emit(
-            work, invoice_id, connection_id=connection_id, known=adopted.charge_id, charge=each
-        )
-    return renamed[0]
+    return second
 
 
 async def _record_charge(

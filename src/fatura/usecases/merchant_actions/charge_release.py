@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.charge import InvoiceCharge
 from fatura.domain.errors import EngineError, Problem
@@ -102,11 +101,9 @@ async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: 
     try:
         async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             answer = await gateway.cancel_charge(gateway_invoice_id)
+        return answer.of_invoice(invoice_id)
     except (port.GatewayError, TimeoutError) as error:
         return error
-    if not ids.bill_same_cycle(answer.invoice_id, invoice_id):
-        return port.InvalidAnswerError("the charge has the reference of another invoice")
-    return answer
 
 
 async def _record_payments(

@@ -64,9 +64,9 @@ async def record(
         await refund_outcomes.record(work, reported)
 
 
-def may_exceed_batch(answer: ChargeAnswer) -> bool:
+def may_exceed_batch(charge: Charge) -> bool:
     """Return whether a charge may have more than BATCH new entries."""
-    return len(answer.charge.entries) > BATCH
+    return len(charge.entries) > BATCH
 
 
 async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
@@ -76,7 +76,7 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
     records the entries that are left.
     """
     for answer in answers:
-        if may_exceed_batch(answer):
+        if may_exceed_batch(answer.charge):
             while await in_transaction(deps, account, _record_oldest, answer):
                 pass
 

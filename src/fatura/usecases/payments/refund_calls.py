@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from uuid import UUID
 
-from fatura import ids
 from fatura.domain.account import Account
 from fatura.domain.charging import (
     EMPTY_LOOKUP_GAP,
@@ -228,14 +227,12 @@ async def _make(deps: Deps, call: _Call) -> _Answer:
                 charge = await call.gateway.get_charge(request.gateway_charge_id)
             else:
                 charge = await _send(deps, call, charge_id=request.gateway_charge_id)
+        return charge.of_invoice(request.invoice_id)
     except (port.GatewayError, TimeoutError) as error:
         return error
     except Exception as error:  # noqa: BLE001 - logged here; the outcome is unknown
         log.exception("refund.adapter_failed", refund_id=str(request.refund_id))
         return port.UnknownOutcomeError(str(error))
-    if not ids.bill_same_cycle(charge.invoice_id, request.invoice_id):
-        return port.InvalidAnswerError("the charge has the reference of another invoice")
-    return charge
 
 
 async def _send(deps: Deps, call: _Call, *, charge_id: str) -> port.Charge:

@@ -13,7 +13,6 @@ from fatura.gateways.port import (
     InvalidAnswerError,
     NotFoundError,
 )
-from fatura.ids import bill_same_cycle
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
@@ -91,8 +90,7 @@ async def _ask(gateway: ObservedGateway, asked: Asked) -> Asked:
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             answer = await gateway.get_charge(charge.gateway_invoice_id)
-        _check_reference(answer, charge)
-        return replace(asked, answer=answer)
+        return replace(asked, answer=answer.of_invoice(charge.invoice_id))
     except NotFoundError:
         return replace(asked, is_unknown=True)
     except InvalidAnswerError as error:
@@ -102,8 +100,3 @@ async def _ask(gateway: ObservedGateway, asked: Asked) -> Asked:
     except Exception:  # noqa: BLE001 - logged here; the charge is polled again
         log.exception("charge.poll_failed", invoice_id=str(charge.invoice_id))
     return asked
-
-
-def _check_reference(answer: Charge, charge: InvoiceCharge) -> None:
-    if not bill_same_cycle(answer.invoice_id, charge.invoice_id):
-        raise InvalidAnswerError("the charge has the reference of another invoice")

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -27,7 +27,7 @@ from fatura.store.charging import charge_polling, connection_sweeps, listed_char
 from fatura.store.charging.connection_sweeps import ClaimedSweep
 from fatura.store.charging.listed_charges import OwnCharge
 from fatura.store.connections.connections import StoredConnection
-from fatura.store.restore import frozen_accounts
+from fatura.store.restore import frozen_accounts, lost_invoices
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
@@ -222,7 +222,7 @@ async def _compare(
     work: Work, of: ClaimedSweep, stored: StoredConnection, page: Sequence[Listed]
 ) -> _Step | None:
     """Compare a page of the list with the stored charges, and store the progress. Return None if the lease was lost."""
-    charges = [each for each in page if isinstance(each, Charge)]
+    charges = await _with_current_ids(work, [each for each in page if isinstance(each, Charge)])
     instants = [each.created_at for each in charges if each.created_at is not None]
     sweep = await _advance(work, of, listed_to=max(instants, default=None))
     if sweep is None:
@@ -249,6 +249,17 @@ async def _compare(
         await listed_charges.mark(work.tx, to_mark, listed_at=work.now)
     (delay,) = await poll_times.take(work, stored, 1)
     return _Step(sweep, findings, delay)
+
+
+async def _with_current_ids(work: Work, charges: Sequence[Charge]) -> Sequence[Charge]:
+    """Return the charges with the current ids of their invoices. The provider may have earlier ones (D-181)."""
+    current = await lost_invoices.current_ids(
+        work.tx, [(each.charge_id, each.invoice_id) for each in charges]
+    )
+    return [
+        replace(each, invoice_id=current.get((each.charge_id, each.invoice_id), each.invoice_id))
+        for each in charges
+    ]
 
 
 async def _act_on_known(

@@ -28,7 +28,7 @@ from fatura.store.billing import invoices
 from fatura.store.charging import charge_polling, charges
 from fatura.store.charging import unmatched_charges as stored_unmatched
 from fatura.store.charging.unmatched_charges import UnmatchedCharge
-from fatura.store.restore import charge_matching, frozen_accounts
+from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.gateway_connections import OpenedConnection
@@ -179,12 +179,9 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
     if is_gone:
         await in_transaction(deps, account, _let_go, look.found)
     elif answer is not None:
-        connection_id = look.found.connection_id
-        of_second = ChargeAnswer(answer.invoice_id, connection_id, answer)
-        if gateway_payments.may_exceed_batch(of_second) and await in_transaction(
-            deps, account, _report_second, look.found, answer
-        ):
-            await gateway_payments.record_ahead(deps, account, [of_second])
+        if gateway_payments.may_exceed_batch(answer):
+            seconds = await in_transaction(deps, account, _report_second, look.found, answer)
+            await gateway_payments.record_ahead(deps, account, seconds)
         second = await in_transaction(deps, account, _record, look, answer)
         if second is not None:
             await second_charges.cancel(look.gateway, second)
@@ -206,26 +203,37 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
         return None, True
 
 
-async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> bool:
-    """Report a second charge of an invoice of this connection. Return whether it will always be a second charge."""
+async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
+    """Report a second charge of an invoice of this connection. Return it if it will always be a second charge."""
     invoice = await _lock_invoice(work, found, charge)
-    if (
-        invoice is None
-        or invoice.may_adopt(charge.charge_id)
-        or (invoice.is_open and charge.attempt == invoice.number)
-    ):
-        return False
+    if invoice is None or invoice.may_adopt(charge.charge_id) or _has_newest_reference(invoice, charge):
+        return []
     await _emit_unless_canceled(work, found, invoice, charge)
-    return True
+    return [ChargeAnswer(invoice.invoice_id, found.connection_id, charge)]
 
 
 async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> CandidateInvoice | None:
-    """Lock and return a charge's invoice. Return None if it has another connection, or already has the charge."""
-    await invoices.lock(work.tx, [charge.invoice_id])
-    invoice = (await charge_matching.find_invoices(work.tx, [charge.invoice_id])).get(charge.invoice_id)
+    """Lock and return a charge's invoice. Return None if it has another connection, or already has the charge.
+
+    The charge may have an earlier id of its invoice (D-181).
+    """
+    reference = charge.charge_id, charge.invoice_id
+    current = await lost_invoices.current_ids(work.tx, [reference])
+    invoice_id = current.get(reference, charge.invoice_id)
+    await invoices.lock(work.tx, [invoice_id])
+    invoice = (await charge_matching.find_invoices(work.tx, [invoice_id])).get(invoice_id)
     if invoice is None or invoice.connection_id != found.connection_id:
         return None
     return None if charge.charge_id in invoice.gateway_ids else invoice
+
+
+def _has_newest_reference(invoice: CandidateInvoice, charge: Charge) -> bool:
+    """Return whether the invoice's newest request is in doubt and may have created the charge (D-33).
+
+    It did not create a charge with an earlier id of the invoice.
+    """
+    newest = invoice.invoice_id, invoice.number
+    return invoice.is_open and newest == (charge.invoice_id, charge.attempt)
 
 
 async def _emit_unless_canceled(
@@ -234,7 +242,7 @@ async def _emit_unless_canceled(
     if charge.state is not ChargeState.CANCELED:
         known = invoice.gateway_invoice_id
         await second_charges.emit(
-            work, charge.invoice_id, connection_id=found.connection_id, known=known, charge=charge
+            work, invoice.invoice_id, connection_id=found.connection_id, known=known, charge=charge
         )
 
 
@@ -253,11 +261,7 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
         await _adopt_parked(work, invoice, charge)
         await _let_go(work, found)
         return None
-    if (
-        invoice.is_open
-        and charge.attempt == invoice.number
-        and await _is_adopted(work, look, invoice, charge)
-    ):
+    if _has_newest_reference(invoice, charge) and await _is_adopted(work, look, invoice, charge):
         await _let_go(work, found)
         return None
     stage = ChargeStage(charge.state)
@@ -267,7 +271,7 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
         found_at = found.found_at if stage is found.state else work.now
         next_look_at = next_cancellation_at(found_at, now=work.now) or next_look_at
     await stored_unmatched.keep(work.tx, found, stage, next_look_at=next_look_at)
-    await gateway_payments.record(work, [ChargeAnswer(charge.invoice_id, found.connection_id, charge)])
+    await gateway_payments.record(work, [ChargeAnswer(invoice.invoice_id, found.connection_id, charge)])
     return charge if charge.is_payable else None
 
 

@@ -259,23 +259,29 @@ async def _match_cycle(work: Work, found: ChargeOfCycle, *, dry_run: bool) -> Ma
         invoice = (await charge_matching.find_invoices(work.tx, [invoice_id]))[invoice_id]
         if invoice.connection_id not in found.listed.connection_ids:
             return await _match_elsewhere(work, found, invoice, dry_run=dry_run)
+        if not dry_run:
+            await lost_invoices.keep(work.tx, _lost(found, connection_id=invoice.connection_id))
         match, _ = await _match(work, charge, invoice, dry_run=dry_run)
         return match
     if not await charge_matching.is_active(work.tx, subscription_id):
         return without_invoice(charge, why="its subscription is canceled and will not be billed again")
-    lost = LostInvoice(
-        subscription_id=subscription_id,
+    if dry_run or await lost_invoices.keep(work.tx, _lost(found, connection_id=found.connection_id)):
+        return Match(MatchKind.LOST)
+    return without_invoice(charge, why="another connection has a charge of the same cycle")
+
+
+def _lost(found: ChargeOfCycle, *, connection_id: UUID) -> LostInvoice:
+    charge = found.listed.charge
+    return LostInvoice(
+        subscription_id=found.subscription_id,
         cycle=found.cycle,
         invoice_id=charge.invoice_id,
-        connection_id=found.connection_id,
+        connection_id=connection_id,
         attempt=charge.attempt,
         amount_cents=charge.amount_cents,
         charge_due_date=charge.due_date,
         charge_ids=[charge.charge_id],
     )
-    if dry_run or await lost_invoices.keep(work.tx, lost):
-        return Match(MatchKind.LOST)
-    return without_invoice(charge, why="another connection has a charge of the same cycle")
 
 
 async def _match_elsewhere(
