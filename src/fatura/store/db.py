@@ -4,8 +4,8 @@ Row Level Security lets a transaction see only the rows of its account.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -76,6 +76,19 @@ def record(kind: type[T], row: Row, **others: Any) -> T:
     return msgspec.convert({**row, **others}, kind, builtin_types=_TYPES_OF_DRIVER)
 
 
+@contextmanager
+def _translated_errors() -> Generator[None]:
+    """Raise LockTimeoutError, DeadlockError or DatabaseUnavailableError instead of the errors of the driver."""
+    try:
+        yield
+    except asyncpg.LockNotAvailableError as error:
+        raise LockTimeoutError(str(error)) from error
+    except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+        raise DeadlockError(str(error)) from error
+    except UNAVAILABLE_ERRORS as error:
+        raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Tx:
     """A transaction of one account; every statement takes `account_id` as its first parameter, `$1`."""
@@ -117,6 +130,21 @@ class Tx:
         """Run a statement and return how many rows it changed, or selected."""
         status: str = await self._connection.execute(sql, self.account_id, *values)
         return int(status.rsplit(" ", 1)[-1])
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None]:
+        """Undo the statements of the block if it raises. The transaction can then continue.
+
+        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError. After these, the transaction must end.
+        """
+        with _translated_errors():
+            await self._connection.execute("SAVEPOINT part")
+            try:
+                yield
+            except Exception:
+                await self._connection.execute("ROLLBACK TO SAVEPOINT part; RELEASE SAVEPOINT part")
+                raise
+            await self._connection.execute("RELEASE SAVEPOINT part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +287,8 @@ class Database:
                 connection = await self._pool.acquire()
             is_connected = True
             try:
-                yield connection
+                with _translated_errors():
+                    yield connection
             finally:
                 await self._pool.release(connection)
         except TimeoutError as error:
@@ -267,10 +296,6 @@ class Database:
                 message = f"the account's share of the connections was in use for {ACQUIRE_TIMEOUT_SECONDS} s"
                 raise NoFreeConnectionError(message) from error
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-        except asyncpg.LockNotAvailableError as error:
-            raise LockTimeoutError(str(error)) from error
-        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
-            raise DeadlockError(str(error)) from error
         except UNAVAILABLE_ERRORS as error:
             raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
         except asyncpg.PostgresError as error:

@@ -111,6 +111,18 @@ class Work:
         new = NewEvent(type_, self.now, data.json_text(), subscription_id, invoice_id)
         self.pending_events.append(new)
 
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None]:
+        """Undo what the block did if it raises. The transaction can continue, except after DATABASE_FAILURES."""
+        events, totals = len(self.pending_events), self.totals.copy()
+        try:
+            async with self.tx.savepoint():
+                yield
+        except Exception:
+            del self.pending_events[events:]
+            self.totals = totals
+            raise
+
     def notify(self, *lanes: LaneName) -> None:
         """Notify the workers of these lanes after the commit."""
         self.lanes_to_notify.update(lanes)

@@ -69,6 +69,19 @@ async def claim(
     return [row["invoice_id"] for row in rows]
 
 
+async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[datetime]) -> None:
+    """End the leases of invoices that this transaction has leased, and set when they are due again."""
+    await tx.execute(
+        """
+        UPDATE invoice v SET lease_until = NULL, next_attempt_at = u.at
+        FROM unnest($2::uuid[], $3::timestamptz[]) AS u (invoice_id, at)
+        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
+        """,
+        invoice_ids,
+        until,
+    )
+
+
 async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
     return await tx.fetch_as(
         ClaimedInvoice,

@@ -110,8 +110,8 @@ async def lock_unsent(tx: Tx, invoice_id: UUID) -> Sequence[RefundRequest]:
     return await lock(tx, [row["refund_id"] for row in rows])
 
 
-async def lock_due(tx: Tx, *, now: datetime, real_now: datetime, limit: int) -> Sequence[RefundRequest]:
-    """Lock refunds that are due and that no worker has leased, earliest due first."""
+async def lock_due(tx: Tx, *, now: datetime, real_now: datetime, limit: int) -> Sequence[UUID]:
+    """Lock refunds that are due and that no worker has leased, earliest due first. Return their ids."""
     rows = await tx.fetch(
         """
         SELECT r.refund_id FROM refund_request r
@@ -124,7 +124,19 @@ async def lock_due(tx: Tx, *, now: datetime, real_now: datetime, limit: int) -> 
         leases.horizon(real_now),
         limit,
     )
-    return await lock(tx, [row["refund_id"] for row in rows]) if rows else []
+    return [row["refund_id"] for row in rows]
+
+
+async def put_off(tx: Tx, refund_id: UUID, *, until: datetime) -> None:
+    """Make a locked refund due at `until`."""
+    await tx.execute(
+        """
+        UPDATE refund_request r SET next_attempt_at = $3, lease_until = NULL
+        WHERE r.account_id = $1 AND r.refund_id = $2
+        """,
+        refund_id,
+        until,
+    )
 
 
 async def update(tx: Tx, requests: Sequence[RefundRequest]) -> None:

@@ -80,17 +80,3 @@ async def uncharged(
         now,
         since,
     )
-
-
-async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[datetime]) -> None:
-    """End the leases of `ready` invoices and set when they are due again."""
-    await tx.execute(
-        """
-        UPDATE invoice v SET lease_until = NULL, next_attempt_at = u.at
-        FROM unnest($2::uuid[], $3::timestamptz[]) AS u (invoice_id, at)
-        WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
-            AND v.status = 'ready'
-        """,
-        invoice_ids,
-        until,
-    )

@@ -209,7 +209,7 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
             until[each.invoice_id] = each.others_sent_at + ISSUES_APART
         elif each.is_behind:
             until[each.invoice_id] = work.now + BEHIND_DELAY
-    await spacing.put_off(work.tx, list(until), until=list(until.values()))
+    await claims.put_off(work.tx, list(until), until=list(until.values()))
     return [invoice_id for invoice_id in invoice_ids if invoice_id not in until]
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fatura.domain.account import Account
-from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage
+from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import LATE_CHECK_GAPS
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
@@ -28,6 +28,7 @@ from fatura.usecases.charging import outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work, in_transaction
@@ -49,8 +50,16 @@ async def check(deps: Deps, account: Account, *, limit: int) -> int:
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
     due = await late_charge_checks.claim(work.tx, now=work.now, repeat_at=work.now + RETRY_AFTER, limit=limit)
-    if not due:
-        return 0, []
+    return len(due), await each_alone_if_one_fails(work, due, _due_calls, put_off=_log_put_off)
+
+
+async def _log_put_off(_work: Work, charge: InvoiceCharge) -> None:
+    """Log a look-up that cannot be made. `_claim` has scheduled it again."""
+    log.exception("charge.late_check_put_off", invoice_id=str(charge.invoice_id))
+
+
+async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[GatewayCall]:
+    """Return the look-ups to make now. `_claim` has scheduled the others again."""
     gateways = await gateway_connections.open_gateways(work, {charge.connection_id for charge in due})
     invoices = await claims.read(work.tx, [charge.invoice_id for charge in due])
     by_id = {invoice.invoice_id: invoice for invoice in invoices}
@@ -69,7 +78,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]
                 reserved_at_real=work.deps.clock(),
             )
             calls.append(call)
-    return len(due), calls
+    return calls
 
 
 async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:

@@ -30,6 +30,7 @@ from fatura.store.restore import frozen_accounts
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import gateway_payments, refund_outcomes
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
@@ -42,6 +43,8 @@ SEND_WITHIN_SECONDS = 30
 assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a refund whose answer was lost."""
+RETRY_AFTER = timedelta(minutes=10)
+"""Delay after an unexpected error before the refund is tried again."""
 LOOKED_UP_WITHIN = timedelta(minutes=1)
 """Maximum time between a look-up for late refunds and the next refund of the same charge (D-151)."""
 
@@ -95,7 +98,17 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
     if not await frozen_accounts.may_charge(work.tx):
         return 0, []
     due = await refund_requests.lock_due(work.tx, now=work.now, real_now=work.deps.clock(), limit=limit)
-    return len(due), await _reserve(work, due, leaves_out_failing=True)
+    return len(due), await each_alone_if_one_fails(work, due, _reserve_due, put_off=_put_off_failing)
+
+
+async def _reserve_due(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call]:
+    requests = await refund_requests.lock(work.tx, refund_ids)
+    return await _reserve(work, requests, leaves_out_failing=True)
+
+
+async def _put_off_failing(work: Work, refund_id: UUID) -> None:
+    log.exception("refund.put_off", refund_id=str(refund_id))
+    await refund_requests.put_off(work.tx, refund_id, until=work.now + RETRY_AFTER)
 
 
 async def _claim_one(work: Work, refund_id: UUID, places: Places) -> Sequence[_Call]:

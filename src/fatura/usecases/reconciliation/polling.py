@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -28,6 +29,7 @@ from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.payments import (
     gateway_payments,
     merchant_requests,
@@ -127,8 +129,11 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
             lease_until=real_now + LEASE,
             limit=limit - len(ids),
         )
-    if not ids:
-        return 0, []
+    return len(ids), await each_alone_if_one_fails(work, ids, _due_polls, put_off=_put_off_failing)
+
+
+async def _due_polls(work: Work, ids: Sequence[UUID]) -> Sequence[Poll]:
+    """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now."""
     invoices = await claims.read(work.tx, ids)
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
     polls: list[Poll] = []
@@ -139,7 +144,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
         calls = [len(poll.asked) for poll in planned]
         allowed = await poll_times.allowed(work, each.stored, of_connection, calls=calls)
         polls += planned[: len(allowed)]
-    return len(ids), polls
+    return polls
 
 
 async def _claim_probe(work: Work, connection_id: UUID) -> Sequence[Poll]:
@@ -147,10 +152,19 @@ async def _claim_probe(work: Work, connection_id: UUID) -> Sequence[Poll]:
     ids = await waiting.claim(
         work.tx, connection_id, _POLLED_STATES, real_now=real_now, lease_until=real_now + LEASE
     )
-    if not ids:
-        return []
+    return await each_alone_if_one_fails(
+        work, ids, partial(_probe_polls, connection_id=connection_id), put_off=_put_off_failing
+    )
+
+
+async def _probe_polls(work: Work, ids: Sequence[UUID], *, connection_id: UUID) -> Sequence[Poll]:
     opened = await gateway_connections.open_gateways(work, {connection_id}, is_probe=True)
     return await _polls(work, await claims.read(work.tx, ids), opened[connection_id].gateway)
+
+
+async def _put_off_failing(work: Work, invoice_id: UUID) -> None:
+    log.exception("charge.poll_put_off", invoice_id=str(invoice_id))
+    await claims.put_off(work.tx, [invoice_id], until=[work.now + RETRY_AFTER])
 
 
 async def _polls(

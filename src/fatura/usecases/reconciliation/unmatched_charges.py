@@ -34,6 +34,7 @@ from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.gateway_connections import OpenedConnection
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import poll_times
@@ -110,12 +111,21 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look]]:
     due = await stored_unmatched.claim(work.tx, now=work.now, retry_at=work.now + RETRY_AFTER, limit=limit)
     if not due or not await frozen_accounts.may_charge(work.tx):
         return len(due), []
+    return len(due), await each_alone_if_one_fails(work, due, _due_looks, put_off=_log_put_off)
+
+
+async def _log_put_off(_work: Work, found: UnmatchedCharge) -> None:
+    """Log a look that cannot be made. `_claim` has scheduled it again."""
+    log.exception("charge.look_put_off", charge_id=found.gateway_charge_id)
+
+
+async def _due_looks(work: Work, due: Sequence[UnmatchedCharge]) -> Sequence[_Look]:
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in due})
     looks: list[_Look] = []
     for connection_id, connection in opened.items():
         of_connection = [each for each in due if each.connection_id == connection_id]
         looks += await _looks(work, connection, of_connection)
-    return len(due), looks
+    return looks
 
 
 async def _looks(work: Work, connection: OpenedConnection, due: Sequence[UnmatchedCharge]) -> Sequence[_Look]:

@@ -1,0 +1,39 @@
+"""Handle claimed rows together. If one of them fails unexpectedly, handle each alone, and put off those that fail."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from fatura.observability import log
+from fatura.usecases.transaction import DATABASE_FAILURES, Work
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+async def each_alone_if_one_fails(
+    work: Work,
+    rows: Sequence[R],
+    function: Callable[[Work, Sequence[R]], Awaitable[Sequence[T]]],
+    *,
+    put_off: Callable[[Work, R], Awaitable[None]],
+) -> Sequence[T]:
+    """Return what `function` returns for rows that this transaction has claimed (D-186).
+
+    If it raises an unexpected error, undo its changes and call it for each row alone. `put_off` logs the error of a row
+    that fails alone, and makes the row due later. Otherwise, one faulty row would stop the work of its whole account.
+    Raises DATABASE_FAILURES, and what `put_off` raises.
+    """
+    if not rows:
+        return []
+    try:
+        async with work.savepoint():
+            return await function(work, rows)
+    except DATABASE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001 - `put_off` logs it in full, after the row has failed alone
+        if len(rows) == 1:
+            await put_off(work, rows[0])
+            return []
+        log.exception("batch.failed", account_id=str(work.account.account_id), rows=len(rows))
+    alone = [await each_alone_if_one_fails(work, [row], function, put_off=put_off) for row in rows]
+    return [each for results in alone for each in results]

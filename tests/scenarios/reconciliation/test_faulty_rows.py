@@ -1,0 +1,153 @@
+"""One row that fails unexpectedly delays no other poll, late look-up, refund or look of its account (D-186)."""
+
+import pytest
+
+from tests.support.captured_logs import captured_logs
+from tests.support.refund_steps import refund
+from tests.support.sandbox_steps import (
+    charges,
+    issued_invoice,
+    pass_time,
+    pay_silently,
+    queue_fault,
+    read,
+    stored_charges,
+)
+from tests.support.sweep_steps import double_silently, second_charge_events
+from tests.support.world import Json, World
+
+
+async def make_unreadable(world: World, invoice: Json) -> None:
+    """Remove the name of the invoice's customer, which every customer has."""
+    await world.sql("ALTER TABLE customer ALTER COLUMN name DROP NOT NULL")
+    await world.sql(
+        "UPDATE customer SET name = NULL WHERE external_ref = $1", invoice["customer"]["externalRef"]
+    )
+
+
+async def mend(world: World) -> None:
+    await world.sql("UPDATE customer SET name = 'Ana' WHERE name IS NULL")
+
+
+async def refuse(world: World, table: str, event: str, condition: str) -> None:
+    """Make PostgreSQL refuse to change the rows of a table for which a condition holds."""
+    await world.sql(
+        f"""
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF {condition} THEN RAISE EXCEPTION 'refused'; END IF;
+            RETURN coalesce(NEW, OLD);
+        END $$
+        """
+    )
+    await world.sql(f"CREATE TRIGGER refuse BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()")
+
+
+@pytest.fixture
+async def three(world: World) -> list[Json]:
+    """Return three issued invoices."""
+    await world.set_up_gateway(behaviour="never_pay")
+    return [await issued_invoice(world) for _ in range(3)]
+
+
+async def test_an_invoice_that_cannot_be_polled_delays_no_other_poll(world: World, three: list[Json]) -> None:
+    """[D-35 polling, D-186]"""
+    first, failing, last = three
+    await pay_silently(world)
+    await make_unreadable(world, failing)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+
+    with captured_logs() as logs:
+        await world.run("reconciliation")
+
+    assert [(await read(world, each))["status"] for each in (first, last)] == ["paid", "paid"]
+    assert logs.getvalue().count("charge.poll_put_off") == 1
+    assert "Expected `str`, got `null`" in logs.getvalue()
+    await mend(world)
+    assert (await read(world, failing))["status"] == "issued"
+    await pass_time(world, minutes=11)
+    assert (await read(world, failing))["status"] == "paid"
+    assert await world.broken() == []
+
+
+async def test_a_refund_that_cannot_be_sent_delays_no_other_refund(world: World, three: list[Json]) -> None:
+    """[D-53, D-186]"""
+    await pay_silently(world)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("reconciliation")
+    for each in three:
+        await queue_fault(world, "refund_charge", "rate_limited")
+        assert (await refund(world, each)).json["refunds"][0]["status"] == "pending"
+    first, failing, last = three
+    await refuse(
+        world,
+        "refund_request",
+        "UPDATE",
+        f"NEW.lease_until IS NOT NULL AND NEW.invoice_id = '{failing['id']}'",
+    )
+
+    with captured_logs() as logs:
+        await pass_time(world, minutes=30)
+
+    assert "refund.put_off" in logs.getvalue()
+    statuses = [(await read(world, each))["refunds"][0]["status"] for each in (first, failing, last)]
+    assert statuses == ["done", "pending", "done"]
+    await world.sql("DROP TRIGGER refuse ON refund_request")
+    await pass_time(world, minutes=11)
+    assert (await read(world, failing))["refundedCents"] == 9990
+    assert await world.broken() == []
+
+
+async def test_a_late_look_up_that_cannot_be_made_delays_no_other(world: World, three: list[Json]) -> None:
+    """[D-125, D-186]"""
+    first, failing, last = three
+    double = await double_silently(world, last)
+    await world.sql(
+        """
+        INSERT INTO late_charge_check (account_id, charge_id, next_check_at)
+        SELECT c.account_id, c.charge_id, c.created_at FROM charge c
+        ON CONFLICT (account_id, charge_id) DO UPDATE SET next_check_at = EXCLUDED.next_check_at
+        """
+    )
+    await make_unreadable(world, failing)
+
+    with captured_logs() as logs:
+        await world.run("reconciliation")
+
+    assert logs.getvalue().count("charge.late_check_put_off") == 1
+    assert await second_charge_events(world) == [double]
+    made = await world.sql("SELECT charge_id FROM late_charge_check WHERE checks_made > 0")
+    of_failing = {
+        each["charge_id"] for each in await stored_charges(world) if each["invoice_id"] == failing["id"]
+    }
+    assert len(made) >= 1
+    assert not of_failing & {str(row["charge_id"]) for row in made}
+    await mend(world)
+    assert [(await read(world, each))["status"] for each in (first, failing)] == ["issued", "issued"]
+    assert await world.broken() == []
+
+
+async def test_a_look_that_cannot_be_made_delays_no_other(world: World, three: list[Json]) -> None:
+    """The engine cannot forget a charge that was stored after a webhook named it. [D-162, D-186]"""
+    first, failing, _ = three
+    double = await double_silently(world, first)
+    await world.sql(
+        """
+        INSERT INTO unmatched_charge (account_id, connection_id, gateway_charge_id, found_at, next_look_at)
+        SELECT v.account_id, v.connection_id, unnest($1::text[]), v.created_at, v.created_at
+        FROM invoice v WHERE v.invoice_id = $2::text::uuid
+        """,
+        [failing["gatewayInvoiceId"], double],
+        first["id"],
+    )
+    await refuse(
+        world, "unmatched_charge", "DELETE", f"OLD.gateway_charge_id = '{failing['gatewayInvoiceId']}'"
+    )
+
+    with captured_logs() as logs:
+        await world.run("reconciliation")
+
+    assert logs.getvalue().count("charge.look_put_off") == 1
+    assert await second_charge_events(world) == [double]
+    assert {each["chargeId"]: each["status"] for each in await charges(world)}[double] == "canceled"
+    assert await world.broken() == []
