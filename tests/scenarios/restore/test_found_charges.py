@@ -175,6 +175,35 @@ async def test_charges_with_other_amounts_are_left_until_one_is_paid(world: Worl
     assert await world.broken() == []
 
 
+@pytest.mark.parametrize("is_open_again", [False, True])
+async def test_an_expired_charge_with_another_amount_is_replaced_after_a_retry(
+    world: World, expired: set[str], *, is_open_again: bool
+):
+    """The older charge has the right amount, but is canceled. The engine cancels the expired one at the gateway too.
+
+    [D-181, D-113, D-125]
+    """
+    invoice, older, newer = await two_charges(world, TOTAL, TOTAL + 1)
+    await world.made(f"/v1/sandbox/charges/{older}/cancel")
+    await expire(world, expired, newer)
+    await compare(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await pass_time(world, days=2)
+    assert (await read(world, invoice))["issueError"]["code"] == "amount_differs"
+    assert len(await world.events("invoice.issue_failed")) == 1
+
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    await world.run()
+    own = (await read(world, invoice))["gatewayInvoiceId"]
+    assert own not in {None, older, newer}
+    if is_open_again:
+        expired.clear()
+    await pass_time(world, hours=7)
+
+    assert await states(world) == {older: "canceled", newer: "canceled", own: "open"}
+    assert len(await world.events("invoice.issue_failed")) == 1 + is_open_again
+
+
 async def test_found_charges_that_the_gateway_deletes_wait_for_a_person(world: World):
     """After the person has checked the gateway, a retry makes a new charge. [D-181, D-113]"""
     invoice, older, newer = await two_charges(world)

@@ -256,20 +256,34 @@ async def _record_charge(
 async def _record_wrong_amount(
     work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge
 ) -> None:
-    """Park a charge whose amount is not the expected one, until a person cancels it at the gateway.
+    """Park a charge whose amount is not the expected one, until a person cancels it at the gateway or it expires.
 
     Late look-ups of a parked charge find the same charges again, so they report only charges that are new to them.
     """
-    if charge.state is port.ChargeState.CANCELED and current.error_code is not None:
-        # this charge was reported by `invoice.issue_failed`; since then, a person canceled it and retried issuance
+    if await _is_retried(work, current, charge):
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
         await retries.schedule(work, call.invoice, at=work.now)
+        if charge.state is port.ChargeState.EXPIRED:
+            expired = [charge.charge_id]
+            await second_charges.look_late(work, current.connection_id, expired=expired, missing=())
     elif await second_charges.save_wrong(work, current, charge) or current.stage is not ChargeStage.PARKED:
         detail = (
             f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
         )
         await retries.park(work, call, code="amount_differs", detail=detail, gateway_id=charge.charge_id)
     await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
+
+
+async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -> bool:
+    """Return whether a person has retried issuance after `charge` was reported, and nobody can pay `charge` now.
+
+    An expired charge may become payable again, so a person must have been told about this very charge.
+    """
+    if current.error_code is None or current.stage not in IN_DOUBT:
+        return False
+    if charge.state is port.ChargeState.EXPIRED:
+        return not await second_charges.save_wrong(work, current, charge)
+    return charge.state is port.ChargeState.CANCELED
 
 
 async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> None:
