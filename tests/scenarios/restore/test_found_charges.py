@@ -155,13 +155,40 @@ async def test_the_cancellation_of_the_other_charge_is_repeated(world: World):
     assert await world.broken() == []
 
 
+async def test_an_event_names_at_most_six_charges_with_other_amounts(world: World):
+    """A canceled charge is not named. [D-181]"""
+    invoice, *_ = await two_charges(world, TOTAL + 1, TOTAL + 2)
+    more = [
+        (
+            await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL + attempt, attempt=attempt)
+        ).charge_id
+        for attempt in range(3, 10)
+    ]
+    *_, canceled, newest = more
+    await world.made(f"/v1/sandbox/charges/{canceled}/cancel")
+    await compare(world)
+    await world.run()
+
+    [emitted] = await world.events("invoice.issue_failed")
+    detail = emitted["data"]["error"]["detail"]
+    assert [each["chargeId"] in detail for each in await charges(world)].count(True) == 6
+    assert newest in detail
+    assert canceled not in detail
+    assert detail.endswith(", and 2 more.")
+
+
 async def test_charges_with_other_amounts_are_left_until_one_is_paid(world: World):
     """Then the invoice adopts the paid charge, and the other one is canceled. [D-181, D-170]"""
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
     await compare(world)
     await world.run()
     [emitted] = await world.events("invoice.issue_failed")
-    assert emitted["data"]["error"]["code"] == "amount_differs"
+    error = emitted["data"]["error"]
+    assert (error["code"], error["gatewayInvoiceId"]) == ("amount_differs", newer)
+    assert error["detail"] == (
+        f"The gateway's charge {newer} is for {TOTAL + 2} cents; check it there. "
+        f"Check the invoice's other charges too: {older} ({TOTAL + 1} cents)."
+    )
     await sweep(world)
     assert await states(world) == {older: "open", newer: "open"}
 

@@ -19,6 +19,9 @@ from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work
 
+NAMED = 5
+"""Maximum number of other found charges that an error's detail names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
@@ -79,6 +82,19 @@ def _preference(charge: Charge, expected: Expectation) -> tuple[int, bool, bool,
     if charge.state is ChargeState.EXPIRED:
         return 1, False, False, charge.attempt
     return 2, expected.is_met(charge), bool(charge.entries), charge.attempt
+
+
+def amounts(found: Sequence[Charge]) -> str:
+    """Return the detail that tells a person the wrong amount of the first charge, and which other charges to check."""
+    first, *others = found
+    detail = f"The gateway's charge {first.charge_id} is for {first.amount_cents} cents; check it there."
+    others = [each for each in others if each.state is not ChargeState.CANCELED]
+    if not others:
+        return detail
+    named = [f"{each.charge_id} ({each.amount_cents} cents)" for each in others[:NAMED]]
+    if len(others) > NAMED:
+        named.append(f"and {len(others) - NAMED} more")
+    return f"{detail} Check the invoice's other charges too: {', '.join(named)}."
 
 
 async def wait_for_missing(

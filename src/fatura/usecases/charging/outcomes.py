@@ -241,7 +241,7 @@ async def _record_charge(
         return None
     if await _is_ready(work, current) and await _has_wrong_amount(work, call, current, charge, others=others):
         if not charge.entries or charge.state is port.ChargeState.CANCELED:
-            await _record_wrong_amount(work, call, current, charge)
+            await _record_wrong_amount(work, call, current, charge, others=others)
             return None
         # the invoice is issued before the payment is recorded, so that no invoice is paid without a charge
         if await _issue(work, [(call, charge)]):
@@ -254,7 +254,12 @@ async def _record_charge(
 
 
 async def _record_wrong_amount(
-    work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge
+    work: Work,
+    call: GatewayCall,
+    current: InvoiceCharge,
+    charge: port.Charge,
+    *,
+    others: Sequence[port.Charge],
 ) -> None:
     """Park a charge whose amount is not the expected one, until a person cancels it at the gateway or it expires.
 
@@ -267,9 +272,7 @@ async def _record_wrong_amount(
             expired = [charge.charge_id]
             await second_charges.look_late(work, current.connection_id, expired=expired, missing=())
     elif await second_charges.save_wrong(work, current, charge) or current.stage is not ChargeStage.PARKED:
-        detail = (
-            f"The gateway's charge {charge.charge_id} is for {charge.amount_cents} cents; check it there."
-        )
+        detail = found_charges.amounts([charge, *others])
         await retries.park(work, call, code="amount_differs", detail=detail, gateway_id=charge.charge_id)
     await gateway_payments.record(work, [ChargeAnswer(current.invoice_id, current.connection_id, charge)])
 
