@@ -1,4 +1,4 @@
-"""One row that fails unexpectedly delays no other poll, late look-up, refund or look of its account (D-186)."""
+"""One row that fails unexpectedly delays no other row of its account (D-186)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.support.sandbox_steps import (
     read,
     stored_charges,
 )
-from tests.support.sweep_steps import double_silently, second_charge_events
+from tests.support.sweep_steps import double_silently, second_charge_events, stored_sweep, sweep
 from tests.support.world import Json, World
 
 
@@ -151,3 +151,42 @@ async def test_a_look_that_cannot_be_made_delays_no_other(world: World, three: l
     assert await second_charge_events(world) == [double]
     assert {each["chargeId"]: each["status"] for each in await charges(world)}[double] == "canceled"
     assert await world.broken() == []
+
+
+async def test_a_listed_charge_that_cannot_be_compared_does_not_stop_the_sweep(
+    world: World, three: list[Json]
+) -> None:
+    """[D-161, D-186]"""
+    failing = three[1]
+    await pay_silently(world)
+    await refuse(world, "invoice", "UPDATE", f"NEW.invoice_id = '{failing['id']}'")
+
+    with captured_logs() as logs:
+        await sweep(world)
+
+    assert logs.getvalue().count("sweep.charge_skipped") == 1
+    assert [(await read(world, each))["status"] for each in three] == ["paid", "issued", "paid"]
+    assert (await stored_sweep(world))["started_at"] is None
+    await world.sql("DROP TRIGGER refuse ON invoice")
+    await sweep(world)
+    assert (await read(world, failing))["status"] == "paid"
+    assert await world.broken() == []
+
+
+async def test_a_charge_that_the_list_lacks_and_that_cannot_be_polled_does_not_stop_the_sweep(
+    world: World, three: list[Json]
+) -> None:
+    """[D-161, D-186]"""
+    failing = three[1]
+    await world.run()
+    await pass_time(world, days=2)
+    await world.sql("DELETE FROM sandbox_charge")
+    await world.sql("UPDATE charge SET listed_at = NULL")
+    await refuse(world, "invoice", "UPDATE", f"NEW.invoice_id = '{failing['id']}'")
+
+    with captured_logs() as logs:
+        await sweep(world)
+
+    assert logs.getvalue().count("sweep.charge_skipped") == 1
+    assert logs.getvalue().count("sweep.charge_not_listed") == 3
+    assert (await stored_sweep(world))["started_at"] is None

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -31,6 +32,7 @@ from fatura.store.restore import frozen_accounts, lost_invoices
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.operations import call_counts
 from fatura.usecases.payments import gateway_payments
 from fatura.usecases.reconciliation import poll_times, unmatched_charges
@@ -227,7 +229,28 @@ async def _compare(
     sweep = await _advance(work, of, listed_to=max(instants, default=None))
     if sweep is None:
         return None
-    connection_id = of.connection_id
+    findings = sum(
+        await each_alone_if_one_fails(
+            work, charges, partial(_compare_charges, sweep=sweep), put_off=_log_skipped
+        ),
+        Counter[str](),
+    )
+    findings["invalid"] = len(page) - len(charges)
+    (delay,) = await poll_times.take(work, stored, 1)
+    return _Step(sweep, findings, delay)
+
+
+async def _log_skipped(_work: Work, charge: Charge | str) -> None:
+    """Log a charge, or its id at the gateway, that this sweep cannot handle. The next sweep tries it again."""
+    charge_id = charge if isinstance(charge, str) else charge.charge_id
+    log.exception("sweep.charge_skipped", charge_id=charge_id)
+
+
+async def _compare_charges(
+    work: Work, charges: Sequence[Charge], *, sweep: ClaimedSweep
+) -> Sequence[Counter[str]]:
+    """Compare listed charges with the stored ones, schedule the work that follows, and mark the charges as listed."""
+    connection_id = sweep.connection_id
     own = {
         each.gateway_invoice_id: each
         for each in await listed_charges.find(
@@ -240,15 +263,13 @@ async def _compare(
         for each in charges
         if each.charge_id in own and own[each.charge_id].connection_id == connection_id
     ]
-    findings = await _act_on_known(work, connection_id, pairs, new_entries)
+    of_known = await _act_on_known(work, connection_id, pairs, new_entries)
     unmatched = [each for each in charges if each.charge_id not in own]
-    findings += await _act_on_unmatched(work, connection_id, unmatched, new_entries)
-    findings["invalid"] = len(page) - len(charges)
+    of_unmatched = await _act_on_unmatched(work, connection_id, unmatched, new_entries)
     to_mark = [each.charge_id for each, _ in pairs if _is_to_mark(each, sweep)]
     if to_mark:
         await listed_charges.mark(work.tx, to_mark, listed_at=work.now)
-    (delay,) = await poll_times.take(work, stored, 1)
-    return _Step(sweep, findings, delay)
+    return [of_known, of_unmatched]
 
 
 async def _with_current_ids(work: Work, charges: Sequence[Charge]) -> Sequence[Charge]:
@@ -274,10 +295,7 @@ async def _act_on_known(
     lacking = [listed for _, listed in pairs if listed.charge_id in new_entries]
     due = {each.charge_id for each in [*differing, *lacking]}
     if due:
-        await charge_polling.make_named_due(
-            work.tx, connection_id, sorted(due), now=work.now, real_now=work.deps.clock()
-        )
-        work.notify(LaneName.RECONCILIATION)
+        await _poll(work, sorted(due), connection_id=connection_id)
     lacking_ids = [each.charge_id for each in lacking]
     if await charge_polling.make_earlier_due(work.tx, connection_id, lacking_ids, now=work.now):
         work.notify(LaneName.RECONCILIATION)
@@ -362,13 +380,19 @@ async def _check(work: Work, of: ClaimedSweep) -> _Step | None:
         charge_id, invoice_id = each.gateway_invoice_id, str(each.invoice_id)
         log.warning("sweep.charge_not_listed", charge_id=charge_id, invoice_id=invoice_id)
     ids = [each.gateway_invoice_id for each in missing if each.gateway_invoice_id is not None]
-    if ids:
-        await charge_polling.make_named_due(
-            work.tx, of.connection_id, ids, now=work.now, real_now=work.deps.clock()
-        )
-        work.notify(LaneName.RECONCILIATION)
+    poll = partial(_poll, connection_id=of.connection_id)
+    await each_alone_if_one_fails(work, ids, poll, put_off=_log_skipped)
     is_last = len(checked) < CHECKED_AT_ONCE
     if is_last:
         at = next_sweep_at(of.connection_id, now=work.now)
         await connection_sweeps.complete(work.tx, sweep, next_sweep_at=at)
     return _Step(sweep, Counter(not_listed=len(ids)), is_last=is_last)
+
+
+async def _poll(work: Work, charge_ids: Sequence[str], *, connection_id: UUID) -> Sequence[str]:
+    """Make stored charges of a connection due for polling, and return their ids at the gateway."""
+    await charge_polling.make_named_due(
+        work.tx, connection_id, charge_ids, now=work.now, real_now=work.deps.clock()
+    )
+    work.notify(LaneName.RECONCILIATION)
+    return charge_ids
