@@ -23,9 +23,9 @@ from tests.support.world import World
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, port.GatewayError]:
+def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     """Return a dict. The sandbox gateway refuses to read the charges whose ids are in it, with these errors."""
-    errors: dict[str, port.GatewayError] = {}
+    errors: dict[str, Exception] = {}
     get = SandboxGateway.get_charge
 
     async def get_charge(self: SandboxGateway, charge_id: str) -> Charge:
@@ -96,9 +96,7 @@ async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(wor
     assert await second_charge_events(world) == [older]
 
 
-async def test_a_charge_that_was_seen_again_is_waited_for_again(
-    world: World, refused: dict[str, port.GatewayError]
-):
+async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, refused: dict[str, Exception]):
     """The gateway did not show a charge once, hours before it hides another one for a moment. [D-181, D-56]"""
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
     await compare(world)
@@ -140,7 +138,7 @@ async def test_deleted_charges_that_appear_again_are_compared(world: World):
     "error", [port.PermanentError("gone", "This charge is archived."), port.InvalidAnswerError("no amount")]
 )
 async def test_a_charge_that_cannot_be_read_does_not_hide_a_payment(
-    world: World, refused: dict[str, port.GatewayError], error: port.GatewayError
+    world: World, refused: dict[str, Exception], error: port.GatewayError
 ):
     """[D-181]"""
     invoice, older, newer = await two_charges(world)
@@ -152,6 +150,27 @@ async def test_a_charge_that_cannot_be_read_does_not_hide_a_payment(
 
     shown = await read(world, invoice)
     assert (shown["status"], shown["gatewayInvoiceId"], shown["paidCents"]) == ("paid", newer, TOTAL)
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError(), port.TransientError("503"), port.UnknownOutcomeError("500")]
+)
+async def test_a_charge_about_which_the_gateway_does_not_answer_is_named(
+    world: World, refused: dict[str, Exception], error: Exception
+):
+    """The invoice waits, because the charge may be paid. [D-181, D-34]"""
+    invoice, older, newer = await two_charges(world)
+    refused[older] = error
+    await compare(world)
+    await stop_sweeps(world)
+    await pass_time(world, hours=3)
+    [emitted] = await world.events("invoice.issue_delayed")
+    assert older in emitted["data"]["error"]["detail"]
+    assert (await read(world, invoice))["status"] == "ready"
+
+    refused.clear()
+    await pass_time(world, hours=2)
+    assert await states(world) == {older: "canceled", newer: "open"}
 
 
 async def test_found_charges_are_read_at_the_same_time(world: World, monkeypatch: pytest.MonkeyPatch):

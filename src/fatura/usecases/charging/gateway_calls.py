@@ -107,7 +107,10 @@ async def _read_found(call: GatewayCall) -> FoundCharges:
 
 
 async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore) -> port.Charge | None:
-    """Return a found charge, or None if the gateway does not know it or cannot show it."""
+    """Return a found charge, or None if the gateway does not know it or cannot show it.
+
+    Raises AuthFailedError; TransientError, which names the charge, if the gateway does not answer.
+    """
     try:
         async with places, asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             charge = await call.gateway.get_charge(charge_id)
@@ -115,6 +118,11 @@ async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore
     except (port.NotFoundError, port.PermanentError, port.InvalidAnswerError) as error:
         log.info("charge.found_charge_not_shown", charge_id=charge_id, error=str(error))
         return None
+    except (port.TransientError, port.UnknownOutcomeError, TimeoutError) as error:
+        reason = str(error) or "no answer in time"
+        raise port.TransientError(
+            f"The charge {charge_id} was found, but cannot be read: {reason}"
+        ) from error
 
 
 async def _send(deps: Deps, call: GatewayCall) -> port.Charge:
