@@ -53,6 +53,7 @@ async def talk(served: Served, request: bytes) -> tuple[int, bytes, bytes]:
 
 LIST = b"GET /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY"
 POST = b"POST /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY\nIdempotency-Key: a"
+JSON = b"\nContent-Type: application/json"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,8 @@ POST = b"POST /v1/products HTTP/1.1\nHost: x\nAuthorization: Bearer KEY\nIdempot
         (POST + b"\nContent-Length: 2\nContent-Length: 3\n\n{}x", 400),
         (POST + b"\nContent-Length: 5\nTransfer-Encoding: chunked\n\n2\n{}\n0\n\n", 400),
         (POST + b"\nContent-Length: x\n\n", 400),
+        (POST + b"\nContent-Length: " + b"9" * 5000 + b"\n\n{", 400),
+        (POST + JSON + b"\nContent-Length: " + b"0" * 5000 + b"2\n\n{}", 400),  # the body has no fields
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\n", 400),
     ],
 )

@@ -83,7 +83,10 @@ def idempotency_key(headers: Headers, *, required: bool) -> str | None:
 def content_length(headers: Headers) -> int | None:
     """Return the Content-Length in bytes, or None if it is malformed or missing. Chunked requests have none."""
     sent = values(headers, b"content-length")
-    return int(sent[0]) if sent and sent[0].isdigit() else None
+    if not sent or not sent[0].isdigit():
+        return None
+    # int() refuses more than 4,300 digits; the server has refused numbers of more than 64 bits
+    return int(sent[0].lstrip(b"0") or b"0")
 
 
 def check_media_type(headers: Headers) -> None:
