@@ -11,6 +11,7 @@ from fatura.gateways.port import Charge
 from tests.scenarios.restore.test_found_charges import TOTAL, states, two_charges
 from tests.support.restore_steps import compare, create_unmatched_charge, lost_invoice_id
 from tests.support.sandbox_steps import (
+    charges,
     pass_time,
     pay_silently,
     read,
@@ -39,6 +40,25 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
 
 async def stop_sweeps(world: World) -> None:
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+
+
+async def hide(world: World, *charge_ids: str) -> None:
+    """Delete charges at the gateway until `show_again` brings them back."""
+    await world.sql(
+        "CREATE TABLE kept AS SELECT * FROM sandbox_charge WHERE charge_id = ANY($1::text[])",
+        list(charge_ids),
+    )
+    await world.sql("DELETE FROM sandbox_charge WHERE charge_id = ANY($1::text[])", list(charge_ids))
+
+
+async def show_again(world: World) -> None:
+    await world.sql("INSERT INTO sandbox_charge SELECT * FROM kept")
+
+
+async def cancel_paid(world: World, charge_id: str) -> None:
+    """Pay a charge, and cancel it, at the gateway without notifying the engine."""
+    await pay_silently(world, charge_id)
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", charge_id)
 
 
 async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
@@ -121,17 +141,56 @@ async def test_deleted_charges_that_appear_again_are_compared(world: World):
     invoice, older, newer = await two_charges(world)
     await compare(world)
     await stop_sweeps(world)
-    await world.sql("CREATE TABLE kept AS SELECT * FROM sandbox_charge")
-    await world.sql("DELETE FROM sandbox_charge")
+    await hide(world, older, newer)
     await pass_time(world, hours=2)
     assert (await read(world, invoice))["issueError"]["code"] == "charge_missing"
-    await world.sql("INSERT INTO sandbox_charge SELECT * FROM kept")
+    await show_again(world)
     await pay_silently(world, older)
     await pass_time(world, hours=26)
 
     shown = await read(world, invoice)
     assert (shown["gatewayInvoiceId"], shown["paidCents"]) == (older, TOTAL)
     assert await states(world) == {older: "paid", newer: "canceled"}
+
+
+async def test_a_retry_charges_what_a_canceled_charge_leaves_open(world: World):
+    """The canceled charge was paid in part, and another one is missing. [D-181, D-67]"""
+    invoice, older, newer = await two_charges(world, 4000, TOTAL)
+    await compare(world)
+    await stop_sweeps(world)
+    await cancel_paid(world, older)
+    await hide(world, newer)
+    await pass_time(world, hours=3)
+    shown = await read(world, invoice)
+    assert (shown["issueError"]["code"], shown["paidCents"]) == ("charge_missing", 4000)
+
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    own = (await read(world, invoice))["gatewayInvoiceId"]
+    amounts = {each["chargeId"]: each["amountCents"] for each in await charges(world)}
+    assert amounts == {older: 4000, own: TOTAL - 4000}
+
+
+@pytest.mark.parametrize("is_newer_paid", [False, True])
+async def test_a_canceled_charge_pays_the_invoice_while_another_is_missing(
+    world: World, *, is_newer_paid: bool
+):
+    """The missing charge appears again, and is canceled. [D-181, D-125]"""
+    invoice, *found = await two_charges(world)
+    missing, paid = found if is_newer_paid else found[::-1]
+    await compare(world)
+    await stop_sweeps(world)
+    await cancel_paid(world, paid)
+    await hide(world, missing)
+    await pass_time(world, hours=3)
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"], shown["issueError"]) == ("paid", TOTAL, None)
+    assert await second_charge_events(world) == []
+
+    await show_again(world)
+    await pass_time(world, hours=26)
+    assert await states(world) == {paid: "canceled", missing: "canceled"}
+    assert await second_charge_events(world) == [missing]
+    assert await world.broken() == []
 
 
 @pytest.mark.parametrize(
