@@ -154,7 +154,7 @@ async def test_deleted_charges_that_appear_again_are_compared(world: World):
 
 
 async def test_a_retry_charges_what_a_canceled_charge_leaves_open(world: World):
-    """The canceled charge was paid in part, and another one is missing. [D-181, D-67]"""
+    """The canceled charge was paid in part, and another one is missing. [D-181, D-50]"""
     invoice, older, newer = await two_charges(world, 4000, TOTAL)
     await compare(world)
     await stop_sweeps(world)

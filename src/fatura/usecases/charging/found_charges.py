@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from fatura.domain.charge import IN_DOUBT, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER, retry_delay
-from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import PaymentEntry, open_cents
 from fatura.gateways.port import Charge, ChargeRequest, ChargeState, NotFoundError
 from fatura.store.billing import payment_entries
@@ -104,32 +103,23 @@ async def wait_for_missing(
     """Handle a look-up that did not find all charges. Return False if the invoice can adopt one of the others.
 
     Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that, ignore
-    them. If it shows no charge, or only canceled ones, record the payments of these, and park the stored charge unless
-    they pay the invoice: a new charge could be one too many.
+    them. If it shows no charge, or only canceled ones, record the payments of these, and park the stored charge: a new
+    charge could be one too many. But if canceled ones pay the invoice, it adopts one of them without waiting.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     is_over = current.looked_up_at is not None and call.reserved_at - current.looked_up_at >= MISSING_AFTER
     is_current = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
     if (found.charges and not is_current) or (has_other and is_over):
         return False
-    if is_current and (has_other or await _is_unpaid(work, current, found)):
+    if found.charges and not has_other:
+        expected = await expectation(work, call.invoice, current, found=found.charges)
+        if not open_cents(expected.entries, total_cents=expected.total_cents):
+            return False
+        answers = [ChargeAnswer(current.invoice_id, current.connection_id, each) for each in found.charges]
+        await gateway_payments.record(work, answers)
+    if is_current:
         await _repeat_or_park(work, call, current, missing=found.missing, is_over=is_over)
     return True
-
-
-async def _is_unpaid(work: Work, current: InvoiceCharge, found: FoundCharges) -> bool:
-    """Record the payments of canceled charges, and return whether the invoice is still `ready`.
-
-    If it is not, issuance ends, so schedule looks at the missing charges: they may become payable again.
-    """
-    invoice_id, connection_id = current.invoice_id, current.connection_id
-    answers = [ChargeAnswer(invoice_id, connection_id, charge) for charge in found.charges]
-    await gateway_payments.record(work, answers)
-    locked = await payment_entries.lock_invoices(work.tx, [invoice_id])
-    if locked[invoice_id].status is InvoiceStatus.READY:
-        return True
-    await second_charges.look_late(work, connection_id, expired=(), missing=found.missing)
-    return False
 
 
 async def _repeat_or_park(
