@@ -23,6 +23,12 @@ async def _open(work: Work, connection_id: str) -> Gateway:
     return opened
 
 
+async def gateway_of(world: World, connection: str | None = None) -> Gateway:
+    """Open the gateway of a connection, by default of the account's first one."""
+    account = await load_account(world.deps, world.account_id)
+    return await in_transaction(world.deps, account, _open, connection or await connection_id(world))
+
+
 async def create_unmatched_charge(
     world: World, invoice_id: UUID, cents: int, *, attempt: int = 1, connection: str | None = None
 ) -> Charge:
@@ -38,8 +44,7 @@ async def create_unmatched_charge(
         lines=(),
         payer=Payer(uuid4(), "Ana", "ana@example.com", None),
     )
-    account = await load_account(world.deps, world.account_id)
-    gateway = await in_transaction(world.deps, account, _open, connection or await connection_id(world))
+    gateway = await gateway_of(world, connection)
     return await gateway.create_charge(request)
 
 

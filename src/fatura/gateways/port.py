@@ -50,7 +50,7 @@ class Capabilities:
     - "key": the provider makes one refund for each `refund_id`, however often the request is repeated. The engine looks
       the refund up, and repeats the request if the charge does not show the refund.
     - "lookup": the provider does not deduplicate, but `Charge.refunds` shows the refund. The engine looks the refund
-      up, and marks it as failed if it does not appear. The engine never repeats the request.
+      up before the first request too. It never repeats a request, and marks a refund that does not appear as failed.
     - "none": `refund_charge` raises PermanentError.
 
     `lists_charges` is true if `charges_since` works. The nightly sweep needs that call (D-161), and so does a restore

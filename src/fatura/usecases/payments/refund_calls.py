@@ -46,7 +46,7 @@ LOOK_UP_AFTER = timedelta(seconds=5)
 RETRY_AFTER = timedelta(minutes=10)
 """Delay after an unexpected error before the refund is tried again."""
 LOOKED_UP_WITHIN = timedelta(minutes=1)
-"""Maximum time between a look-up for late refunds and the next refund of the same charge (D-151)."""
+"""Maximum time between the look-up before a first request and that request (D-53, D-151)."""
 
 
 class _CallKind(Enum):
@@ -55,7 +55,8 @@ class _CallKind(Enum):
     LOOK_UP = auto()
     """Read the charge, which shows its refunds.
 
-    A look-up also comes before the first request, if the gateway may still make an earlier refund of the charge.
+    A look-up also comes before a first request if the gateway does not deduplicate refunds, because a restored database
+    may lack the earlier request (D-123), or if the gateway may still make an earlier refund of the charge.
     """
 
 
@@ -148,12 +149,13 @@ async def _reserve(
         assert request.connection_id is not None, "an open refund has a connection"
         connection = opened[request.connection_id]
         is_planned = request.stage is RefundStage.PLANNED
-        is_sent = is_planned and (request.refund_id not in unsafe or _was_just_looked_up(work, request))
         is_stopped = leaves_out_failing and connection.stored.health.is_failing
         is_stopped |= is_planned and not connection.stored.connection.active
         if connection.gateway is None or is_stopped:
             changed.append(_put_off(work, request))
             continue
+        is_unsafe = request.refund_id in unsafe or connection.gateway.capabilities().refunds == "lookup"
+        is_sent = is_planned and (not is_unsafe or _was_just_looked_up(work, request))
         leased = replace(request, next_attempt_at=work.now, lease_until=real_now + LEASE)
         if is_sent:
             counted = request.looked_up_at if request.empty_lookups else None
