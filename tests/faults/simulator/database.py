@@ -143,10 +143,10 @@ class Session:
         if pool.is_away():
             await self.end()
             raise asyncpg.ConnectionDoesNotExistError(_AWAY)
-        ends = sql in {"COMMIT", "ROLLBACK"}
-        if self._failed and not ends:
+        ends, undoes = sql in {"COMMIT", "ROLLBACK"}, sql.startswith("ROLLBACK")
+        if self._failed and not (ends or undoes):
             raise asyncpg.InFailedSQLTransactionError("current transaction is aborted")
-        fault = None if sql == "ROLLBACK" else pool.faults.draw(COMMIT if sql == "COMMIT" else STATEMENT)
+        fault = None if undoes else pool.faults.draw(COMMIT if sql == "COMMIT" else STATEMENT)
         if fault is not None:
             pool.schedule.trace.add(fault)
             await self._fail(fault, sql)
@@ -163,8 +163,9 @@ class Session:
             raise
         finally:
             self.is_busy = False
-        if ends:
+        if ends or undoes:
             self._failed = False
+        if ends:
             pool.schedule.locks_were_freed = True
             pool.connections.put(self._real)
             self._real = None
