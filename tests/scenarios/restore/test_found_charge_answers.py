@@ -193,6 +193,58 @@ async def test_a_canceled_charge_pays_the_invoice_while_another_is_missing(
     assert await world.broken() == []
 
 
+@pytest.mark.parametrize("is_newer", [False, True])
+async def test_a_missing_charge_that_appears_again_after_a_retry_is_canceled(world: World, *, is_newer: bool):
+    """The retry has made a new charge. [D-181, D-113, D-125]"""
+    invoice, *found = await two_charges(world)
+    await compare(world)
+    await stop_sweeps(world)
+    await hide(world, found[is_newer])
+    await world.sql("DELETE FROM sandbox_charge")
+    await pass_time(world, hours=3)
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    own = (await read(world, invoice))["gatewayInvoiceId"]
+    await show_again(world)
+    await pass_time(world, hours=26)
+
+    assert await states(world) == {found[is_newer]: "canceled", own: "open"}
+    codes = [each["data"]["error"]["code"] for each in await world.events("invoice.issue_failed")]
+    assert codes == ["charge_missing", "second_charge"]
+
+
+async def test_a_missing_charge_is_reported_once(world: World):
+    """The engine looks again at a canceled charge that was paid in part. [D-181]"""
+    invoice, older, newer = await two_charges(world, 4000, TOTAL)
+    await compare(world)
+    await stop_sweeps(world)
+    await cancel_paid(world, older)
+    await hide(world, newer)
+    await pass_time(world, days=4)
+
+    assert (await read(world, invoice))["issueError"]["code"] == "charge_missing"
+    assert len(await world.events("invoice.issue_failed")) == 1
+
+
+async def test_a_canceled_charge_that_appears_again_changes_nothing_until_it_is_paid(world: World):
+    """[D-181, D-50]"""
+    invoice, older, newer = await two_charges(world)
+    await compare(world)
+    await stop_sweeps(world)
+    await world.made(f"/v1/sandbox/charges/{older}/cancel")
+    await hide(world, older)
+    await world.sql("DELETE FROM sandbox_charge WHERE charge_id = $1", newer)
+    await pass_time(world, hours=2)
+    await show_again(world)
+    await pass_time(world, hours=5)
+    assert (await read(world, invoice))["issueError"]["code"] == "charge_missing"
+    assert len(await world.events("invoice.issue_failed")) == 1
+
+    await cancel_paid(world, older)
+    await pass_time(world, hours=20)
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"], shown["paidCents"]) == ("paid", older, TOTAL)
+
+
 @pytest.mark.parametrize(
     "error", [port.PermanentError("gone", "This charge is archived."), port.InvalidAnswerError("no amount")]
 )

@@ -129,7 +129,9 @@ async def _repeat_or_park(
     if is_over:
         detail += "; check it there, then retry issuance."
         await retries.park(work, call, code="charge_missing", detail=detail, gateway_id=missing[0])
+        # a late look-up finds only charges with the number of the stored one
         await second_charges.plan_checks(work, current.charge_id)
+        await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
         return
     if current.looked_up_at is None:
         await charges.count_empty_lookup(work.tx, current, looked_up_at=call.reserved_at)

@@ -289,13 +289,17 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
     """Let issuance look a found charge up again if the reason why it was parked is over.
 
     A charge that was parked because of its amount is adopted when it is paid (D-170). A charge that the gateway did not
-    know may exist again (D-181).
+    know may exist again (D-181). If it is canceled, only its new payments matter.
     """
     parked = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
     if parked.stage is not ChargeStage.PARKED:
         return
-    is_paid = bool(charge.entries) and charge.state is not ChargeState.CANCELED
-    if (parked.error_code == "amount_differs" and is_paid) or parked.error_code == "charge_missing":
+    is_canceled = charge.state is ChargeState.CANCELED
+    is_paid = bool(charge.entries) and not is_canceled
+    is_shown_again = parked.error_code == "charge_missing" and (
+        not is_canceled or bool(await gateway_payments.unrecorded(work, parked.connection_id, [charge]))
+    )
+    if (parked.error_code == "amount_differs" and is_paid) or is_shown_again:
         await charge_matching.reopen(work.tx, parked.charge_id)
         await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
