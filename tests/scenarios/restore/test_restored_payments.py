@@ -1,4 +1,4 @@
-"""A restored database lacks the reissues after the backup.
+"""A restored database lacks the reissues after the backup, or the payments of the charges that they replaced.
 
 The engine finds the payments of the replaced charges, and charges only the rest.
 """
@@ -192,3 +192,45 @@ async def test_a_charge_of_an_invoice_that_another_found_charge_paid_is_a_second
     assert (await read(world, invoice))["status"] == "paid"
     assert {each["status"] for each in await charges(world)} == {"canceled"}
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("paid_cents", [PAID_FIRST, 9990])
+async def test_a_late_payment_of_a_replaced_charge_is_not_charged_again(
+    world: World, *, is_listed: bool, paid_cents: int
+):
+    """In the backup, the next charge is not sent yet, and the charge that it replaces is unpaid.
+
+    That charge may be too old for the list of charges that the command reads. [D-123, D-67 reissue]
+    """
+    invoice = await unpaid_invoice(world)
+    await end_subscription(world, invoice)
+    if not is_listed:
+        await pass_time(world, hours=2)
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/reissue", {})).json["status"] == "ready"
+    await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay", {"amountCents": paid_cents})
+    await compare(world)
+
+    await world.run("issuance")
+
+    made = [each["amountCents"] for each in await charges(world, invoice)]
+    assert sorted(made) == ([9990] if paid_cents == 9990 else [REST, 9990])
+    assert (await read(world, invoice))["paidCents"] == paid_cents
+    assert await world.broken() == []
+
+
+async def test_an_account_stays_frozen_until_its_replaced_charges_are_read(world: World):
+    """[D-123, D-67 reissue]"""
+    invoice = await unpaid_invoice(world)
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/reissue", {})).json["status"] == "ready"
+    await pay_silently(world, invoice["gatewayInvoiceId"])
+    await queue_fault(world, "get_charge", "server_error")
+    assert len((await compare(world)).problems) == 1
+    await world.run("issuance")
+    assert len(await charges(world, invoice)) == 1
+
+    assert (await compare(world)).problems == []
+    await world.run("issuance")
+
+    assert (await read(world, invoice))["status"] == "paid"
+    assert len(await charges(world, invoice)) == 1

@@ -64,6 +64,34 @@ async def find_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Candi
     return {invoice.invoice_id: invoice for invoice in found}
 
 
+@dataclass(frozen=True, slots=True)
+class ReplacedCharge:
+    invoice_id: UUID
+    gateway_invoice_id: str
+
+
+async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedCharge]:
+    """Return a connection's charges of invoices for which issuance may request another charge, oldest first.
+
+    Invoices that adopt a found charge are left out, because issuance sends no request for them.
+    """
+    return await tx.fetch_as(
+        ReplacedCharge,
+        """
+        SELECT c.invoice_id, c.gateway_invoice_id
+        FROM invoice v JOIN charge c ON c.account_id = $1 AND c.invoice_id = v.invoice_id
+        WHERE v.account_id = $1 AND v.status = 'ready' AND c.connection_id = $2 AND c.gateway_invoice_id IS NOT NULL
+            AND NOT EXISTS (
+                SELECT FROM charge o
+                WHERE o.account_id = $1 AND o.invoice_id = v.invoice_id AND o.gateway_invoice_id IS NULL
+                    AND o.known_charge_ids <> '{}'
+            )
+        ORDER BY c.invoice_id, c.number
+        """,
+        connection_id,
+    )
+
+
 async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str, number: int) -> None:
     """Add the gateway's id of a found charge to the stored charge that it may belong to.
 

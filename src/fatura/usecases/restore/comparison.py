@@ -1,8 +1,8 @@
 """Compare an account with its gateways after a restore from a backup: freeze, match, release (D-123)."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -18,7 +18,8 @@ from fatura.store.restore.charge_matching import BilledCycles
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.payments import replacement
+from fatura.usecases.payments import gateway_payments, replacement
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.restore import matching
 from fatura.usecases.restore.matching import ChargeOfCycle, ListedCharge, Match, MatchKind
 from fatura.usecases.transaction import LaneName, Work, in_transaction, load_account
@@ -82,6 +83,14 @@ class _Comparison:
                 why=match.why,
             )
 
+    @contextmanager
+    def noting_problem(self, connection_id: UUID) -> Generator[None]:
+        """Add to the report that the gateway of a connection does not answer, instead of raising the error."""
+        try:
+            yield
+        except (GatewayError, TimeoutError) as error:
+            self.report.problems.append(f"connection {connection_id}: {type(error).__name__}: {error}")
+
 
 async def freeze(deps: Deps, account_id: UUID) -> None:
     """Wait for the account's running billing transactions, then stop its billing. Raises DatabaseUnavailableError."""
@@ -105,6 +114,7 @@ async def compare(
     """
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)
+    compared: list[tuple[UUID, ObservedGateway]] = []
     for connection_id, gateway in await in_transaction(deps, account, _open_connections):
         if connection_id in skipping:
             continue
@@ -113,11 +123,14 @@ async def compare(
         elif not gateway.capabilities().lists_charges:
             report.problems.append(f"connection {connection_id}: its provider does not list charges")
         else:
-            try:
+            compared.append((connection_id, gateway))
+            with comparison.noting_problem(connection_id):
                 await _compare_connection(comparison, connection_id, gateway)
-            except (GatewayError, TimeoutError) as error:
-                report.problems.append(f"connection {connection_id}: {type(error).__name__}: {error}")
     await _trace(comparison)
+    if not (report.problems or dry_run):
+        for connection_id, gateway in compared:
+            with comparison.noting_problem(connection_id):
+                await _record_replaced(comparison, connection_id, gateway)
     if not (report.problems or dry_run):
         await in_transaction(deps, account, _release)
     return report
@@ -187,6 +200,22 @@ async def _released(
         with suppress(NotFoundError):
             replaced[charge_id] = await gateway.get_charge(charge_id)
     return {id_: charge for id_, charge in replaced.items() if charge.state in replacement.RELEASED}
+
+
+async def _record_replaced(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
+    """Record the payments of replaced charges, so that issuance charges only what they leave open (D-67, D-123).
+
+    The backup may lack a payment that arrived after the charge was canceled. This runs after the matching, which gives
+    the invoices the next charges that exist already. Raises GatewayError, TimeoutError.
+    """
+    deps, account = comparison.deps, comparison.account
+    async with deps.db.transaction(account.account_id) as tx:
+        replaced = await charge_matching.replaced_charges(tx, connection_id)
+    for each in replaced:
+        with suppress(NotFoundError):
+            charge = (await gateway.get_charge(each.gateway_invoice_id)).of_invoice(each.invoice_id)
+            answer = ChargeAnswer(each.invoice_id, connection_id, charge)
+            await in_transaction(deps, account, gateway_payments.record, [answer])
 
 
 async def _trace(comparison: _Comparison) -> None:
