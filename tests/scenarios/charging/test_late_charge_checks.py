@@ -1,14 +1,17 @@
 """Fatura finds a charge that a gateway created long after the call, emits an event and cancels it (D-125)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
-from fatura.gateways.port import Charge, InvalidAnswerError, NotFoundError, PermanentError
+from fatura.gateways.port import Charge, ChargeState, InvalidAnswerError, NotFoundError, PermanentError
 from fatura.usecases.charging import late_charge_checks, outcomes
 from fatura.usecases.charging.gateway_calls import GatewayCall
+from fatura.usecases.payments import second_charges
+from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.captured_logs import captured_logs
 from tests.support.reissue_steps import ask, unpaid_invoice
 from tests.support.sandbox_steps import (
@@ -57,6 +60,10 @@ async def _appear(world: World, invoice: Json, *, status: str, amount_cents: int
         status,
         amount_cents,
     )
+
+
+async def _shown_as_expired(self: SandboxGateway, charge_id: str) -> Charge:
+    return replace(await self.get_charge(charge_id), state=ChargeState.EXPIRED)
 
 
 async def _second_charges(world: World) -> list[str]:
@@ -268,6 +275,36 @@ async def test_a_replaced_charge_that_is_payable_again_is_canceled(world: World)
     assert states == {replaced: "canceled", (await read(world, invoice))["gatewayInvoiceId"]: "open"}
     assert await _second_charges(world) == [replaced]
     assert await world.broken() == []
+
+
+async def test_a_replaced_expired_charge_that_is_payable_again_is_canceled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The invoice is still `ready`, because the gateway refuses the next charge. [D-51, D-125]"""
+    invoice = await unpaid_invoice(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await queue_fault(world, "create_charge", "rejected")
+    with monkeypatch.context() as patch:
+        patch.setattr(SandboxGateway, "cancel_charge", _shown_as_expired)
+        await ask(world, invoice)
+    await pass_time(world, minutes=15)
+
+    assert (await read(world, invoice))["status"] == "ready"
+    [replaced] = await charges(world, invoice)
+    assert replaced["status"] == "canceled"
+
+
+async def test_an_expired_charge_that_was_not_replaced_is_left_payable(world: World) -> None:
+    """The gateway opens the invoice's own charge again. [D-125]"""
+    invoice = await unpaid_invoice(world)
+    [stored] = await stored_charges(world)
+    await world.sql("UPDATE charge SET stage = 'expired', closed_at = confirmed_at")
+    account = await load_account(world.deps, world.account_id)
+    await in_transaction(world.deps, account, second_charges.plan_checks, UUID(stored["charge_id"]))
+    await pass_time(world, minutes=15)
+
+    assert [each["status"] for each in await charges(world, invoice)] == ["open"]
+    assert await world.events("invoice.issue_failed") == []
 
 
 @pytest.mark.parametrize("error", [PermanentError("gone", "archived"), InvalidAnswerError("no reference")])

@@ -230,8 +230,8 @@ async def _record_charge(
         if current.stage is ChargeStage.MISSING:
             await charge_polling.make_due(work.tx, invoice.invoice_id, at=work.now)
             work.notify(LaneName.RECONCILIATION)
-        # the charge was replaced and canceled before the look-up began, and is payable again
-        if charge.is_payable and call.charge.stage is current.stage is ChargeStage.CANCELED:
+        # the charge was replaced before the look-up began, and is payable again
+        if charge.is_payable and call.charge.stage is current.stage and await _is_replaced(work, current):
             return await _record_second(work, current, charge)
         return None
     if current.stage not in MAY_APPEAR:
@@ -251,6 +251,14 @@ async def _record_charge(
     elif await _issue(work, [(call, charge)]):
         return None
     return await _record_second(work, current, charge)
+
+
+async def _is_replaced(work: Work, stored: InvoiceCharge) -> bool:
+    """Return whether this closed charge should not be paid any more. An expired one may still be the newest charge."""
+    if stored.stage is ChargeStage.EXPIRED:
+        newest = await charges.newest(work.tx, [stored.invoice_id])
+        return newest[stored.invoice_id].charge_id != stored.charge_id
+    return stored.stage is ChargeStage.CANCELED
 
 
 async def _record_wrong_amount(
