@@ -24,6 +24,7 @@ from fatura.gateways.port import (
 )
 from fatura.observability import log
 from fatura.store.charging import charges, claims, late_charge_checks
+from fatura.store.restore import frozen_accounts
 from fatura.usecases.charging import outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -49,7 +50,10 @@ async def check(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
+    """Return how many charges were claimed, and the look-ups to make now; none in a frozen account (D-123)."""
     due = await late_charge_checks.claim(work.tx, now=work.now, repeat_at=work.now + RETRY_AFTER, limit=limit)
+    if not due or not await frozen_accounts.may_charge(work.tx):
+        return len(due), []
     return len(due), await each_alone_if_one_fails(work, due, _due_calls, put_off=_log_put_off)
 
 
@@ -98,7 +102,10 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
     """Report the second charges among these answers. Return whether `record_ahead` may record the payments.
 
     It may not if the invoice can still adopt a charge, because the invoice must be issued before it gets payments.
+    It may not in a frozen account either, where nothing is reported (D-123).
     """
+    if not await frozen_accounts.may_charge(work.tx):
+        return False
     current = await charges.lock_one(work.tx, call.charge)
     if current.stage in MAY_APPEAR:
         return False
@@ -141,9 +148,10 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     """Record the charges that a late look-up found. If the invoice has no charge yet, issue it with one of them.
 
     Return the second charges, which the caller must cancel. Payments of canceled charges are recorded too (D-50).
+    In a frozen account, record nothing: `fatura restored` must match all charges of an invoice together (D-123, D-181).
     """
-    if found is None:
-        return []
+    if found is None or not await frozen_accounts.may_charge(work.tx):
+        return []  # `_claim` has scheduled the look-up again
     before = await charges.lock_one(work.tx, call.charge)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
