@@ -10,7 +10,15 @@ import pytest
 from fatura.usecases.restore.matching import MatchKind
 from tests.support.reissue_steps import unpaid_invoice
 from tests.support.restore_steps import compare, create_unmatched_charge, lost_invoice_id
-from tests.support.sandbox_steps import charges, pass_time, pay_silently, queue_fault, read, ready_invoice
+from tests.support.sandbox_steps import (
+    charges,
+    issued_invoice,
+    pass_time,
+    pay_silently,
+    queue_fault,
+    read,
+    ready_invoice,
+)
 from tests.support.sweep_steps import sweep
 from tests.support.world import Json, World
 
@@ -234,3 +242,21 @@ async def test_an_account_stays_frozen_until_its_replaced_charges_are_read(world
 
     assert (await read(world, invoice))["status"] == "paid"
     assert len(await charges(world, invoice)) == 1
+
+
+async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_without_a_sweep(world: World):
+    """The payer could otherwise pay the invoice's own charge too, until the next sweep. [D-123, D-125, D-50]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    second = (
+        await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
+    ).charge_id
+    await pay_silently(world, second)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    assert (await compare(world)).counts[MatchKind.UNMATCHED] == 1
+
+    await pass_time(world, minutes=15)
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == ("paid", invoice["totalCents"])
+    states = {each["chargeId"]: each["status"] for each in await charges(world)}
+    assert states == {invoice["gatewayInvoiceId"]: "canceled", second: "paid"}

@@ -147,6 +147,7 @@ async def _match(
                 known=known,
                 charge=charge,
             )
+            await second_charges.look_now(work, invoice.connection_id, [charge.charge_id])
         return Match(MatchKind.UNMATCHED, f"a second charge of an invoice that is {invoice.status}"), invoice
     charge_id = invoice.charge_id if invoice.is_open else work.new_id()
     adopted = replace(invoice, charge_id=charge_id, number=_number(invoice, charge))
