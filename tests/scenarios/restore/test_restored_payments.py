@@ -244,6 +244,32 @@ async def test_an_account_stays_frozen_until_its_replaced_charges_are_read(world
     assert len(await charges(world, invoice)) == 1
 
 
+@pytest.mark.parametrize(("open_cents", "status"), [(0, "paid"), (1000, "ready")])
+async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_repeated(
+    world: World, open_cents: int, status: str
+):
+    """The engine has promised to record the payment if the charge turns out to be canceled. [D-123, D-52]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    total = invoice["totalCents"]
+    successor = (await create_unmatched_charge(world, UUID(invoice["id"]), total, attempt=2)).charge_id
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    refused = await world.post(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash"})
+    assert "recorded automatically" in refused.json["detail"]
+    # as if a refund had raised the open amount by `open_cents` after the request
+    await world.sql("UPDATE payment_request SET amount_cents = amount_cents - $1", open_cents)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+
+    await compare(world)
+    await world.run("issuance", "reconciliation")
+    await pass_time(world, hours=1)
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == (status, total - open_cents)
+    states = {each["chargeId"]: each["status"] for each in await charges(world)}
+    # a person decides about a charge that is for more than the rest
+    assert states[successor] == ("canceled" if status == "paid" else "open")
+
+
 async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_without_a_sweep(world: World):
     """The payer could otherwise pay the invoice's own charge too, until the next sweep. [D-123, D-125, D-50]"""
     await world.set_up_gateway(behaviour="never_pay")

@@ -11,7 +11,7 @@ from fatura.domain.charge import InvoiceCharge
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, open_cents
 from fatura.gateways.port import Charge, ChargeState
 from fatura.store.billing import payment_entries
-from fatura.store.charging import issuance_state, payment_requests
+from fatura.store.charging import charges, issuance_state, payment_requests
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.payment_requests import PaymentRequest
 from fatura.usecases.payments import gateway_payments, merchant_requests, replacement
@@ -47,6 +47,16 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
             done.append(charge.invoice_id)
     if done:
         await payment_requests.remove(work.tx, done)
+
+
+async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> None:
+    """Close the newest charge of a locked invoice, and record the manual payment that waits for this (D-123).
+
+    `replaced` is the gateway's answer about this charge, which the gateway has canceled or closed.
+    """
+    charge = (await charges.newest(work.tx, [invoice_id]))[invoice_id]
+    await replacement.release(work, charge, replaced.state)
+    await settle(work, [(charge, replaced)])
 
 
 async def _record(work: Work, request: PaymentRequest, state: IssuanceState) -> None:

@@ -83,11 +83,8 @@ async def release(work: Work, charge: InvoiceCharge, state: ChargeState) -> None
     )
 
 
-async def repeat(work: Work, invoice_id: UUID, gateway_invoice_id: str, *, state: ChargeState) -> None:
-    """Repeat a reissue that a restore lost: close the charge, and move the locked invoice to `ready` (D-123)."""
-    await confirmed_charges.close_released(
-        work.tx, invoice_id, gateway_invoice_id, stage=RELEASED[state], now=work.now
-    )
+async def repeat(work: Work, invoice_id: UUID) -> None:
+    """Repeat a reissue that a restore lost: move the locked invoice, whose charge is closed, to `ready` (D-123)."""
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
 

@@ -17,7 +17,7 @@ from fatura.store.billing import invoices as stored_invoices
 from fatura.store.restore import charge_matching, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.store.restore.lost_invoices import LostInvoice
-from fatura.usecases.payments import gateway_payments, replacement, second_charges
+from fatura.usecases.payments import gateway_payments, pending_payments, replacement, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import LaneName, Work
 
@@ -172,14 +172,18 @@ async def _reissue(
 ) -> CandidateInvoice:
     """Repeat a reissue that the restored database lacks. Return the invoice, which can now adopt its next charge.
 
-    First record the payments of the replaced charge, because the next charge is for the unpaid part (D-67). If they
-    cover the total, the invoice is paid and not reissued.
+    First record the payments of the replaced charge, and a manual payment that waits for its cancellation (D-52),
+    because the next charge is for the unpaid part (D-67). If they cover the total, the invoice is paid and not
+    reissued.
     """
     if not dry_run:
         invoice = await _record_payments(work, invoice, replaced)
         if invoice.status not in replacement.REISSUED_FROM:
             return invoice
-        await replacement.repeat(work, invoice.invoice_id, replaced.charge_id, state=replaced.state)
+        invoice = await _settle_payment(work, invoice, replaced)
+        if invoice.status not in replacement.REISSUED_FROM:
+            return invoice
+        await replacement.repeat(work, invoice.invoice_id)
     return replace(invoice, status=InvoiceStatus.READY, gateway_invoice_id=None)
 
 
@@ -190,6 +194,15 @@ async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge
     """
     answer = ChargeAnswer(invoice.invoice_id, invoice.connection_id, charge)
     await gateway_payments.record(work, [answer])
+    return (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
+
+
+async def _settle_payment(work: Work, invoice: CandidateInvoice, replaced: Charge) -> CandidateInvoice:
+    """Close the replaced charge, and record the manual payment that waits for this (D-52).
+
+    Return the invoice, which may be paid now, or `ready` with a charge for the rest.
+    """
+    await pending_payments.settle_replaced(work, invoice.invoice_id, replaced)
     return (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
 
 
