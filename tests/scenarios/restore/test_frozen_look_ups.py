@@ -1,4 +1,4 @@
-"""While an account is frozen after a restore, its late look-ups wait (D-123, D-125)."""
+"""While an account is frozen after a restore, late look-ups and looks wait (D-123, D-125, D-162)."""
 
 from uuid import UUID
 
@@ -8,7 +8,15 @@ from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
 from fatura.usecases.restore import comparison
 from tests.support.restore_steps import compare, create_unmatched_charge
-from tests.support.sandbox_steps import charges, pass_time, pay_silently, queue_fault, read, ready_invoice
+from tests.support.sandbox_steps import (
+    charges,
+    issued_invoice,
+    pass_time,
+    pay_silently,
+    queue_fault,
+    read,
+    ready_invoice,
+)
 from tests.support.world import Json, World
 
 TOTAL = 9990
@@ -73,3 +81,29 @@ async def test_a_late_look_up_answered_after_the_freeze_is_not_recorded(
     await world.run("reconciliation")
     assert await world.sql("SELECT 1 FROM account WHERE recovering_since IS NOT NULL")
     assert (await read(world, invoice))["status"] == "ready"
+
+
+async def test_a_look_answered_after_the_freeze_is_not_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """A look at a second charge (D-162) waits for the comparison too."""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    second = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL, attempt=2)).charge_id
+    await pay_silently(world, second)
+    await compare(world)  # schedules a look
+    get_charge = SandboxGateway.get_charge
+
+    async def freeze_and_get(gateway: SandboxGateway, charge_id: str) -> Charge:
+        await comparison.freeze(world.deps, world.account_id)
+        return await get_charge(gateway, charge_id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SandboxGateway, "get_charge", freeze_and_get)
+        await world.run("reconciliation")
+    assert await world.sql("SELECT 1 FROM account WHERE recovering_since IS NOT NULL")
+    assert (await read(world, invoice))["paidCents"] == 0
+
+    await compare(world)
+    await pass_time(world, minutes=15)
+    assert (await read(world, invoice))["status"] == "paid"

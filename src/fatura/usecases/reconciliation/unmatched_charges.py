@@ -215,6 +215,8 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
     """Report a second charge of an invoice of this connection. Return it if it will always be a second charge."""
+    if not await frozen_accounts.may_charge(work.tx):
+        return []
     invoice = await _lock_invoice(work, found, charge)
     if invoice is None or invoice.may_adopt(charge.charge_id) or _has_newest_reference(invoice, charge):
         return []
@@ -260,8 +262,11 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     """Record the payments of a second charge. Return the charge if it can be paid, so that the caller cancels it.
 
     The invoice may belong to another connection with the same account at the provider. Then forget the charge, because
-    the other connection's look records its payments.
+    the other connection's look records its payments. In a frozen account, record nothing (D-123): `_claim` has
+    scheduled the look again.
     """
+    if not await frozen_accounts.may_charge(work.tx):
+        return None
     found = look.found
     invoice = await _lock_invoice(work, found, charge)
     if invoice is None:
