@@ -1,6 +1,7 @@
 """Handle claimed rows together. If one of them fails unexpectedly, handle each alone, and put off those that fail."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 from fatura.observability import log
@@ -8,6 +9,9 @@ from fatura.usecases.transaction import DATABASE_FAILURES, Work
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+PUT_OFF_BY = timedelta(minutes=10)
+"""Delay before a row that failed alone is tried again."""
 
 
 async def each_alone_if_one_fails(

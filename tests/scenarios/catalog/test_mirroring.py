@@ -6,6 +6,7 @@ import pytest
 
 from fatura.store.catalog import mirrors
 from fatura.usecases.transaction import Work, in_transaction, load_account
+from tests.support.captured_logs import captured_logs
 from tests.support.sandbox_steps import connection_id, pass_time, patch_connection, queue_fault
 from tests.support.world import Json, World
 
@@ -158,3 +159,20 @@ async def test_a_product_that_changes_during_a_failing_copy_is_copied_again(worl
     await world.run("mirroring")
 
     assert [each["name"] for each in await mirrored(world)] == ["Silver"]
+
+
+async def test_a_product_that_cannot_be_read_delays_no_other(world: World) -> None:
+    """[spec 2.2 mirroring, D-186]"""
+    await world.set_up_gateway(productCatalog=True)
+    _, failing, _ = [await world.product(name=name) for name in ("Gold", "Silver", "Bronze")]
+    await world.sql("ALTER TABLE product ALTER COLUMN name DROP NOT NULL")
+    await world.sql("UPDATE product SET name = NULL WHERE product_id = $1::text::uuid", failing["id"])
+
+    with captured_logs() as logs:
+        await world.run("mirroring")
+
+    assert logs.getvalue().count("mirroring.put_off") == 1
+    assert sorted(each["name"] for each in await mirrored(world)) == ["Bronze", "Gold"]
+    await world.sql("UPDATE product SET name = 'Silver' WHERE name IS NULL")
+    await pass_time(world, minutes=11)
+    assert sorted(each["name"] for each in await mirrored(world)) == ["Bronze", "Gold", "Silver"]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.captured_logs import captured_logs
 from tests.support.refund_steps import refund
+from tests.support.refused_writes import refuse
 from tests.support.sandbox_steps import (
     charges,
     issued_invoice,
@@ -27,20 +28,6 @@ async def make_unreadable(world: World, invoice: Json) -> None:
 
 async def mend(world: World) -> None:
     await world.sql("UPDATE customer SET name = 'Ana' WHERE name IS NULL")
-
-
-async def refuse(world: World, table: str, event: str, condition: str) -> None:
-    """Make PostgreSQL refuse to change the rows of a table for which a condition holds."""
-    await world.sql(
-        f"""
-        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-            IF {condition} THEN RAISE EXCEPTION 'refused'; END IF;
-            RETURN coalesce(NEW, OLD);
-        END $$
-        """
-    )
-    await world.sql(f"CREATE TRIGGER refuse BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()")
 
 
 @pytest.fixture

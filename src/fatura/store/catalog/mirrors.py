@@ -75,6 +75,18 @@ async def claim(
     return [(row["connection_id"], row["product_id"]) for row in rows]
 
 
+async def put_off(tx: Tx, key: tuple[UUID, UUID], *, until: datetime) -> None:
+    """End the lease of a leased product copy, and make the copy due at `until`."""
+    await tx.execute(
+        """
+        UPDATE product_mirror m SET lease_until = NULL, next_attempt_at = $4
+        WHERE m.account_id = $1 AND m.connection_id = $2 AND m.product_id = $3
+        """,
+        *key,
+        until,
+    )
+
+
 async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[ClaimedMirror]:
     """Return the leased product copies with these (connection, product) pairs."""
     return await tx.fetch_as(

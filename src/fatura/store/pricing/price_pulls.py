@@ -61,6 +61,29 @@ async def claim(
     return [(row["invoice_id"], row["position"]) for row in rows]
 
 
+async def put_off(tx: Tx, item: ItemKey, *, until: datetime) -> None:
+    """End the lease of a leased item, and schedule its call at `until`."""
+    await tx.execute(
+        """
+        UPDATE price_pull p SET lease_until = NULL, next_attempt_at = $4
+        WHERE p.account_id = $1 AND p.invoice_id = $2 AND p.position = $3
+        """,
+        *item,
+        until,
+    )
+
+
+async def put_off_warning(tx: Tx, item: ItemKey, *, until: datetime) -> None:
+    await tx.execute(
+        """
+        UPDATE price_pull p SET warn_at = $4
+        WHERE p.account_id = $1 AND p.invoice_id = $2 AND p.position = $3 AND p.warn_at IS NOT NULL
+        """,
+        *item,
+        until,
+    )
+
+
 async def of_invoice(tx: Tx, invoice_id: UUID, *, real_now: datetime) -> Sequence[ItemKey]:
     """Lock and return an invoice's pending items, except items with an open call that a client requested."""
     rows = await tx.fetch(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charging import retry_delay
@@ -20,6 +21,7 @@ from fatura.store.connections import connections
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.transaction import Work, in_transaction
 
 LEASE = timedelta(seconds=60)
@@ -44,8 +46,18 @@ async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, Obs
     keys = await mirrors.claim(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
     )
-    if not keys:
-        return []
+    return await each_alone_if_one_fails(work, keys, _due_copies, put_off=_put_off)
+
+
+async def _put_off(work: Work, key: tuple[UUID, UUID]) -> None:
+    connection_id, product_id = key
+    log.exception("mirroring.put_off", connection_id=str(connection_id), product_id=str(product_id))
+    await mirrors.put_off(work.tx, key, until=work.now + PUT_OFF_BY)
+
+
+async def _due_copies(
+    work: Work, keys: Sequence[tuple[UUID, UUID]]
+) -> Sequence[tuple[ClaimedMirror, ObservedGateway | None]]:
     claimed = await mirrors.claimed(work.tx, keys)
     gateways = {
         each.connection.connection_id: gateway_connections.open_gateway(work, each)

@@ -30,7 +30,7 @@ from fatura.store.restore import frozen_accounts
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.one_by_one import each_alone_if_one_fails
+from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import gateway_payments, refund_outcomes
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
@@ -43,8 +43,6 @@ SEND_WITHIN_SECONDS = 30
 assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a refund whose answer was lost."""
-RETRY_AFTER = timedelta(minutes=10)
-"""Delay after an unexpected error before the refund is tried again."""
 LOOKED_UP_WITHIN = timedelta(minutes=1)
 """Maximum time between the look-up before a first request and that request (D-53, D-151)."""
 
@@ -109,7 +107,7 @@ async def _reserve_due(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call
 
 async def _put_off_failing(work: Work, refund_id: UUID) -> None:
     log.exception("refund.put_off", refund_id=str(refund_id))
-    await refund_requests.put_off(work.tx, refund_id, until=work.now + RETRY_AFTER)
+    await refund_requests.put_off(work.tx, refund_id, until=work.now + PUT_OFF_BY)
 
 
 async def _claim_one(work: Work, refund_id: UUID, places: Places) -> Sequence[_Call]:

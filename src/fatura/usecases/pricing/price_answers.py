@@ -9,6 +9,7 @@ from uuid import UUID
 from fatura.domain.invoice import PricingSource, PricingStatus
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.domain.pricing import CLOSING, WARN_AFTER, PriceAnswer, PricingOutcome, next_attempt_at
+from fatura.observability import log
 from fatura.store.billing import invoices
 from fatura.store.pricing import item_values, price_pulls, pricing_attempts
 from fatura.store.pricing.item_values import ItemValue
@@ -16,6 +17,7 @@ from fatura.store.pricing.price_pulls import ItemKey, PricePull
 from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
+from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.transaction import Work
 from fatura.views.events import PricingErrorView
 
@@ -129,8 +131,17 @@ async def warn(work: Work, *, limit: int) -> int:
     Return the number of warnings that were due. No event is emitted for an item that needs no value any more.
     """
     due = await price_pulls.due_warnings(work.tx, now=work.now, limit=limit)
-    if not due:
-        return 0
+    await each_alone_if_one_fails(work, sorted(due), _warn_of, put_off=_put_off_warning)
+    return len(due)
+
+
+async def _put_off_warning(work: Work, item: ItemKey) -> None:
+    invoice_id, position = item
+    log.exception("pricing.warning_put_off", invoice_id=str(invoice_id), position=position)
+    await price_pulls.put_off_warning(work.tx, item, until=work.now + PUT_OFF_BY)
+
+
+async def _warn_of(work: Work, due: Sequence[ItemKey]) -> Sequence[ItemKey]:
     states = await invoices.lock(work.tx, sorted({invoice_id for invoice_id, _ in due}))
     answers = await pricing_attempts.last_answers(work.tx, due)
     pulls = [pull for pull in await price_pulls.lock(work.tx, due) if pull.warn_at is not None]
@@ -142,7 +153,7 @@ async def warn(work: Work, *, limit: int) -> int:
             type_, code = "invoice.pricing_warning", "pricing_failing"
             await _alert(work, pull, answers[pull.item], type_=type_, code=code, detail=detail)
     await price_pulls.save(work.tx, [replace(pull, warn_at=None) for pull in pulls])
-    return len(due)
+    return due
 
 
 async def _alert(

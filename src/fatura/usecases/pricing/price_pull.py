@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -21,6 +22,7 @@ from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
@@ -114,13 +116,20 @@ async def _warn(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
-    real_now = work.deps.clock()
+    real_now, monotonic_now = work.deps.clock(), time.monotonic()
     items = await price_pulls.claim(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
     )
     if len(items) == limit:
         work.notify(LaneName.PRICING)
-    return await reserve(work, items, by_hand=False)
+    calls = await each_alone_if_one_fails(work, items, partial(_store_calls, by_hand=False), put_off=_put_off)
+    return await _batch(work, calls, reserved_at=real_now, reserved_monotonic=monotonic_now)
+
+
+async def _put_off(work: Work, item: ItemKey) -> None:
+    invoice_id, position = item
+    log.exception("pricing.call_put_off", invoice_id=str(invoice_id), position=position)
+    await price_pulls.put_off(work.tx, item, until=work.now + PUT_OFF_BY)
 
 
 async def _reserve_retry(work: Work, invoice_id: UUID, places: Places) -> CallBatch:
@@ -152,8 +161,18 @@ async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
 async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> CallBatch:
     """Store a call for each given item that is pending. The caller must commit before it makes the calls."""
     real_now, monotonic_now = work.deps.clock(), time.monotonic()
-    if not items:
-        return CallBatch((), (), real_now, monotonic_now)
+    calls = await _store_calls(work, items, by_hand=by_hand) if items else ()
+    return await _batch(work, calls, reserved_at=real_now, reserved_monotonic=monotonic_now)
+
+
+async def _batch(
+    work: Work, calls: Sequence[PriceCall], *, reserved_at: datetime, reserved_monotonic: float
+) -> CallBatch:
+    secrets = await signing_secrets(work) if calls else ()
+    return CallBatch(calls, secrets, reserved_at, reserved_monotonic)
+
+
+async def _store_calls(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> Sequence[PriceCall]:
     pending = await price_pulls.pending_items(work.tx, items)
     numbers = await pricing_attempts.take_numbers(
         work.tx, [(each.invoice_id, each.position) for each in pending], now=work.now
@@ -170,8 +189,8 @@ async def reserve(work: Work, items: Sequence[ItemKey], *, by_hand: bool) -> Cal
         )
         for each in pending
     ]
-    await pricing_attempts.insert(work.tx, calls, created_at=work.now, open_until=real_now + LEASE)
-    return CallBatch(calls, await signing_secrets(work), real_now, monotonic_now)
+    await pricing_attempts.insert(work.tx, calls, created_at=work.now, open_until=work.deps.clock() + LEASE)
+    return calls
 
 
 def _request(work: Work, item: PendingItem) -> PriceRequestView:

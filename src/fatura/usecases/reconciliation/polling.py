@@ -29,7 +29,7 @@ from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.one_by_one import each_alone_if_one_fails
+from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.payments import (
     gateway_payments,
     merchant_requests,
@@ -164,7 +164,7 @@ async def _probe_polls(work: Work, ids: Sequence[UUID], *, connection_id: UUID) 
 
 async def _put_off_failing(work: Work, invoice_id: UUID) -> None:
     log.exception("charge.poll_put_off", invoice_id=str(invoice_id))
-    await claims.put_off(work.tx, [invoice_id], until=[work.now + RETRY_AFTER])
+    await claims.put_off(work.tx, [invoice_id], until=[work.now + PUT_OFF_BY])
 
 
 async def _polls(
