@@ -15,9 +15,9 @@ from tests.tidy.sql_statements import literals
 
 _SESSION = re.compile(
     r"(BEGIN\b[^;]*|COMMIT|ROLLBACK)?;?( *SET LOCAL (ROLE fatura_app|[a-z_.]+ = '[^']*');?)*"
-    r"|NOTIFY fatura_work, '[a-z_,]*'"
+    r"|(RELEASE )?SAVEPOINT part|NOTIFY fatura_work, '[a-z_,]*'"
 )
-"""Statements that begin, configure or end a transaction, and notifications."""
+"""Statements that begin, configure, mark or end a transaction, and notifications."""
 
 sent: set[str] = set()
 
