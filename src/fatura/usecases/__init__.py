@@ -1,1 +1,1 @@
-"""The use cases, one package for each capability. They open the transactions and call the steps in order."""
+"""The use cases, one package for each capability. They open transactions and call `domain`, `store` and gateways."""

@@ -1,4 +1,4 @@
-"""Remember for which accounts a gateway has answered lately; the other accounts get few calls at first (D-55)."""
+"""Limit the concurrent gateway calls of accounts for which no gateway has answered lately (D-55)."""
 
 import time
 from uuid import UUID
@@ -8,7 +8,7 @@ MAX_REMEMBERED = 10_000
 FIRST_CALLS = 4
 """Number of concurrent calls for an account whose gateway has not answered lately.
 
-If the gateways of 1,000 accounts hang at the same time, a worker then holds at most 4,000 calls open.
+With this limit, a worker has at most 4,000 open calls if the gateways of 1,000 accounts hang at the same time.
 """
 
 

@@ -1,4 +1,4 @@
-"""The size of generation's batches, adapted to the time that they take."""
+"""Adapt the size of the billing run's batches to the time that a batch takes."""
 
 MOST = 1000
 LEAST = 100

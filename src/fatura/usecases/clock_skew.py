@@ -1,4 +1,4 @@
-"""Measure how much this host's clock differs from the database's, and refuse to work if it is wrong (D-5)."""
+"""Measure how much this host's clock differs from the database's, and refuse to work if they differ too much (D-5)."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -12,8 +12,8 @@ MAX_CLOCK_SKEW = timedelta(seconds=30)
 MAX_PUSH_SKEW = timedelta(seconds=15)
 """Maximum difference from the database's clock at which this host may deliver events.
 
-This is less than MAX_CLOCK_SKEW. With wrong clocks, two workers could hold the lease of one endpoint. The events of an
-invoice could then arrive out of order.
+This is less than MAX_CLOCK_SKEW, because two workers with wrong clocks could hold the lease of one endpoint at the
+same time. The events of an invoice could then arrive out of order.
 """
 CACHE_SECONDS = 1
 """How long a measurement is cached. Without the cache, every transaction would ask the database for its time."""
@@ -33,7 +33,7 @@ class _Measurement:
 
 
 class ClockSkew:
-    """Measures the difference between the two clocks and caches it; each process has one instance."""
+    """Measures how much the clocks of this host and the database differ. Each process has one instance."""
 
     __slots__ = ("_is_wrong", "_last")
 

@@ -19,7 +19,7 @@ class _RunPart(Protocol):
 
 
 async def _advance_round(deps: Deps, account: Account, *, limit: int) -> int:  # noqa: ARG001 - rounds have their own batch size
-    """Run one batch of a round. A round with further batches counts as one item."""
+    """Run one batch of a round. Return 1 if the round has further batches, else 0."""
     return int(await poll_rounds.advance(deps, account))
 
 

@@ -55,7 +55,10 @@ async def _claim(work: Work) -> Sequence[_Probe]:
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
-    """Issue a waiting invoice, else poll a waiting invoice, else check the credentials. Record how the calls ended."""
+    """Issue a waiting invoice, or poll one if none waits to be issued. If that made no call, check the credentials.
+
+    Record how the calls ended.
+    """
     if probe.gateway is None:
         error = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
         await connection_health.record_probe(deps, account, probe.connection_id, [error])
@@ -78,7 +81,7 @@ async def _reserve(deps: Deps, account: Account, probe: _Probe) -> Sequence[Gate
         return await in_transaction(deps, account, issuance.reserve_probe, probe.connection_id)
     except DATABASE_FAILURES:
         raise
-    except Exception:  # noqa: BLE001 - logged in full; without a call here, the probe makes another call
+    except Exception:  # noqa: BLE001 - logged in full; the probe then makes another call
         log.exception("gateway.probe_not_reserved", connection_id=str(probe.connection_id))
         return ()
 

@@ -79,7 +79,7 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
 async def check_key_ring(deps: Deps) -> None:
     """Check that this process's key ring decrypts the newest account's secret.
 
-    Call it when a process starts, so that nothing is encrypted with a wrong key ring.
+    Call this function when a process starts, so that nothing is encrypted with a wrong key ring.
     Raises KeyRingError, DatabaseUnavailableError.
     """
     account_id = await newest_account(deps)
@@ -100,7 +100,7 @@ async def newest_account(deps: Deps) -> UUID | None:
 async def authenticate(deps: Deps, key_text: str | None) -> Account:
     """Return the account of an API key; a malformed key is refused without a query (spec 5, D-41).
 
-    Raises EngineError: `engine.unauthorized`; its message does not reveal why the key was refused.
+    Raises EngineError: `engine.unauthorized`; the message does not reveal why the key was refused.
     """
     parsed = parse_key(key_text) if key_text else None
     if parsed is None:
@@ -112,7 +112,7 @@ async def authenticate(deps: Deps, key_text: str | None) -> Account:
             raise _unauthorized()
         now = holder.account.now(real_now)
         if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
-            with suppress(WrongClockError):  # with a wrong clock, only `last_used_at` is not stored
+            with suppress(WrongClockError):  # a wrong clock does not refuse the key, but `last_used_at` stays
                 await check_clock(deps, tx)
                 await accounts.touch_key(tx, holder.api_key_id, used_at=now)
     return holder.account
@@ -134,7 +134,7 @@ async def create_api_key(work: Work, name: str) -> tuple[ApiKey, str]:
 
 
 async def issue_api_key(work: Work, name: str) -> NewApiKeyView:
-    """Create an API key; the answer contains its text, which is not shown again (D-41).
+    """Create an API key; the answer contains the text of the key, which is not shown again (D-41).
 
     Raises EngineError: `engine.too_many_api_keys`.
     """

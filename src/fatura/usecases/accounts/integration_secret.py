@@ -14,16 +14,16 @@ from fatura.views.integration import NewSecretView
 from fatura.views.view import instant
 
 PREVIOUS_VALID_FOR = timedelta(hours=24)
-"""How long calls are also signed with a replaced secret, on the account's clock (spec 5.7)."""
+"""How long after a rotation calls are signed with the replaced secret too, on the account's clock (spec 5.7)."""
 MAX_SIGNATURES = 8
 """Maximum number of signatures on one call, so that frequent rotations do not make the header too long."""
 
 
 async def signing_secrets(work: Work) -> tuple[str, ...]:
-    """Return the current secret, then the previous ones that are still valid, newest first (D-40).
+    """Return the current secret, followed by the previous secrets that are still valid, newest first (D-40).
 
     If a previous secret cannot be decrypted, an error is logged and the secret is skipped. Raises KeyRingError if the
-    current secret cannot be decrypted. To repair that, rotate the secret.
+    current secret cannot be decrypted; a rotation replaces this secret.
     """
     opened: list[str] = []
     for secret_id, sealed in await stored_secrets.find_valid(work.tx, now=work.now, limit=MAX_SIGNATURES):

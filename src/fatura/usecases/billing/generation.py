@@ -46,9 +46,9 @@ class DraftKey(NamedTuple):
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
-    """Bill one batch of due subscriptions. If the batch fails, bill them one by one and put off those that fail.
+    """Bill one batch of due subscriptions. If it fails, bill each subscription alone and put off those that fail.
 
-    Subscriptions that were put off are retried one by one, so that they make no batch fail.
+    A subscription that was put off is retried alone, so that it cannot make a batch fail.
     Returns the number of subscriptions billed or put off. Raises DATABASE_FAILURES.
     """
     try:
@@ -76,8 +76,8 @@ async def _generate_or_put_off(deps: Deps, account: Account, subscription_id: UU
 async def generate(work: Work, *, limit: int) -> int:
     """Bill the next cycle of up to `limit` due subscriptions in this transaction; return how many were billed.
 
-    The subscriptions stay locked until the commit, so concurrent runs bill different ones. A unique constraint
-    refuses a second invoice for a cycle.
+    The subscriptions stay locked until the commit, so concurrent runs bill different subscriptions. A unique
+    constraint refuses a second invoice for a cycle.
     """
     if not await frozen_accounts.may_charge(work.tx):
         return 0
@@ -99,7 +99,7 @@ async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _put_off(work: Work, subscription_id: UUID) -> int:
-    """Put off billing the subscription for an hour. Its first failure since its last invoice emits an event (D-142)."""
+    """Put off the subscription for an hour. Emit an event for the first failure since its last invoice (D-142)."""
     until = work.now + PUT_OFF_BY
     failures = await generation.put_off(work.tx, subscription_id, now=work.now, until=until)
     if failures == 1:
@@ -146,9 +146,9 @@ def _new_invoices(
 ) -> Sequence[NewInvoice]:
     """Return each subscription's new invoice, with its ids, its draft's index and the start of the following cycle.
 
-    `lost` has the invoices that a restore lost although the gateway holds their charges. A lost invoice gets its old
-    id and connection again. If the invoice of the following cycle was lost too, that cycle becomes due for generation
-    immediately.
+    `lost` has the invoices that a restore of the database lost, but whose charges still exist at the gateway. A lost
+    invoice gets its old id and connection again. If the invoice of the following cycle was lost too, that cycle is due
+    for generation immediately.
     """
     indexes = {key: index for index, key in enumerate(drafts)}
     invoice_ids = ids.invoice_ids(work.now, [(each.subscription_id, each.cycle) for each in due])
@@ -185,7 +185,7 @@ def _following(work: Work, period_start: date, charge_day: int, period_months: i
 
 
 async def _expect_charge(work: Work, new: NewInvoice, draft: InvoiceDraft, *, found: LostInvoice) -> None:
-    """Insert the charge of a lost invoice, with its ids at the gateway, so that issuance creates no other (D-123)."""
+    """Insert a lost invoice's charge with its ids at the gateway, so that issuance creates no other charge (D-123)."""
     expected = InvoiceCharge(
         charge_id=work.new_id(),
         invoice_id=new.invoice_id,
@@ -230,7 +230,7 @@ async def _emit_created(
 
 
 def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
-    """Return the new invoice's view, copied from the `view` of another invoice with the same draft."""
+    """Return the view of the new invoice: a copy of `view`, which shows an invoice with the same draft."""
     return replace(
         view,
         id=str(new.invoice_id),

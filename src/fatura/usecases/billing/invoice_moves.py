@@ -31,7 +31,7 @@ from fatura.views.events import (
 class Report:
     """A fact about one invoice, with the values that the resulting transition stores.
 
-    `total_cents` is required for VALUES_CLOSED. A fact of the ledger has the `entry` that caused it.
+    `total_cents` is required for VALUES_CLOSED. `entry` is required for ENTRY_FACTS, and None for all other facts.
     `gateway_invoice_id`, `charge_due_date` and `issued_at` belong to the charge that was confirmed or paid. If
     `issued_at` is None, the charge was confirmed now.
     """
@@ -47,7 +47,7 @@ class Report:
 
 
 _Shown = dict[UUID, tuple[Transition, InvoiceDetail]]
-"""The invoices' details that were read for events, each with the transition just before the read."""
+"""The details that were last read for an event, by invoice id, each with the transition that the event reported."""
 
 
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
@@ -62,8 +62,8 @@ async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
 async def report_in_turn(work: Work, reports: Sequence[Sequence[Report]]) -> None:
     """Report facts of invoices; each element of `reports` has the facts of one invoice, in order.
 
-    The details of an invoice are read again only after a transition that changes them. Reading a long ledger for the
-    event of each entry would take long.
+    The details of an invoice are read again only after a transition that changes them. Reading them for the event of
+    each entry would be slow if the ledger is long.
     """
     shown: _Shown = {}
     for together in zip_longest(*reports):
@@ -149,7 +149,7 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
 async def _read(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]], *, shown: _Shown) -> None:
     """Read the details of an invoice if `shown` lacks them, or if the transition changed them.
 
-    A transition that is equal to the one in `shown` changed nothing, because it sets each column only once.
+    A transition that is equal to the one in `shown` changed nothing, because each stamp keeps its first value.
     """
     after = {
         locked.invoice_id: transition

@@ -24,16 +24,13 @@ shown.
 """
 
 SHOWN_CHARGES = 100
-"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. Each retry that the gateway refuses adds one."""
+"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. Each refused attempt adds a charge."""
 
 SHOWN_REFUNDS = 100
 """Number of newest refunds that GET /v1/invoices/{invoiceId} shows."""
 
 MAX_SORTED = 50_000
-"""A list filtered by due date is read whole and sorted if it has at most this many invoices.
-
-This takes about 25 ms.
-"""
+"""If at most this many invoices match a filter by due date, all of them are read and sorted, in about 25 ms."""
 
 
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:

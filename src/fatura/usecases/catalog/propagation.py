@@ -31,7 +31,7 @@ from fatura.views.plans import PropagationProgressView, PropagationView
 from fatura.views.view import View
 
 BATCH = 500
-"""Subscribers moved in one transaction."""
+"""Maximum number of subscribers that one transaction moves or skips."""
 WAIT_SECONDS = 5
 """How long the request runs batches before it answers 202 (D-54)."""
 
@@ -76,7 +76,7 @@ async def propagate(
 
 
 async def run(deps: Deps, account: Account) -> int:
-    """Run a batch of the account's propagation that waits longest. Returns 0 if none is running.
+    """Run one batch of the running propagation that has waited longest. Returns 0 if no propagation is running.
 
     Raises DATABASE_FAILURES.
     """
@@ -142,9 +142,9 @@ async def _read(work: Work, propagation_id: UUID) -> tuple[Propagation, Propagat
 
 
 async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Started:
-    """Store the target. A running propagation to the same target continues. One to another target is replaced.
+    """Store the target, unless a propagation to the same target is running. Replace a propagation to another target.
 
-    The new target must include all subscribers that the running propagation selects, so that none is forgotten.
+    The new target must include all subscribers that the replaced propagation selects, so that each is still moved.
     """
     plan = await _locked_plan(work, plan_id, for_share=False, from_version=from_version)
     running = await propagation.lock_running_of_plan(work.tx, plan_id)
@@ -184,8 +184,8 @@ async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Sta
 async def _move_batch(work: Work, propagation_id: UUID, *, limit: int) -> int:
     """Move or skip the next subscribers of a propagation, and store the progress, in this transaction.
 
-    The subscribers stay locked until the commit: no invoice mixes old and new terms, and a subscriber that was canceled
-    or customized before the batch is not selected.
+    The subscribers stay locked until the commit, so that no invoice mixes old and new terms. A subscriber that was
+    canceled or customized before the batch is not selected.
     """
     of = await propagation.claim_running(work.tx, propagation_id)
     if of is None:
@@ -233,7 +233,7 @@ async def _move(work: Work, to: Propagation, moves: Sequence[tuple[UUID, Payment
 async def _skip_next(work: Work, propagation_id: UUID, *, after: UUID | None) -> int:
     """Skip the first subscriber after `after`, because its move raised an exception.
 
-    Do nothing if another process has visited the subscriber meanwhile.
+    Do nothing if another process has already visited that subscriber.
     """
     of = await propagation.claim_running(work.tx, propagation_id)
     if of is None or of.visited_to != after:
@@ -281,9 +281,9 @@ def _method_after(route: PaymentRoute, plan: Plan) -> PaymentMethod:
 async def _reasons(
     work: Work, plan: Plan, moving: Sequence[Subscriber] | Sequence[SubscriberGroup]
 ) -> Mapping[tuple[PaymentRoute, int], SkipReason | None]:
-    """Return why a connection cannot charge under the new terms, or None if it can.
+    """For each payment route and number of billed cycles, return why the connection cannot charge, or None if it can.
 
-    Each key is a payment route and a number of billed cycles, because discounts of past cycles do not count (D-49).
+    The number of billed cycles matters because discounts of past cycles do not count (D-49).
     """
     connections: dict[UUID, Connection] = {
         each.connection_id: each for each in await account_connections(work)
