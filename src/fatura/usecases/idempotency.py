@@ -28,8 +28,8 @@ KEEP_SECRET_FOR = timedelta(hours=24)
 KEY_WAIT_SECONDS = 5
 """How long a request waits for an earlier one with the same key (D-14).
 
-The request waits in several transactions, one after another. Each ends with a lock timeout, and returns its database
-connection to the pool.
+`execute_once` waits in several transactions, one after another. Each transaction ends with a lock timeout and returns
+its database connection to the pool.
 """
 _KEY_POLL_SECONDS = 0.2
 
@@ -125,7 +125,7 @@ async def _execute_or_replay(
         assert stored is not None, "a conflicting key is committed and visible"
         answer = _answer(work, stored, request)
         if answer is not None:
-            return answer  # without an answer, `begin` has claimed the key for this same request
+            return answer  # None: `begin` claimed the key, and `finish` now stores the answer
     progress.is_claimed = True
     answer = await _execute(work, function, status=status)
     body = answer.body
@@ -150,10 +150,10 @@ async def begin(
 ) -> StoredAnswer | T:
     """Claim the key and run `function`, which reserves a call to a third party, in one transaction.
 
-    If `function` returns a view, no call is needed, and the view is the answer. Otherwise, make the call, then call
-    `finish`, `pause` or `abandon`. Meanwhile, repeats wait, or get `engine.idempotency_in_progress`. If the process
-    dies, a repeat runs `function` again after `in_progress_for`. `function` must recognize what was done already.
-    Without a key, only run `function`.
+    If `function` returns a view, no call is needed, and the view is the answer. For any other result, the caller makes
+    the call and then calls `finish`, `pause` or `abandon`. Until then, a repeated request waits up to KEY_WAIT_SECONDS
+    and then gets `engine.idempotency_in_progress`. If the process dies, a repeated request runs `function` again after
+    `in_progress_for`, so `function` must recognize what was done already. Without a key, only `function` runs.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
     """
     if request is None:
@@ -222,8 +222,8 @@ async def finish(
 ) -> StoredAnswer:
     """Run `function` after the call that `begin` reserved, and store its view as the answer.
 
-    Raises what `function` raises. Then the key is free again, unless the client should repeat the request later: the
-    call was made, so only a repeat of this request may use the key.
+    Raises what `function` raises. If the error asks the client to retry later, only a repeat of this request may use
+    the key, because the call was made. After any other error, the key is free again.
     """
     try:
         return await execute_once(deps, account, request, function, status=200)
@@ -240,7 +240,7 @@ async def abandon(work: Work, request: IdempotentRequest | None) -> None:
 
 
 async def pause(work: Work, request: IdempotentRequest | None) -> None:
-    """Let a repeat continue a request at once; the key stays reserved for this request."""
+    """Let a repeat of the request continue at once. No other request may use the key."""
     if request is not None:
         await idempotency.set_in_progress(work.tx, request.key, until=work.deps.clock())
 
@@ -254,9 +254,9 @@ def _in_progress() -> EngineError:
 
 
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
-    """Store the request's key without an answer; return whether the request was made before.
+    """Return True if the request's key is stored already; else store it with an empty answer, and return False.
 
-    Called for routes that answer a repeated request with the current state and do not act again (D-113).
+    For routes that answer a repeated request with the current state and do not act again (D-113).
     Raises EngineError: `engine.idempotency_key_reused`.
     """
     if request is None:

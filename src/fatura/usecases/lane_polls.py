@@ -1,4 +1,4 @@
-"""Remember which lanes of this process fail to look for due work, and since when."""
+"""Remember which lanes of this process fail to poll for due work, and since when."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fatura.observability import gauge
 
 STUCK_AFTER_SECONDS = 60
-"""How long a lane must fail to look for work before readiness and the metrics show it."""
+"""How long the polls of a lane must fail before readiness and the metrics show the lane."""
 
 _stuck = gauge(
     "fatura_lane_stuck",
@@ -53,9 +53,9 @@ class LanePolls:
             _stuck.labels(lane).set(lane in stuck)
 
     def must_try(self, *, every_seconds: float) -> bool:
-        """Return whether to try the polls of all lanes now; in a worker always False, because its lanes poll anyway.
+        """Return whether to try the polls of all lanes now; always False in a worker.
 
-        If True, store the time: the next try is `every_seconds` later.
+        If the result is True, store the time, so that the next try is `every_seconds` later.
         """
         now = self._clock()
         if self.tried_at is None and self._lanes:

@@ -23,8 +23,8 @@ async def each_alone_if_one_fails(
 ) -> Sequence[T]:
     """Return what `function` returns for rows that this transaction has claimed (D-186).
 
-    If it raises an unexpected error, undo its changes and call it for each row alone. `put_off` logs the error of a row
-    that fails alone, and makes the row due later. Otherwise, one faulty row would stop the work of its whole account.
+    If `function` raises an unexpected error, undo its changes and call it for each row alone. `put_off` logs the error
+    of a row that fails alone, and makes the row due later. So one faulty row does not stop the work of its account.
     Raises DATABASE_FAILURES, and what `put_off` raises.
     """
     if not rows:

@@ -1,6 +1,6 @@
-"""Limit how many requests one process serves concurrently, and how many calls to third parties they wait for.
+"""Limit the concurrent requests of one process, and the concurrent calls to third parties for these requests.
 
-Each limit counts for one account and for all accounts together.
+There is a limit for each account, and a limit for all accounts together.
 """
 
 from collections import Counter
@@ -14,31 +14,29 @@ from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
 MAX_OPEN_CALLS = 200
 """Maximum concurrent calls to price endpoints of one account, so that its slow endpoints do not use up the sockets."""
 MAX_OPEN_CALLS_IN_ALL = 500
-"""Maximum concurrent calls to price endpoints for requests of all accounts. Only ALWAYS_ALLOWED may exceed it."""
+"""Maximum concurrent calls to price endpoints for requests of all accounts, except the calls of ALWAYS_ALLOWED."""
 MAX_GATEWAY_REQUESTS = 100
 """Maximum concurrent requests of one account that wait for gateways, so that other requests are served (D-175)."""
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
-"""Maximum concurrent requests of all accounts that wait for gateways. Only ALWAYS_ALLOWED may exceed it.
+"""Maximum concurrent requests of all accounts that wait for gateways, except the requests of ALWAYS_ALLOWED.
 
-Together with MAX_OPEN_CALLS_IN_ALL, this leaves 800 of the requests that a process serves: for ALWAYS_ALLOWED, and for
-requests that wait for no third party.
+Together with MAX_OPEN_CALLS_IN_ALL, this leaves 800 of the 2,000 requests that a process accepts. They serve
+ALWAYS_ALLOWED, and requests that wait for no third party (D-175).
 """
 MAX_OPEN_REQUESTS = 400
 """Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
 MAX_OPEN_REQUESTS_IN_ALL = 1600
-"""Maximum concurrent requests of all accounts. Only ALWAYS_ALLOWED may exceed it."""
+"""Maximum concurrent requests of all accounts, except the requests of ALWAYS_ALLOWED."""
 ALWAYS_ALLOWED = 2
-"""Number of open calls that every account may have, even when other accounts hold all calls of the process.
-
-The same number holds for requests.
-"""
+"""Number of calls, and of requests, that each account may have open even if the limit for all accounts is reached."""
 RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account may hold no more calls than are still free for all accounts (D-175).
+    """Counts open calls. An account may have at most as many calls open as are still free for all accounts (D-175).
 
-    About a dozen accounts with endpoints that hang can hold all calls. Each other account then has `always_allowed`.
+    About a dozen accounts whose endpoints hang can use up all calls. Every other account may still have
+    `always_allowed` calls open.
     """
 
     def __init__(self, most: int, *, most_in_all: int, what: str) -> None:
@@ -52,7 +50,7 @@ class OpenCallLimit:
 
     @contextmanager
     def places(self, account_id: UUID) -> Generator["Places"]:
-        """Yield the account's places for open calls. The end of the block frees them."""
+        """Yield a counter of one request's open calls. The end of the block sets the counter to 0."""
         places = Places(self, account_id)
         try:
             yield places
@@ -98,9 +96,9 @@ class Places:
     taken: int = 0
 
     def take(self, count: int) -> None:
-        """Reserve places for `count` open calls.
+        """Count `count` calls of the request as open.
 
-        This replaces the number that was reserved before, because a transaction may run again.
+        This replaces the number that `take` counted before, because a transaction may run again.
         Raises EngineError: `engine.rate_limited`, `engine.unavailable`.
         """
         if count > self.taken:

@@ -1,7 +1,7 @@
 """Move subscriptions in batches towards a stored target, each batch in a transaction of its own (D-54, D-59).
 
 A batch locks the row of its target, so only one process works on a target at a time. After a crash, any other process
-continues. The request itself runs batches for a while. After that, the workers run the batches.
+continues. The request that stored the target runs batches for some seconds, and workers run all further batches.
 """
 
 import asyncio
@@ -30,10 +30,11 @@ class SkipNext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchedMove:
-    """A kind of move; each function takes the id of a stored target. `name` begins its log events.
+    """A kind of move; each function takes the id of a stored target. `name` is the prefix of the log events.
 
-    `move` moves or skips the next subscriptions. It returns how many it visited, plus one if the move has ended.
-    `visited_to` returns the id of the subscription visited last. `skip_next` skips the first subscription after it.
+    `move` moves or skips the next subscriptions. It returns how many it visited, plus one if the batch was not full.
+    `visited_to` returns the id of the subscription visited last. `skip_next` skips the first subscription whose id is
+    greater than `after`.
     """
 
     name: str
@@ -46,7 +47,7 @@ class BatchedMove:
 async def run_for(
     deps: Deps, account: Account, of: BatchedMove, target_id: UUID, *, seconds: float, limit: int
 ) -> None:
-    """Run batches until the move has ended, at most for some seconds."""
+    """Run batches until the move has ended or `seconds` have passed."""
     give_up_at = time.monotonic() + seconds
     while not await in_transaction(deps, account, of.has_ended, target_id):
         if time.monotonic() >= give_up_at:
@@ -66,7 +67,7 @@ async def _work_on(deps: Deps, account: Account, of: BatchedMove, target_id: UUI
 async def run_batch(deps: Deps, account: Account, of: BatchedMove, target_id: UUID, *, limit: int) -> int:
     """Move the next subscriptions. If the batch fails, move them one by one and skip those that fail.
 
-    Returns the number of subscriptions visited, plus one if the move ended.
+    Returns the number of subscriptions visited, plus one if a batch was not full.
     """
     try:
         return await in_transaction(deps, account, of.move, target_id, limit=limit)

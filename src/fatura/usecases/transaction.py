@@ -81,7 +81,7 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Set `now` again after waiting for a lock. `now` is then later than all changes committed during the wait."""
+        """Set `now` again after a wait for a lock, so that it is later than all changes committed during the wait."""
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())
@@ -113,7 +113,7 @@ class Work:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
-        """Undo what the block did if it raises. The transaction can continue, except after DATABASE_FAILURES."""
+        """Undo the block's changes if it raises. The transaction can continue, except after DATABASE_FAILURES."""
         events, totals = len(self.pending_events), self.totals.copy()
         try:
             async with self.tx.savepoint():

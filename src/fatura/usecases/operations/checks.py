@@ -16,7 +16,7 @@ MAX_OFFENDERS = 20
 ACCOUNTS_STORED = Invariant(
     "accounts_stored", "every account that was opened is stored; restore a missing one from a backup", ""
 )
-"""The function `missing_accounts` checks this invariant over all accounts, so it has no statement for one account."""
+"""`missing_accounts` checks this invariant over all accounts, so the invariant has no SQL for one account."""
 
 CHECKED = CollectorRegistry()
 _offenders = gauge(

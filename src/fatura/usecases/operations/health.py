@@ -26,7 +26,7 @@ async def check(deps: Deps) -> ChecksView:
 async def _try_polls(deps: Deps) -> None:
     """Poll each lane for due work as a worker does, and note whether the poll fails.
 
-    An API process runs no lanes. Without this, it would not notice failing polls.
+    An API process runs no lanes, so only this function shows whether polls fail.
     """
     for lane in LaneName:
         try:

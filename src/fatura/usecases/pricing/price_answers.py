@@ -54,9 +54,9 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
 
 
 async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:
-    """Forget calls that this process could not make, and schedule them again soon.
+    """Delete calls that this process could not make, and schedule them again soon.
 
-    They do not count as failed attempts (D-29). Calls that were recorded as lost meanwhile are kept.
+    A deleted call does not count as a failed attempt (D-29). A call that is already recorded as lost is kept.
     """
     await invoices.lock(work.tx, sorted({call.invoice_id for call in calls}))
     await price_pulls.lock(work.tx, [call.item for call in calls])

@@ -46,7 +46,7 @@ assert LEASE.total_seconds() > RECORD_WITHIN_SECONDS > SEND_WITHIN_SECONDS + DEA
 
 @dataclass(frozen=True, slots=True)
 class CallBatch:
-    """Calls reserved in one transaction, the secrets that sign them, and the time of reserving on two clocks."""
+    """Calls reserved in one transaction, the secrets that sign them, and when they were reserved, on two clocks."""
 
     calls: Sequence[PriceCall]
     secrets: tuple[str, ...]
@@ -77,7 +77,7 @@ async def pull(deps: Deps, account: Account, *, limit: int) -> int:
             done += await step(deps, account, limit=limit)
         except (DatabaseUnavailableError, WrongClockError):
             raise
-        except Exception:  # noqa: BLE001 - retried in the next run; new calls must be made meanwhile
+        except Exception:  # noqa: BLE001 - retried in the next run; this run still makes the new calls
             log.exception("pricing.follow_up_failed", account_id=str(account.account_id))
     batch = await in_transaction(deps, account, _reserve_due, limit=limit)
     return await _call_and_record(deps, account, batch) + done
@@ -235,7 +235,7 @@ async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> in
 
 
 async def _withdraw(deps: Deps, account: Account, calls: Sequence[PriceCall]) -> None:
-    """Forget calls that were not made. If the database fails, they are recorded as lost later."""
+    """Delete calls that were not made. If the database fails, a later run records these calls as lost."""
     try:
         await in_transaction(deps, account, price_answers.withdraw, calls)
     except DATABASE_FAILURES as error:
@@ -247,8 +247,8 @@ async def _call(
 ) -> tuple[PriceCall, PriceAnswer | None]:
     """Make a call. The answer is None if no call was made.
 
-    No call is made if this process has no free sockets. The same holds if this worker was suspended so long that its
-    lease may have expired.
+    No call is made if this process has no free sockets, or if the worker was suspended so long that its lease may have
+    expired.
     """
     real_now = deps.clock()
     if batch.is_stale(real_now):
@@ -293,7 +293,7 @@ async def _record(
     """Record answers; retry while the database is unavailable or busy, so that no call is repeated (spec 4.7 rule 1).
 
     If an answer is not recorded by `give_up_at` (monotonic), an error is logged, and the call is later recorded as
-    lost. Recording is idempotent. It can be repeated if the answer to the commit was lost.
+    lost. Recording is idempotent, so it is safe to repeat if the answer to the commit was lost.
     """
     while True:
         try:

@@ -72,7 +72,7 @@ async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
 async def move_charge(
     deps: Deps, account: Account, charge_id: str, move: SandboxMove, *, details: MoveDetails = _NO_DETAILS
 ) -> SandboxChargeView:
-    """Make a move of a charge, such as a payment. The engine then polls the charge immediately (D-46, D-61).
+    """Change the state of a charge, for example by a payment, and make the charge due for polling now (D-46, D-61).
 
     Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.sandbox_charge_conflict`.
     """

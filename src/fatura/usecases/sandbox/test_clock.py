@@ -38,14 +38,14 @@ POLL_SECONDS = 0.05
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum distance that one call may advance the clock."""
 LATEST = datetime(2999, 12, 31, tzinfo=UTC)
-"""The last instant to which a test clock can move. Dates of later cycles and retries stay far below the year 10000."""
+"""The last instant to which a test clock can move. It keeps dates of later cycles and retries below the year 10000."""
 RUN_SECONDS = 5
 """How long a worker moves one account's clock before it releases the lease and serves other accounts."""
 
 _NO_STOPS = frozenset({LaneName.SWEEP})
 """Lanes whose work waits until the clock stops for another lane, or at its target.
 
-Otherwise, a clock that advances by a year would stop every night, although nothing else happens.
+If these lanes stopped the clock, a clock that advances by a year would stop every night without other work.
 """
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]
@@ -53,7 +53,7 @@ RunLane = Callable[[Deps, Account], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the driver does next: run the lanes with due work, or stop because the clock has reached the target."""
+    """What the worker does next: run the lanes with due work, or stop because the clock has reached the target."""
 
     due_lanes: frozenset[str] = frozenset()
     has_moved: bool = False
@@ -125,7 +125,7 @@ def _target(now: datetime, *, to: datetime | None, days: int | None) -> datetime
 async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
     """Move an account's clock towards its target for up to RUN_SECONDS.
 
-    Then any worker can claim the clock and continue. After a crash, workers must wait until the lease has expired.
+    Afterwards, any worker can claim the clock and continue. After a crash, workers must wait until the lease expires.
     Return how much work the lanes have done since `advance` set the target.
     """
     leased_by = new_id(deps.clock())

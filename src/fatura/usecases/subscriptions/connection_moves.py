@@ -37,7 +37,7 @@ from fatura.views.events import SubscriptionGatewayDataView
 from fatura.views.view import View
 
 BATCH = 500
-"""Subscriptions moved in one transaction."""
+"""Maximum number of subscriptions that one transaction moves or skips."""
 WAIT_SECONDS = 5
 """How long the request runs batches before it answers 202."""
 
@@ -76,9 +76,9 @@ async def move(
 
 
 async def run(deps: Deps, account: Account) -> int:
-    """Run a batch of the account's move that waits longest. Returns 0 if none is running.
+    """Run one batch of the running move that has waited longest. Returns 0 if no move is running.
 
-    Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError.
+    Raises DATABASE_FAILURES.
     """
     running = await in_transaction(deps, account, _running)
     if not running:
@@ -148,9 +148,9 @@ async def _target(work: Work, from_id: UUID, to_id: UUID) -> Connection:
 
 
 async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
-    """Store the target. If a move to the same target is running, the request joins it.
+    """Store the target, unless the same move is already running.
 
-    Both connections are locked. So if two requests come at the same time, the second one sees the move of the first.
+    Both connections are locked, so that the second of two concurrent requests sees the move of the first.
     """
     for connection_id in sorted((from_id, to_id)):
         await connections.lock(work.tx, connection_id)
@@ -182,8 +182,9 @@ async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
 async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
     """Move or skip the next subscriptions, and store the progress, in this transaction.
 
-    The move ends when no subscription is left on the old connection. A new subscription may have a lower id than the
-    last visited subscription. The batches then begin again. If the target has been made inactive, the move stops.
+    The move ends when each active subscription of the old connection was moved or skipped. If a new subscription has a
+    lower id than the last visited one, the batches begin again at the lowest id. If the target may no longer
+    bill, the move stops.
     """
     of = await stored_moves.claim_running(work.tx, move_id)
     if of is None:
@@ -245,7 +246,7 @@ async def _visited_to(work: Work, move_id: UUID) -> UUID | None:
 async def _skip_next(work: Work, move_id: UUID, *, after: UUID | None) -> int:
     """Skip the first subscription after `after`, because its move raised an exception.
 
-    Do nothing if another process has visited the subscription meanwhile.
+    Do nothing if another process has already visited that subscription.
     """
     of = await stored_moves.claim_running(work.tx, move_id)
     if of is None or of.visited_to != after:

@@ -29,7 +29,7 @@ async def register(work: Work, url: str) -> WebhookView:
         if stored := await webhooks.lock(work.tx):
             await _resume(work, stored, url)
             break
-        last = await counters.last_sequence(work.tx)  # the webhook was removed meanwhile: insert it again
+        last = await counters.last_sequence(work.tx)  # removed between `insert` and `lock`: insert it again
     await counters.note_webhook(work.tx)
     return await read(work)
 
