@@ -111,7 +111,7 @@ async def key_page(tx: Tx, *, skip: int, limit: int) -> Sequence[ApiKey]:
 
 
 async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
-    """Revoke a key; return False if it does not exist. The time of an earlier revocation is kept."""
+    """Revoke a key. Return False if the key does not exist. The time of an earlier revocation is kept."""
     touched = await tx.execute(
         """
         UPDATE api_key k SET revoked_at = coalesce(k.revoked_at, $3)

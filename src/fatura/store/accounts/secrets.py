@@ -33,7 +33,7 @@ async def insert(tx: Tx, secret_id: UUID, *, sealed: bytes, created_at: datetime
 
 
 async def find_valid(tx: Tx, *, now: datetime, limit: int) -> Sequence[tuple[UUID, bytes]]:
-    """Return ids and encrypted texts: the current secret, then the valid previous ones, newest first (D-40)."""
+    """Return the ids and encrypted texts of the current secret and of the valid previous ones, newest first (D-40)."""
     rows = await tx.fetch(
         """
         SELECT s.integration_secret_id, s.sealed FROM integration_secret s

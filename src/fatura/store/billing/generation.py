@@ -15,7 +15,7 @@ from fatura.store.pricing import price_pulls
 
 @dataclass(frozen=True, slots=True)
 class DueSubscription:
-    """A locked subscription with the data for billing its next cycle."""
+    """A locked subscription, with the data that the invoice of its next cycle needs."""
 
     subscription_id: UUID
     external_ref: str | None
@@ -231,9 +231,9 @@ async def insert_price_pulls(
 
 
 async def put_off(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> int | None:
-    """Put off billing a due subscription until `until`. Return the number of failures since its last invoice.
+    """Put off a due subscription until `until`. Return the number of failures since the subscription's last invoice.
 
-    Returns None and changes nothing if another worker has billed the subscription or put it off meanwhile.
+    Return None and change nothing if the subscription is no longer due, for example because another worker billed it.
     """
     return await tx.fetchval(
         """

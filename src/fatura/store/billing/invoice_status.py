@@ -21,8 +21,8 @@ class LockedInvoice:
 class Move:
     """The new state of an invoice, and the values to store.
 
-    None keeps the stored value. But if `next_attempt_at` is None, no next attempt is scheduled. With `keeps_schedule`,
-    the stored `next_attempt_at`, lease and issue error are kept.
+    For most fields, None keeps the stored value, but a `next_attempt_at` of None stores that no next attempt is
+    scheduled. With `keeps_schedule`, the stored `next_attempt_at`, lease and issue error are kept.
     """
 
     invoice_id: UUID

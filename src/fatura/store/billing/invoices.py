@@ -28,7 +28,7 @@ async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]
 
 
 async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceDetail]:
-    """Return invoices by id, with items, the newest payments and the merchant's own ids (`externalRef`)."""
+    """Return invoices by id, with items, the ledger's newest entries and the merchant's own ids (`externalRef`)."""
     rows = await _read(tx, invoice_ids)
     items = await items_of(tx, invoice_ids)
     with_entries = [row["invoice_id"] for row in rows if row["payment_count"]]
@@ -138,8 +138,8 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
     """Return the same page as `page` by sorting all matching invoices; use it only if they are few.
 
-    For a filter by one due date, `page` could scan all invoices, newest first. This function reads only the matching
-    ones.
+    For a filter by one due date, `page` could scan all invoices, newest first. This function reads only the invoices
+    that match.
     """
     rows = await tx.fetch_by_values(
         """

@@ -67,7 +67,7 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequ
 async def newest_of_invoices(
     tx: Tx, invoice_ids: Sequence[UUID], *, limit: int
 ) -> Mapping[UUID, Sequence[PaymentEntry]]:
-    """Return the `limit` newest entries of each invoice, in the order in which they happened."""
+    """Return the `limit` newest entries of each invoice, in the order in which the entries happened."""
     if not invoice_ids:
         return {}
     found: dict[UUID, list[PaymentEntry]] = {}
@@ -134,7 +134,7 @@ async def count_manual_payments(tx: Tx, invoice_id: UUID) -> int:
 
 
 async def known(tx: Tx, references: Sequence[str]) -> Sequence[KnownEntry]:
-    """Return the recorded gateway entries with these references, whatever their connection and invoice."""
+    """Return the recorded gateway entries with these references, of any connection and any invoice."""
     return await tx.fetch_as(
         KnownEntry,
         """

@@ -22,7 +22,7 @@ class ClaimedMirror:
 
 
 async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
-    """Schedule copying a product to each active connection with a catalog; return the number of connections."""
+    """Schedule the copy of a product to each active connection with a catalog; return the number of connections."""
     return await tx.execute(
         """
         INSERT INTO product_mirror (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -36,7 +36,7 @@ async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
 
 
 async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
-    """Schedule copying all products that are missing in a connection's catalog; return the number of products."""
+    """Schedule the copies of all products that a connection's catalog lacks; return the number of products."""
     return await tx.execute(
         """
         INSERT INTO product_mirror AS m (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -125,7 +125,7 @@ async def record_done(
 async def record_failure(
     tx: Tx, mirror: ClaimedMirror, *, error: str, next_attempt_at: datetime | None
 ) -> None:
-    """Record a failed attempt. The next attempt is at `next_attempt_at`, or never if that is None.
+    """Record a failed attempt. If `next_attempt_at` is None, there is no further attempt.
 
     If the product changed since the claim, `next_attempt_at` is ignored, because the copy stays due now.
     """

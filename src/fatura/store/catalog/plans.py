@@ -22,7 +22,7 @@ async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
 async def insert_version(
     tx: Tx, plan: Plan, terms: Terms, *, subscription_id: UUID | None, created_at: datetime
 ) -> None:
-    """Insert a plan version without its items. With `subscription_id`, it is private to that subscription (D-22)."""
+    """Insert a plan version without its items. With `subscription_id`, only that subscription uses it (D-22)."""
     await tx.execute(
         """
         INSERT INTO plan_version (account_id, plan_version_id, plan_id, version, subscription_id, name, period_months,

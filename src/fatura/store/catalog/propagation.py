@@ -39,7 +39,7 @@ class PaymentRoute:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroup:
-    """Subscribers whose next invoices are equal, under the old terms and also under the new terms."""
+    """Subscribers whose next invoices are equal to each other, under the old terms and under the new terms."""
 
     plan_version_id: UUID
     cycle_count: int
@@ -99,7 +99,7 @@ async def newest_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
 
 
 async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
-    """Lock the plan's running propagation and return it. This waits until the propagation's batch is committed."""
+    """Lock the plan's running propagation and return it. This waits until a batch in progress is committed."""
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
@@ -209,7 +209,7 @@ async def lock_subscribers(tx: Tx, of: Propagation, *, limit: int) -> Sequence[S
 
 
 async def pin(tx: Tx, to: Propagation, moves: Sequence[tuple[UUID, PaymentMethod]]) -> None:
-    """Move locked subscribers to the target version. A move is a subscription and its payment method after the move."""
+    """Move locked subscribers to the target version. `moves` has each subscription with its new payment method."""
     touched = await tx.execute(
         """
         UPDATE subscription s SET plan_version_id = $2, plan_version = $3, payment_method = u.method

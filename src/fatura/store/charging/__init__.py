@@ -1,1 +1,1 @@
-"""SQL of charges: issuance, polls, late checks, and the requests that wait until a charge is canceled."""
+"""SQL of charges: issuance, polls, late look-ups, and the requests that wait until a charge is canceled."""

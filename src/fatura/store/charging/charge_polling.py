@@ -1,9 +1,9 @@
 """SQL that makes charges due for polling before their scheduled time (D-35, D-46).
 
 A poll reads every confirmed charge of an invoice from the gateway. A `ready` invoice is not polled, because its
-`next_attempt_at` schedules its issuance. If a webhook names an earlier charge of a `ready` invoice, a late check of
-that charge is made due instead (D-125). Invoices that are already due and not leased are skipped, so a repeated webhook
-writes nothing. Invoices are locked in id order, to avoid deadlocks.
+`next_attempt_at` schedules its issuance. If a webhook names an earlier charge of a `ready` invoice, a late look-up
+of that charge is made due instead (D-125). Invoices that are already due and not leased are skipped, so that a repeated
+webhook writes nothing. Invoices are locked in id order, to avoid deadlocks.
 """
 
 from collections.abc import Sequence

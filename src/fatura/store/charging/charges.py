@@ -111,7 +111,7 @@ async def mark_unknown(tx: Tx, charge_ids: Sequence[UUID]) -> None:
 
 
 async def lock(tx: Tx, charges: Sequence[InvoiceCharge]) -> dict[UUID, InvoiceCharge]:
-    """Lock the invoices of these charges, then the charges. Return the charges by id, as they are now.
+    """Lock the invoices of these charges, then the charges. Return the current charges, by id.
 
     Issuance locks in the same order, so there is no deadlock.
     """
@@ -172,7 +172,7 @@ async def count_empty_lookup(tx: Tx, charge: InvoiceCharge, *, looked_up_at: dat
 
 
 async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
-    """Let earlier empty look-ups of a charge not count any more."""
+    """Reset the number of empty look-ups of a charge to 0."""
     await tx.execute(
         """
         UPDATE charge c SET empty_lookups = 0, looked_up_at = NULL
@@ -185,8 +185,8 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """End a parked charge as `failed` (D-113).
 
-    If charges were found for the parked charge, make it `unknown` instead: issuance then looks up the found charges. If
-    the gateway does not know these charges any more, the parked charge ends as well (D-181).
+    If charges were found for the parked charge, make it `unknown` instead, so that issuance looks up the found charges.
+    If the gateway no longer knows the found charges, end the parked charge too (D-181).
     """
     await tx.execute(
         """

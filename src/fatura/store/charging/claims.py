@@ -17,8 +17,8 @@ from fatura.store.db import Tx
 class ClaimedInvoice:
     """An invoice with the data that a charge needs.
 
-    `next_attempt_at` has the value that was stored when the invoice was read. If another value is stored later, another
-    transaction rescheduled the invoice in between. `next_attempt_at` is never None for a claimed invoice. It may be
+    `next_attempt_at` is the value that was stored when the invoice was read. If the stored value changes after that,
+    another transaction has rescheduled the invoice. `next_attempt_at` is never None for a claimed invoice. It may be
     None for an invoice that a late look-up reads without a claim.
     """
 
@@ -111,8 +111,8 @@ async def reschedule_issuance(
     """End the lease of a `ready` invoice and set its next attempt.
 
     If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction has changed the
-    stored time since the claim, that change stays. If the change set a time, the stored error is removed. If it set
-    null, `error` is stored; without an `error`, the stored one stays.
+    stored time since the claim, the changed value stays. If this value is a time, the stored error is removed. If this
+    value is null, `error` replaces the stored error, unless `error` is None.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(
@@ -162,11 +162,11 @@ async def stop_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 async def reschedule_polls(
     tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
 ) -> set[UUID]:
-    """End the leases and set the times of the next polls.
+    """End the leases and set the times of the next polls. Return the invoices that kept another time.
 
-    An invoice that another transaction rescheduled after the claim keeps its stored time, and its id is returned. An
-    invoice that a reissue has made `ready` is not changed, and its id is not returned. Invoices are locked first, in id
-    order, to avoid deadlocks with `charge_polling`.
+    An invoice that another transaction rescheduled after the claim keeps its stored time. An invoice that a reissue has
+    made `ready` is neither changed nor returned. Invoices are locked first, in id order, to avoid deadlocks with
+    `charge_polling`.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)

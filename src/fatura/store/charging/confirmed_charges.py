@@ -34,9 +34,9 @@ async def confirm(
     pay: Sequence[PayData],
     now: datetime,
 ) -> None:
-    """Mark locked charges as open, each with the id that the gateway gave it and its pay data.
+    """Set the stage of locked charges to `open`, and store the gateway's id and the pay data of each charge.
 
-    A charge that `fatura restored` found also gets its amount at the gateway.
+    If `fatura restored` found a charge, also store the amount that the charge has at the gateway.
     """
     await tx.execute(
         """
@@ -76,7 +76,7 @@ async def taken(tx: Tx, charges: Sequence[InvoiceCharge], *, gateway_ids: Sequen
 
 
 async def record(tx: Tx, answers: Sequence[Answered], *, now: datetime) -> None:
-    """Store what polls found out about locked charges."""
+    """Store the results of polls of locked charges."""
     await tx.execute(
         """
         UPDATE charge c SET stage = u.stage, asked_at = $12, closed_at = u.closed_at, unknown_since = u.unknown_since,

@@ -70,9 +70,8 @@ async def put_off(tx: Tx, charge_id: UUID, *, repeat_at: datetime, until: dateti
 async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at: Sequence[datetime]) -> None:
     """Count a late look-up that the gateway answered, and schedule the charge's next look-up.
 
-    `next_checks_at` has the time of the next look-up after the first one, after the second one, and so on. Beyond the
-    end of this list, no look-up follows. If another transaction has rescheduled the look-up since `claim` set
-    `repeat_at`, change nothing.
+    `next_checks_at` has the times of the second look-up, the third look-up, and so on. After the last time, no look-up
+    follows. If another transaction has rescheduled the look-up since `claim` set `repeat_at`, change nothing.
     """
     await tx.execute(
         """

@@ -35,7 +35,7 @@ class CheckedCharge:
 async def find(tx: Tx, invoice_ids: Sequence[UUID], gateway_ids: Sequence[str]) -> Sequence[OwnCharge]:
     """Return the charges of these invoices with these gateway ids, on any connection.
 
-    Two connections may belong to one account at the provider. Then each connection lists the charges of both.
+    If two connections belong to one account at the provider, the list of each connection has the charges of both.
     """
     return await tx.fetch_as(
         OwnCharge,
@@ -94,7 +94,7 @@ async def check(
 
     A charge of the connection is missing if it was created at `since` or later, was confirmed at `until` or earlier,
     and was not listed recently. Recently means since `paid_listed_from` for a paid charge, and since
-    `unpaid_listed_from` for any other. A canceled charge is never missing.
+    `unpaid_listed_from` for an open, refused or expired charge. A charge in any other stage is never missing.
     """
     return await tx.fetch_as(
         CheckedCharge,

@@ -14,9 +14,9 @@ class PaymentRequest:
     """The payment, with the id of its future ledger entry, and the charge that is being canceled.
 
     If the merchant gave no amount, `amount_cents` is what was open when the request was stored, and `at_most_open` is
-    true. Then no more is recorded than is open at the time of recording. `requested_at` (account's clock) is when the
-    cancellation was requested. `in_progress_until` (real time) is when the request's process stops waiting for the
-    cancellation.
+    true. The payment is then recorded with at most the amount that is still open. `requested_at` (account's clock) is
+    when the cancellation was requested. `in_progress_until` (real time) is when the request's process stops waiting for
+    the cancellation.
     """
 
     invoice_id: UUID
@@ -32,7 +32,7 @@ class PaymentRequest:
     in_progress_until: datetime
 
     def recorded_cents(self, *, open_cents: int) -> int:
-        """Return the amount to record while `open_cents` are open. An amount that the merchant gave may be higher."""
+        """Return the amount to record while `open_cents` are open. The merchant's own amount may exceed them."""
         return min(self.amount_cents, open_cents) if self.at_most_open else self.amount_cents
 
 

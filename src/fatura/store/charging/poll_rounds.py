@@ -33,7 +33,7 @@ class PollRound:
 
 
 async def lock(tx: Tx, connection_id: UUID) -> PollRound:
-    """Lock the round of a connection. Its first request stores a row, which has no times yet."""
+    """Lock and return the round of a connection. If the connection has no round yet, insert one without times."""
     await tx.execute(
         """
         INSERT INTO poll_round (account_id, connection_id) VALUES ($1, $2)
@@ -69,7 +69,7 @@ async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
 
 
 async def unpaid(tx: Tx, *, after: UUID | None, limit: int) -> Sequence[UUID]:
-    """Return the account's unpaid invoices with higher ids than `after`, or from the lowest id on. Lowest ids first."""
+    """Return the first unpaid invoices of the account, in id order. With `after`, return only ids above it."""
     rows = await tx.fetch(
         """
         SELECT n.invoice_id FROM (
@@ -89,7 +89,7 @@ async def unpaid(tx: Tx, *, after: UUID | None, limit: int) -> Sequence[UUID]:
 async def make_due(
     tx: Tx, connection_id: UUID, invoice_ids: Sequence[UUID], *, now: datetime, real_now: datetime
 ) -> int:
-    """Make those of the invoices due for polling that belong to the connection and are unpaid. Return their number.
+    """Make the connection's unpaid invoices among `invoice_ids` due for polling. Return how many became due.
 
     Invoices whose polling has ended do not change. A leased invoice becomes due again, because the answer of the poll
     in progress may be older than the request for the round.

@@ -12,8 +12,8 @@ from fatura.store.db import Tx
 class WaitingInvoice:
     """An invoice without a charge at the gateway.
 
-    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. It ignores
-    charges that were sent before this invoice was created. `is_behind` is true if the invoice of an earlier cycle waits
+    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. Charges that were
+    sent before this invoice was created do not count. `is_behind` is true if the invoice of an earlier cycle waits
     to be issued too.
     """
 
@@ -23,10 +23,9 @@ class WaitingInvoice:
 
 
 async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Lock the subscriptions of these locked invoices, in id order, if they have other invoices to issue.
+    """Lock those subscriptions of the given locked invoices that have other invoices to issue, in id order.
 
-    If two transactions issue invoices of one subscription, the second one then sees the charge that the first one
-    sends.
+    So if two transactions issue invoices of one subscription, the second transaction sees the charge of the first.
     """
     await tx.execute(
         """
@@ -47,9 +46,9 @@ async def uncharged(
 ) -> Sequence[WaitingInvoice]:
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
-    `others_sent_at` ignores charges that were sent and confirmed before `since`. The merchant may have moved the
-    subscription away from a broken connection (D-59). So an invoice that waits at another connection is ignored if its
-    issuance was already failing before `since`.
+    `others_sent_at` ignores charges that were sent and confirmed before `since`. An invoice that waits at another
+    connection is ignored if its issuance was already failing before `since`, because the merchant may have moved the
+    subscription away from a broken connection (D-59).
     """
     return await tx.fetch_as(
         WaitingInvoice,

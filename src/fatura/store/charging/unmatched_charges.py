@@ -1,8 +1,8 @@
 """SQL of `unmatched_charge`: charges at gateways that are not stored in `charge` (D-162).
 
-A look reads such a charge from the gateway and decides what to do with it. `next_look_at` is when the next look is due.
-The table also has stored charges that were reported because they should not be paid any more (D-185). They are polled,
-so no look at them is due.
+A look reads one of these charges from the gateway and decides what to do with it. `next_look_at` is when the next look
+is due. The table also has charges stored in `charge` that were reported because they should not be paid any more
+(D-185). Polls read these charges, so no look at them is due.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,10 +18,10 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
-    `state` is None until the charge was reported, and PARKED if it was reported because of its amount. Otherwise,
-    `state` is the charge's state at the gateway. A found charge that the invoice did not adopt is stored as EXPIRED, or
-    as CANCELED if the gateway did not know it (D-181), without a report. `found_at` is when the charge was found in
-    this state. `next_look_at` is when the look is repeated if this worker dies.
+    `state` is None until the charge was reported. It is PARKED if the charge was reported because of its amount, and
+    else the charge's state at the gateway. A found charge that the invoice did not adopt is stored without a report: as
+    EXPIRED, or as CANCELED if the gateway did not know it (D-181). `found_at` is when the charge was found in this
+    state. `next_look_at` is when the look is repeated if this worker dies.
     """
 
     connection_id: UUID
@@ -69,7 +69,7 @@ async def add(
 
 
 async def add_paid(tx: Tx, charges: Sequence[PaidCharge], *, found_at: datetime) -> None:
-    """Store second charges with new payments. If a charge is stored already, note its payment.
+    """Store second charges with new payments. If a charge is stored already, add the payment.
 
     An earlier scheduled look stays.
     """
@@ -132,7 +132,7 @@ async def count_waiting(tx: Tx, connection_id: UUID) -> int:
 
 
 async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Sequence[UnmatchedCharge]:
-    """Return the charges whose look is due, and make each due again at `retry_at`, in case this worker dies."""
+    """Return the charges whose look is due. Schedule each look again at `retry_at`, in case this worker dies."""
     return await tx.fetch_as(
         UnmatchedCharge,
         """
@@ -179,7 +179,7 @@ async def remove(tx: Tx, charges: Sequence[UnmatchedCharge]) -> None:
 async def save_state(
     tx: Tx, connection_id: UUID, gateway_charge_id: str, *, state: ChargeStage, found_at: datetime
 ) -> bool:
-    """Store the state of a reported charge. Return whether it is new, or differs from the stored state."""
+    """Store the state of a reported charge. Return False if the same state was already stored."""
     touched = await tx.execute(
         """
         INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, state)

@@ -1,6 +1,6 @@
 """SQL of invoices whose issuance or poll waits until their connection works again (D-34, D-55).
 
-A waiting invoice also becomes due by itself within about an hour. So no invoice waits forever if `wake` misses it.
+A waiting invoice also becomes due without `wake`, within about an hour.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fatura.store.db import Tx
 
 
 async def mark(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Mark invoices as waiting for their connection. The next claim removes the mark."""
+    """Set `waits_for_connection` of invoices. The next claim of an invoice clears it."""
     await tx.execute(
         """
         UPDATE invoice v SET waits_for_connection = true
