@@ -12,8 +12,8 @@ from uuid import UUID
 class ConnectionShares:
     """The shares of a pool. A quarter of the pool is reserved for reads, which wait for no lock.
 
-    An account uses at most half of the pool for writes, and at most half for reads. So its reads never wait
-    for its own writes, and its writes leave connections to other accounts.
+    An account uses at most half of the pool for writes, and at most half for reads. So the reads of an account never
+    wait for its writes, and the writes of one account leave connections to the other accounts.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -23,7 +23,7 @@ class ConnectionShares:
         self._users: Counter[tuple[UUID, bool]] = Counter()
 
     async def take(self, account_id: UUID, *, reads: bool) -> None:
-        """Wait until the account may use one more connection. Waiting transactions get their turn in order."""
+        """Wait until the account may use one more connection. Waiting transactions are served in order."""
         key = (account_id, reads)
         share = self._by_account.setdefault(key, asyncio.Semaphore(self._an_account))
         self._users[key] += 1

@@ -18,8 +18,8 @@ COLUMNS = (
 async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
     """Reserve `events` event numbers, add the deltas to the totals, and return the account's last event number.
 
-    Call this after the transaction's other changes, because its row lock blocks the account's other writers until the
-    commit.
+    Call this after the transaction's other changes, because the lock of the counter row blocks the account's other
+    writers until the commit.
     """
     assert deltas.keys() <= set(COLUMNS), deltas
     return await tx.fetchval(

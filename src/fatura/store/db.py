@@ -1,6 +1,6 @@
-"""Transactions. Each belongs to one account; only `discovery` reads over all accounts.
+"""Transactions. Each belongs to one account; only a `discovery` reads the rows of all accounts.
 
-Row Level Security lets a transaction see only the rows of its account.
+Row Level Security hides the rows of all other accounts from a transaction.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ TRANSACTION_TIMEOUT_SECONDS = 150
 INSPECTION_TIMEOUT_SECONDS = 3600
 """Maximum length of a read of all rows of an account."""
 ACQUIRE_TIMEOUT_SECONDS = 10
-"""Maximum wait for a free connection, and then for the answer to BEGIN."""
+"""Maximum wait for a free connection, and maximum wait for the answer to BEGIN."""
 PING_TIMEOUT_SECONDS = 1
 
 _TYPES_OF_DRIVER = (UUID, bytes, date, datetime, timedelta)
@@ -69,7 +69,7 @@ class DeadlockError(Exception):
 
 
 def record(kind: type[T], row: Row, **others: Any) -> T:
-    """Build a dataclass. Each field gets the value that has the field's name, in the row or in `others`.
+    """Build a dataclass. Each field gets the value of the same name from `others`, or else from the row.
 
     Text is converted to enums.
     """
@@ -133,9 +133,9 @@ class Tx:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
-        """Undo the statements of the block if it raises. The transaction can then continue.
+        """If the block raises, undo its statements. The transaction can continue after that.
 
-        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError. After these, the transaction must end.
+        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError. After one of these, the transaction must end.
         """
         with _translated_errors():
             await self._connection.execute("SAVEPOINT part")
@@ -173,17 +173,17 @@ class Database:
     _limit: asyncio.Semaphore | None = None
 
     def limited(self, limit: asyncio.Semaphore) -> "Database":
-        """Return this database, limited: each transaction holds the semaphore `limit` while it is open."""
+        """Return a copy of this database in which each open transaction holds the semaphore `limit`."""
         return replace(self, _limit=limit)
 
     def transaction(
         self, account_id: UUID, *, snapshot: bool = False, quick: bool = False
     ) -> AbstractAsyncContextManager[Tx]:
-        """Open a transaction of one account: committed when the block ends, rolled back when it raises.
+        """Open a transaction of one account. It commits when the block ends, and rolls back if the block raises.
 
-        A `snapshot` is read-only, and all its statements see the same state. So the total of a list matches
-        its page. A `quick` transaction may write, but must not wait for locks that others hold for long.
-        Other transactions leave a quarter of the pool to snapshots and quick transactions.
+        A `snapshot` is read-only, and all its statements see the same state, so that the total of a list matches the
+        page. A `quick` transaction may write, but must not wait for locks that other transactions hold for long.
+        A quarter of the pool is reserved for snapshots and quick transactions.
         Raises DatabaseUnavailableError, NoFreeConnectionError, LockTimeoutError, DeadlockError.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if snapshot else "BEGIN"
@@ -221,9 +221,9 @@ class Database:
         return await tx.clock_time()
 
     async def ping(self) -> datetime:
-        """Return the time of the database. Use a new connection, because all those of the pool may be in use.
+        """Return the time of the database. Use a new connection, because the whole pool may be in use.
 
-        If there is a pooler, check that it accepts a connection too. Raises DatabaseUnavailableError.
+        If there is a pooler, check that the pooler accepts a connection too. Raises DatabaseUnavailableError.
         """
         try:
             if self._pooler_url is not None:
@@ -279,7 +279,7 @@ class Database:
         """
         is_connected = has_share = False
         try:
-            # This limits the wait instead of `acquire(timeout=...)`, which would start a task for each transaction.
+            # `acquire(timeout=...)` is not used, because it would start a task for each transaction.
             async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):
                 if share is not None:
                     await self._shares.take(share[0], reads=share[1])
@@ -315,7 +315,7 @@ async def connect(
     connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection,
     niceness: int = 0,
 ) -> Database:
-    """Open a database. A `connection_class` may observe every statement, or make it fail.
+    """Open the pool of a database. A `connection_class` may observe statements or make them fail.
 
     A `niceness` lowers the priority of the connections' backends, if PostgreSQL runs on this host.
 

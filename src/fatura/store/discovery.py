@@ -1,10 +1,10 @@
 """Find the accounts with due work of a lane (ADR 0016).
 
-A poll usually reads only due rows, from indexes that begin with the time. These indexes cannot serve accounts
-whose test clock was moved, so a poll reads those accounts one by one. While MAX_DUE_ROWS or more rows are
+A poll usually reads only due rows, from indexes that begin with the time. These indexes cannot find the due rows of
+accounts whose test clock was moved, so a poll reads those accounts one by one. While MAX_DUE_ROWS or more rows are
 due, a poll reads all accounts one by one. Accounts with an advancing test clock are left out, because the
-clock's driver does their work. A lease that ends later than any valid lease counts as expired
-(`store.leases`).
+worker that moves the clock does their work. A lease that ends later than any valid lease counts as
+expired (`store.leases`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -242,8 +242,9 @@ END
 """Finds the accounts among `$3` that have due work of the lane `$2`.
 
 A subquery computes each account's time: under Row Level Security, an index serves only comparisons with plain values,
-not with sums. GROUP BY keeps PostgreSQL from merging this subquery into the outer query. A CTE would do so too, but
-Citus would collect its rows on one node. `ORDER BY ... LIMIT 1` uses an index, but EXISTS may read the whole table.
+not with sums. GROUP BY keeps PostgreSQL from merging this subquery into the outer query. A CTE would prevent the
+merge too, but Citus would collect the rows of the CTE on one node. `ORDER BY ... LIMIT 1` uses an index, but EXISTS may
+read the whole table.
 """
 LANES = frozenset(DISCOVER_DUE)
 """The lanes that `discover` knows."""
@@ -350,7 +351,7 @@ async def discover_push_one_by_one(
 async def discover_propagations(
     discovery: Discovery,
     *,
-    real_now: datetime,  # noqa: ARG001 - what runs is always due
+    real_now: datetime,  # noqa: ARG001 - a running propagation or move is always due
 ) -> Sequence[Account]:
     """Return the accounts of running propagations and moves between connections, at most MAX_DUE_ROWS of each."""
     rows = await discovery.fetch(
@@ -371,7 +372,7 @@ async def discover_propagations(
 
 
 async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts of expired idempotency keys. At most MAX_DUE_ROWS keys are read, the oldest first."""
+    """Return the accounts of expired idempotency keys. At most MAX_DUE_ROWS keys are read, in the order of expiry."""
     rows = await discovery.fetch(
         """
         SELECT d.account_id FROM (

@@ -1,4 +1,4 @@
-"""When an account's next work of each lane is due, and which parts of reconciliation are due now."""
+"""SQL that finds when the next work of each lane is due, and which parts of reconciliation are due now."""
 
 from datetime import datetime
 from typing import LiteralString

@@ -6,7 +6,7 @@ from typing import LiteralString
 from fatura.store.db import Discovery
 
 MOST_COUNTED = 100_000
-"""Counting due subscriptions ends at this number, so that a scrape of the metrics does not read a million rows."""
+"""Subscriptions are counted up to this number only, so that a scrape of the metrics does not read a million rows."""
 
 
 DISCOVER_OLDEST: LiteralString = """
@@ -82,9 +82,8 @@ GROUP BY w.lane
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
     """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
-    The lanes are those of `due_times.due_by_lane`, and the lanes whose work is due in real time. Deliveries to an
-    endpoint that is down are left out, because only the merchant can repair the endpoint. Accounts whose test clock is
-    advancing are left out too.
+    The lanes are those of `due_times.due_by_lane`, and `retention`. Deliveries to an endpoint that is down are left
+    out, because only the merchant can repair the endpoint. Accounts whose test clock is advancing are left out too.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(

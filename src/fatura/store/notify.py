@@ -1,4 +1,4 @@
-"""Tell workers which lanes have work, by PostgreSQL's LISTEN and NOTIFY.
+"""Notify workers of the lanes that have work, by PostgreSQL's LISTEN and NOTIFY.
 
 Lanes also poll the database, so a lost notification only delays the work.
 """
@@ -15,7 +15,7 @@ from fatura.store.transaction_end import UNAVAILABLE_ERRORS
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
-"""Delay before a notification is sent, so that one notification names all lanes that a burst of requests concerns."""
+"""Delay before a notification is sent, so that one notification names the lanes of a burst of requests."""
 RECONNECT_SECONDS = 1
 
 

@@ -33,9 +33,9 @@ LIMITS = {
 PLANNING = {"plan_cache_mode": "force_generic_plan", "jit": "off"}
 """Settings with which PostgreSQL plans each prepared statement once, for an account of average size.
 
-Without them, PostgreSQL plans the first five executions for the given account. If many rows were just inserted, the
-table's statistics may lack this account, and the planner expects no rows. It may then choose an index with which each
-look-up of one row reads all rows of the account.
+Without these settings, PostgreSQL plans the first five executions for the given account. If many rows were just
+inserted, the table's statistics may lack this account, and the planner expects no rows. It may then choose an index
+with which each look-up of one row reads all rows of the account.
 """
 
 
@@ -98,7 +98,7 @@ async def open_pool(
 
 
 async def _prepare(connection: Any, *, niceness: int) -> None:
-    """Prepare a new connection. With a `niceness`, lower the priority of its backend, which must run on this host."""
+    """Prepare a new connection. With a `niceness`, lower its backend's priority; the backend must run on this host."""
     if niceness:
         pid = connection.get_server_pid()
         with suppress(OSError):
@@ -112,9 +112,9 @@ async def _preload_array_types(connection: Any) -> None:
     Without this, asyncpg would look up each type at its first use, which takes 8 to 12 ms. The statements run
     in a transaction, because a pooler could otherwise send them to different server connections.
 
-    Citus hides the tables of its shards from catalogue queries. Each such query then takes a second of the
-    coordinator's CPU. `citus.override_table_visibility` turns the hiding off; PostgreSQL without Citus
-    ignores it.
+    Citus hides the tables of its shards from catalogue queries. Because of this, a catalogue query takes a second of
+    the coordinator's CPU. The value 'off' of `citus.override_table_visibility` ends the hiding. PostgreSQL without
+    Citus ignores this setting.
     """
     async with connection.transaction():
         await connection.execute("SET LOCAL citus.override_table_visibility = 'off'")
@@ -122,7 +122,7 @@ async def _preload_array_types(connection: Any) -> None:
 
 
 async def _keep_settings(_connection: Any) -> None:
-    """Replace asyncpg's reset of a released connection. No reset is needed, as settings last only for a transaction."""
+    """Replace asyncpg's reset of released connections. No reset is needed: settings last only for a transaction."""
 
 
 ARRAY_TYPES = """

@@ -1,4 +1,4 @@
-"""The encrypted columns, with SQL that counts the values per key and replaces values encrypted with an old key."""
+"""The encrypted columns, with SQL that counts their values by key and replaces values encrypted with an old key."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

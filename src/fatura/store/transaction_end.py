@@ -59,7 +59,7 @@ async def roll_back(connection: Any) -> None:
 def time_limit(connection: Any, seconds: int) -> Generator[None]:
     """Close the connection if the block lasts longer than `seconds`, so that pending statements fail.
 
-    This does not send a cancel request. Such a request could end the wait of a COMMIT for the standby. Other
+    This does not send a cancel request, because a cancel request could end the wait of a COMMIT for the standby. Other
     transactions would then see data that a failover can still lose.
     """
     timer = asyncio.get_running_loop().call_later(seconds, _close, connection)

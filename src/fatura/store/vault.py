@@ -70,10 +70,10 @@ class Vault:
             raise KeyRingError(message) from None
 
     def keyed_hashes(self, plain: bytes, *, place: str, account_id: UUID) -> Sequence[bytes]:
-        """Return one HMAC-SHA256 for each key of the key ring. Each begins with the id of its key.
+        """Return one HMAC-SHA256 for each key of the key ring. Each hash begins with the id of its key.
 
-        The hash with the key that encrypts comes first. Within one account, equal values of a `place` have equal
-        hashes. Hashes of different accounts are unrelated.
+        The hash of the first key, which also encrypts, comes first. Within one account, equal values of a `place` have
+        equal hashes. Hashes of different accounts are unrelated.
         """
         bound = f"{place}|{account_id}|".encode() + plain
         return [key_id + hmac.digest(key, bound, "sha256") for key_id, key in self._hash_keys.items()]

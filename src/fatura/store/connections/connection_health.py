@@ -35,7 +35,7 @@ def health_of(row: Row) -> ConnectionHealth:
 
 
 async def update(tx: Tx, connection_id: UUID, health: ConnectionHealth, *, ends_lease: bool) -> None:
-    """Write a locked connection's health. With `ends_lease`, also end the lease for its probe."""
+    """Write a locked connection's health. With `ends_lease`, also end the lease of the probe."""
     await tx.execute(
         """
         UPDATE connection_health h SET failures = $3, failing_since = $4, next_probe_at = $5, probes = $6,
@@ -86,7 +86,7 @@ async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until
 
 
 async def lock_polls_from(tx: Tx, connection_id: UUID) -> datetime | None:
-    """Lock the connection's budget of polls. Return the instant (real time) from which it allows the next poll."""
+    """Lock the connection's budget of polls. Return the instant (real time) from which the next poll is allowed."""
     return await tx.fetchval(
         """
         SELECT h.polls_from FROM connection_health h
@@ -107,7 +107,7 @@ async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -
 async def discover_probes(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts with a failing connection whose probe is due and not leased.
 
-    Accounts with an advancing test clock are left out, because the clock's driver does their work.
+    Accounts with an advancing test clock are left out, because the worker that moves the clock does their work.
     """
     return await discovery.fetch_as(
         Account,

@@ -107,9 +107,9 @@ async def lock(tx: Tx, connection_id: UUID) -> StoredConnection | None:
 
 
 async def keep_moves_running(tx: Tx, connection_id: UUID) -> None:
-    """Lock a connection, so that no move of its subscriptions can end before this transaction does.
+    """Lock a connection, so that no move of its subscriptions can end before this transaction ends.
 
-    If a move is ending now, this waits for it.
+    If a move is ending now, this function waits until that move has ended.
     """
     await tx.execute(
         "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR KEY SHARE",

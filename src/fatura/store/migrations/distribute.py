@@ -16,7 +16,7 @@ AT_MOST_GIB = 10
 LOCK_SECONDS = 20
 
 Progress = Callable[[str, int], None]
-"""Called before each table is distributed, with its name and the percentage of tables that are done."""
+"""Called before each table is distributed, with the table's name and the percentage of tables that are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ async def use_plain_policies(connection: Any, table: str) -> None:
 
 
 async def _distribute_table(connection: Any, name: str) -> None:
-    """Distribute one table. Policies and INSERT triggers are off meanwhile, so that its rows are copied unchanged."""
+    """Distribute one table. Policies and INSERT triggers are off during the copy, so that rows do not change."""
     triggers = await connection.fetch(_INSERT_TRIGGERS, name)
     await connection.execute(f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY")
     for trigger in triggers:

@@ -20,7 +20,7 @@ LOCK_SECONDS = 600
 LOCK_ATTEMPTS = 20
 """Maximum number of attempts to lock the tables.
 
-Each attempt waits only a second, because other transactions queue behind a waiting lock.
+Each attempt waits only a second, because other transactions queue behind an attempt that waits.
 """
 LOCK_RETRY_SECONDS = 1.0
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
@@ -105,7 +105,7 @@ async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
 def _pending(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, str]]) -> list[Migration]:
     """Return the migrations that are not applied.
 
-    Raises MigrationError if an applied one differs from its file.
+    Raises MigrationError if an applied migration differs from its file, or if an earlier one was left out.
     """
     last = max(applied, default=0)
     for migration in migrations[:last]:
@@ -195,7 +195,7 @@ def _located(migration: Migration, error: asyncpg.PostgresError) -> str:
 
 
 def _summary(error: Exception) -> str:
-    """Return the message without its details, which may hold customers' data."""
+    """Return the first line of the message. The other lines may contain customers' data."""
     return str(error).partition("\n")[0]
 
 
@@ -204,7 +204,7 @@ async def _bind_by_row_security(connection: Any) -> None:
     if not await connection.fetchval(_IS_UNBOUND):
         return
     try:
-        # All databases of a server share its roles: another migration may create the role at the same moment.
+        # All databases of a server share the roles, so another migration may create the role at the same moment.
         with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
             await connection.execute(_CREATE_ROLE)
         await connection.execute(_GRANT_TABLES)
@@ -217,7 +217,7 @@ async def _bind_by_row_security(connection: Any) -> None:
 
 
 async def _try_role(connection: Any) -> None:
-    """Check that the connection can take the role `fatura_app`; otherwise grant the role to the connection's role.
+    """Check that the connection can take the role `fatura_app`. If it cannot, grant `fatura_app` to its own role.
 
     Raises MigrationError if `fatura_app` bypasses Row Level Security. Raises InsufficientPrivilegeError if the grant
     is refused.

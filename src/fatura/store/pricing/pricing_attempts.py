@@ -72,7 +72,7 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
 
 
 async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]:
-    """Return calls whose outcome no worker recorded until `open_until`.
+    """Return calls whose outcome no worker recorded before `open_until`.
 
     An `open_until` that is too far in the future counts as passed (see `leases`).
     """
@@ -91,7 +91,7 @@ async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]
 
 
 async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredCall]:
-    """Store the outcomes of calls that have none yet; return those calls."""
+    """Store the outcomes of the calls that have no outcome yet, and return only these calls."""
     rows = await tx.fetch(
         """
         UPDATE pricing_attempt a SET outcome = u.outcome, response_status = u.response_status,
@@ -163,7 +163,7 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
-    """Return each item's newest finished calls and all calls whose answer was valid, oldest first."""
+    """Return the newest finished calls of each item, and all calls whose answer was valid, oldest first."""
     return await tx.fetch_as(
         PricingAttempt,
         """

@@ -13,7 +13,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class CandidateInvoice:
-    """An invoice to which a charge may belong, with its newest charge.
+    """An invoice to which a charge may belong, with the invoice's newest charge.
 
     `is_open` is true while the gateway may still create the newest charge. `is_parked` is true if a person must decide
     about the newest charge. `gateway_invoice_id` is the gateway's id of the newest charge. `gateway_ids` are the
@@ -35,7 +35,7 @@ class CandidateInvoice:
     known_charge_ids: Sequence[str]
 
     def may_adopt(self, gateway_id: str) -> bool:
-        """Return whether issuance will look up the gateway's charge `gateway_id` for the newest charge."""
+        """Return whether issuance will look up the gateway's charge `gateway_id` and may adopt it."""
         is_closed = self.status in {InvoiceStatus.PAID, InvoiceStatus.CANCELED}
         return self.is_open and not is_closed and gateway_id in self.known_charge_ids
 
@@ -95,9 +95,9 @@ async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedChar
 async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str, number: int) -> None:
     """Add the gateway's id of a found charge to the stored charge that it may belong to.
 
-    Issuance then looks the found charge up by this id, and does not send the request again. The stored charge gets the
-    `number` of the found charge if that is higher, so that no later charge repeats a reference. Earlier empty look-ups
-    do not count any more.
+    Issuance then looks up the found charge by this id, and does not send the request again. The stored charge gets the
+    `number` of the found charge if this number is higher, so that no later charge repeats a reference. The number of
+    empty look-ups is reset to 0.
     """
     await tx.execute(
         """
@@ -149,7 +149,7 @@ async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due: issuance looks its found charge up when the account is no longer frozen."""
+    """Make a `ready` invoice due, so that issuance looks up its found charge once the account is released."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,

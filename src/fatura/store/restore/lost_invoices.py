@@ -1,6 +1,7 @@
 """Invoices that were lost in a restore, and their existing charges (D-123).
 
-Their cycles must be billed again, or were billed again before `fatura restored` found the charges (D-181).
+The cycles of these invoices must be billed again, or were billed again before `fatura restored` found the charges
+(D-181).
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ async def keep(tx: Tx, lost: LostInvoice) -> bool:
     """Store a lost invoice. If it is stored already, add the charges that are new.
 
     The attempt, amount and due date are those of the newest charge, so that no later charge repeats a reference.
-    Return False if a new charge is of another connection than the stored charges; then nothing is stored.
+    Return False and store nothing if a new charge belongs to another connection than the stored charges.
     """
     touched = await tx.execute(
         """
@@ -76,10 +77,10 @@ async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tup
 
 
 async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple[str, UUID], UUID]:
-    """Return the ids of the invoices of charges that have an earlier id of their invoice (D-181).
+    """Return the current invoice ids of charges whose reference has an earlier id of the invoice (D-181).
 
-    A charge is given, and returned, as the gateway's id of the charge and the charge's invoice id. Charges whose
-    invoice id exists, and charges of unknown invoices, are left out.
+    Each charge is given, and returned, as a pair: the gateway's id of the charge, and the invoice id in the charge's
+    reference. Charges whose invoice id exists, and charges of unknown invoices, are left out.
     """
     rows = await tx.fetch(
         """

@@ -16,7 +16,7 @@ NO_SUBSCRIPTION = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class ChargeKind:
-    """How a subscription is charged; these values decide whether a connection can bill it."""
+    """How a subscription is charged. These values decide whether a connection can bill the subscription."""
 
     plan_version_id: UUID
     cycle_count: int
@@ -142,7 +142,7 @@ async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Seque
     If a billing run is generating a subscription's invoice, this waits for the run's commit. That invoice keeps the
     old connection. Fewer than `limit` subscriptions are returned only if no more exist.
     """
-    # NOT EXISTS would become a join. With the old statistics of a new table, its cost is quadratic in the skipped rows.
+    # NOT EXISTS would become a join, whose cost may be quadratic in the skipped rows while statistics are old.
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.plan_version_id, s.cycle_count, s.payment_method AS method, v.max_installments
@@ -164,11 +164,11 @@ async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Seque
 
 
 async def lock_for_end(tx: Tx, of: ConnectionMove) -> bool:
-    """Lock the old connection against new subscriptions, and return whether the move leaves no subscription behind.
+    """Lock the old connection against new subscriptions. Return True if no subscription is left to move.
 
     This waits for the requests that are creating a subscription on the connection. Later requests wait until this
-    transaction ends. So the check must be quick: like `lock_subscriptions`, it finds each skipped subscription by
-    index.
+    transaction ends, so the query must be quick. Like `lock_subscriptions`, the query finds each skipped subscription
+    by index.
     """
     await tx.execute(
         "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR UPDATE",
@@ -255,9 +255,9 @@ async def groups(tx: Tx, connection_id: UUID) -> Sequence[MovableGroup]:
 async def would_skip(
     tx: Tx, connection_id: UUID, reasons: Sequence[tuple[ChargeKind, SkipReason]]
 ) -> Sequence[tuple[UUID, SkipReason]]:
-    """Return the first SKIPPED_SHOWN subscriptions that are charged in one of the given ways, each with its reason.
+    """Return the first SKIPPED_SHOWN subscriptions that a move would skip, each with the reason, ordered by id.
 
-    They are ordered by id.
+    Each element of `reasons` is a way of charging, and why subscriptions that are charged in this way are skipped.
     """
     rows = await tx.fetch(
         """

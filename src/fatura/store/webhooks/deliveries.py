@@ -79,7 +79,7 @@ async def unblock_next_events(tx: Tx) -> None:
 
 
 async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
-    """Return due deliveries in event order; for each invoice only the first open one."""
+    """Return due deliveries in event order. Of each invoice, only the first open delivery is returned."""
     return await tx.fetch_as(
         DueDelivery,
         """
@@ -172,9 +172,9 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     """Store deliveries after an attempt.
 
-    If another transaction gave up a delivery during the attempt, `ordered_by` becomes null. Later events of the invoice
-    then do not wait for this delivery. If a delivery is closed and no later delivery of the invoice is open, `waits`
-    becomes null. If a closed delivery keeps its `waits`, `unblock_next_events` unblocks the next delivery.
+    If another transaction gave up a delivery during the attempt, `ordered_by` becomes null, so that later events of the
+    invoice do not wait for this delivery. If a delivery is closed and no later delivery of the invoice is open, `waits`
+    becomes null. If one is open, `waits` is kept, so that `unblock_next_events` unblocks the next delivery.
 
     The condition on `$2` is redundant. It makes PostgreSQL use the primary key even before the table is first analyzed.
     """

@@ -102,7 +102,7 @@ async def settle(tx: Tx, leased_by: UUID, *, push_at: datetime | None) -> None:
 
 
 async def set_fanned_out_to(tx: Tx, sequence: int, *, push_at: datetime) -> None:
-    """Store that the events up to a number have deliveries, and let workers look for due ones from `push_at` on."""
+    """Store that the events up to a number have deliveries. Let workers poll for due deliveries from `push_at` on."""
     await tx.execute(
         "UPDATE webhook w SET fanned_out_to = $2, push_at = least(w.push_at, $3) WHERE w.account_id = $1",
         sequence,
@@ -111,14 +111,14 @@ async def set_fanned_out_to(tx: Tx, sequence: int, *, push_at: datetime) -> None
 
 
 async def look_at(tx: Tx, push_at: datetime) -> None:
-    """Let workers look for due deliveries from `push_at` on."""
+    """Let workers poll for due deliveries from `push_at` on."""
     await tx.execute("UPDATE webhook w SET push_at = least(w.push_at, $2) WHERE w.account_id = $1", push_at)
 
 
 async def set_health(
     tx: Tx, health: EndpointHealth, *, disabled_at: datetime | None, push_at: datetime
 ) -> None:
-    """Store the endpoint's health, and let workers look for due deliveries from `push_at` on."""
+    """Store the endpoint's health, and let workers poll for due deliveries from `push_at` on."""
     await tx.execute(
         """
         UPDATE webhook w SET at_once = $2, failures = $3, failing_since = $4, last_delivered_at = $5,
