@@ -13,7 +13,7 @@ With this limit, a worker has at most 4,000 open calls if the gateways of 1,000 
 
 
 class AnsweringAccounts:
-    """The accounts for which a gateway has answered a call of this process lately."""
+    """The accounts for which a gateway has answered a call of this process in the last REMEMBER_SECONDS."""
 
     def __init__(self) -> None:
         self._until: dict[UUID, float] = {}

@@ -1,6 +1,6 @@
 """For each lane of background work, find the accounts that have due work (D-5).
 
-A lane finds no accounts while this host's clock is wrong, because leases, due dates and expiries depend on the clock.
+No account is found while this host's clock is wrong, because leases, due dates and expiries depend on the clock.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class _Discover(Protocol):
 _PUSHING = frozenset({LaneName.PUSH, LaneName.PROBE, LaneName.TEST_CLOCK})
 """The lanes that deliver events.
 
-They find no accounts if this host's clock is wrong by more than MAX_PUSH_SKEW.
+No account is found for these lanes if this host's clock is wrong by more than MAX_PUSH_SKEW.
 """
 _DISCOVER: Mapping[LaneName, _Discover] = {
     LaneName.PUSH: partial(discovery.discover_push, is_down=False),

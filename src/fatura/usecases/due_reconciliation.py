@@ -39,7 +39,7 @@ async def run(deps: Deps, account: Account, *, limit: int) -> int:
     An unexpected error in one part does not stop the next parts. Raises DATABASE_FAILURES.
     """
     due = await in_transaction(deps, account, _due_parts)
-    if "rounds" in due:  # the round makes polls due
+    if "rounds" in due:  # a round makes invoices due for polling
         due |= {"polls"}
     return sum([await _run_part(deps, account, name, limit=limit) for name in _PARTS if name in due])
 

@@ -220,7 +220,7 @@ async def finish(
     request: IdempotentRequest | None,
     function: Callable[[Work], Awaitable[View]],
 ) -> StoredAnswer:
-    """Run `function` after the call that `begin` reserved, and store its view as the answer.
+    """Run `function` after the call that `begin` reserved, and store the returned view as the answer.
 
     Raises what `function` raises. If the error asks the client to retry later, only a repeat of this request may use
     the key, because the call was made. After any other error, the key is free again.
@@ -234,7 +234,7 @@ async def finish(
 
 
 async def abandon(work: Work, request: IdempotentRequest | None) -> None:
-    """Free the key of a request that `begin` has begun and that changes nothing."""
+    """Free the key that `begin` claimed for a request that changes nothing."""
     if request is not None:
         await idempotency.delete_unanswered(work.tx, request.key)
 

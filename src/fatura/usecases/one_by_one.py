@@ -1,4 +1,4 @@
-"""Handle claimed rows together. If one of them fails unexpectedly, handle each alone, and put off those that fail."""
+"""Handle claimed rows together. If this fails unexpectedly, handle each row alone and put off the rows that fail."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta

@@ -112,7 +112,7 @@ async def authenticate(deps: Deps, key_text: str | None) -> Account:
             raise _unauthorized()
         now = holder.account.now(real_now)
         if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
-            with suppress(WrongClockError):  # a wrong clock does not refuse the key, but `last_used_at` stays
+            with suppress(WrongClockError):  # if the clock is wrong, only skip the update
                 await check_clock(deps, tx)
                 await accounts.touch_key(tx, holder.api_key_id, used_at=now)
     return holder.account

@@ -28,7 +28,7 @@ from fatura.views.customers import CustomerView
 from fatura.views.events import EventInvoiceView, InvoiceDataView, SubscriptionBillingErrorDataView
 
 ONE_BY_ONE = 50
-"""Maximum number of subscriptions that one run bills one by one after a batch failed."""
+"""Maximum number of subscriptions that one run bills one by one."""
 PUT_OFF_BY = timedelta(hours=1)
 """Delay before a subscription whose billing failed is tried again."""
 BILLING_FAILED = (
@@ -99,7 +99,7 @@ async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _put_off(work: Work, subscription_id: UUID) -> int:
-    """Put off the subscription for an hour. Emit an event for the first failure since its last invoice (D-142)."""
+    """Put off the subscription for an hour. Emit an event for the first failure since the last invoice (D-142)."""
     until = work.now + PUT_OFF_BY
     failures = await generation.put_off(work.tx, subscription_id, now=work.now, until=until)
     if failures == 1:

@@ -312,7 +312,7 @@ def _grouped(moving: Sequence[Subscriber]) -> Sequence[SubscriberGroup]:
 
 
 async def _next_cycle_cents(work: Work, plan: Plan, groups: Sequence[SubscriberGroup]) -> tuple[int, int]:
-    """Return the total of all next invoices under the old and under the new terms, excluding variable items."""
+    """Return two totals of the groups' next invoices, under the old and under the new terms, without variable items."""
     terms: Mapping[UUID, BillingTerms] = await plans.billing_terms(
         work.tx, {plan.plan_version_id, *(group.plan_version_id for group in groups)}
     )

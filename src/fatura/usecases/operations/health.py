@@ -9,11 +9,10 @@ from fatura.usecases.transaction import LaneName
 from fatura.views.health import ChecksView
 
 TRY_EVERY_SECONDS = 10
-"""Minimum time between two tests of the lanes' polls, in a process that runs no lanes."""
+"""Minimum time between two tries of the lanes' polls, in a process that runs no lanes."""
 
 
 async def check(deps: Deps) -> ChecksView:
-    """Check the database, this host's clock, and whether the polls of a lane keep failing (spec 4.1)."""
     try:
         skew = await deps.db.ping() - deps.clock()
         if deps.lane_polls.must_try(every_seconds=TRY_EVERY_SECONDS):

@@ -35,7 +35,7 @@ LEASE = timedelta(seconds=45)
 SEND_WITHIN_SECONDS = 20
 """Maximum time between reserving a call and making it, so that the call ends before the lease expires."""
 RECORD_WITHIN_SECONDS = 40
-"""How long a worker tries to record answers, counted from when it reserved the calls."""
+"""How long a worker tries to record answers, counted from the reservation of the calls."""
 RECORD_RETRY_SECONDS = 0.5
 MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""
@@ -99,7 +99,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
-    """Record a timeout for each call that no worker recorded before its lease expired (D-105); return their number."""
+    """Record a timeout for each call whose lease expired before an answer was recorded (D-105); return their number."""
     lost = await in_transaction(deps, account, _find_lost, limit=limit)
     if lost:
         answered = [(call, price_answers.LOST) for call in lost]
@@ -208,10 +208,10 @@ def _request(work: Work, item: PendingItem) -> PriceRequestView:
 
 
 async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> int:
-    """Make the calls concurrently, and record answers as they arrive. One transaction records simultaneous answers.
+    """Make the calls concurrently, and record the answers as they arrive.
 
-    Withdraw the calls that could not be made, so that they do not count as failures of the endpoint. Return how many
-    calls were made.
+    Answers that arrive together are recorded in one transaction. Withdraw the calls that could not be made, so that
+    they do not count as failures of the endpoint. Return how many calls were made.
     """
     if not batch.calls:
         return 0

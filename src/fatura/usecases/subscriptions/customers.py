@@ -19,7 +19,7 @@ from fatura.views.customers import CustomerPageView, CustomerProfileView
 
 @dataclass(frozen=True, slots=True)
 class CustomerInput:
-    """The customer of a new subscription; an existing one with the same `external_ref` is reused (D-15)."""
+    """The customer of a new subscription; an existing customer with the same `external_ref` is reused (D-15)."""
 
     external_ref: str
     name: str

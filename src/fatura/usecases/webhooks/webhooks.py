@@ -21,7 +21,7 @@ REGISTER = "register one with PUT /v1/integration/webhook"
 async def register(work: Work, url: str) -> WebhookView:
     """Register the webhook, or change its URL and enable it; open deliveries become due now (D-39).
 
-    A new webhook gets only events emitted from now on. A disabled one continues with its first undelivered event.
+    A new webhook gets only events emitted from now on. A disabled webhook continues with its first undelivered event.
     Nothing changes if the webhook has this URL, is enabled and works.
     """
     last = await counters.last_sequence(work.tx)
@@ -83,7 +83,7 @@ async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
 async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     """Deliver an event now, even if it was delivered, given up, or emitted while no webhook was registered (D-39).
 
-    An open delivery keeps its place in the order of its invoice's events; a closed one is sent out of order. The
+    An open delivery still waits for the earlier events of its invoice; a closed delivery is sent out of order. The
     delivery's retry schedule starts again.
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
     """
