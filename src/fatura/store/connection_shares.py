@@ -10,7 +10,7 @@ from uuid import UUID
 
 
 class ConnectionShares:
-    """The shares of a pool. A quarter of the pool is reserved for reads, which wait for no lock.
+    """The shares of a pool. A quarter of the pool is reserved for reads, which do not wait long for locks.
 
     An account uses at most half of the pool for writes, and at most half for reads. So the reads of an account never
     wait for its writes, and the writes of one account leave connections to the other accounts.

@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 TRANSACTION_TIMEOUT_SECONDS = 150
-"""Maximum length of a transaction, even if the server or the network stops responding."""
+"""Maximum duration of a transaction, even if the server or the network stops responding."""
 INSPECTION_TIMEOUT_SECONDS = 3600
-"""Maximum length of a read of all rows of an account."""
+"""Maximum duration of an `inspection`."""
 ACQUIRE_TIMEOUT_SECONDS = 10
 """Maximum wait for a free connection, and maximum wait for the answer to BEGIN."""
 PING_TIMEOUT_SECONDS = 1
@@ -115,7 +115,6 @@ class Tx:
         return [record(kind, row) for row in await self.fetch(sql, *values)]
 
     async def fetchrow_as(self, kind: type[T], sql: LiteralString, *values: object) -> T | None:
-        """Run a statement and return its first row as a record of a dataclass."""
         row = await self.fetchrow(sql, *values)
         return None if row is None else record(kind, row)
 
@@ -123,7 +122,6 @@ class Tx:
         return await self._connection.fetchval(sql, self.account_id, *values)
 
     async def clock_time(self) -> datetime:
-        """Return the time of the database."""
         return await self._connection.fetchval("SELECT clock_timestamp()")
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
@@ -157,7 +155,6 @@ class Discovery:
         return await self._connection.fetch(sql, *values)
 
     async def fetch_as(self, kind: type[T], sql: LiteralString, *values: object) -> Sequence[T]:
-        """Run a read over all accounts and return its rows as records of a dataclass."""
         return [record(kind, row) for row in await self.fetch(sql, *values)]
 
 

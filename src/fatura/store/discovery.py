@@ -296,7 +296,7 @@ async def discover_one_by_one(
 
 
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts with events to deliver now: with `is_down`, those whose endpoint is down, else the others."""
+    """Return the accounts that have events to deliver now, and whose endpoint is down (`is_down`) or up."""
     due = await discovery.fetch(
         """
         SELECT w.account_id FROM webhook w

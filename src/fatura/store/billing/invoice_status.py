@@ -58,7 +58,7 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
     """Write the new states.
 
     Without `keeps_schedule`, also end the lease, remove the issue error and set the schedule. A move to `ready` also
-    forgets earlier failures of issuance. A later refund, dispute or unexpected payment does not change the stored
+    clears the failures of issuance. A later refund, dispute or unexpected payment does not change the stored
     instant of the first one.
     """
     touched = await tx.execute(

@@ -136,7 +136,7 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
 
 
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same page as `page` by sorting all matching invoices; use it only if they are few.
+    """Return the same page as `page` by sorting all matching invoices, which must be few.
 
     For a filter by one due date, `page` could scan all invoices, newest first. This function reads only the invoices
     that match.

@@ -11,7 +11,7 @@ from fatura.store.db import Row, Tx, record
 
 
 async def insert(tx: Tx, plan_id: UUID, *, created_at: datetime) -> None:
-    """Insert a plan whose current version is 1. The caller then inserts that version with `insert_version`."""
+    """Insert a plan whose current version is 1. The caller must insert this version with `insert_version`."""
     await tx.execute(
         "INSERT INTO plan (account_id, plan_id, current_version, created_at) VALUES ($1, $2, 1, $3)",
         plan_id,

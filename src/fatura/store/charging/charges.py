@@ -29,7 +29,7 @@ async def newest(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceCharg
 
 
 async def confirmed(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[InvoiceCharge]:
-    """Return the charges of these invoices that the gateway has confirmed, each invoice's oldest first."""
+    """Return the charges of these invoices that the gateway has confirmed, oldest first within each invoice."""
     return await tx.fetch_as(
         InvoiceCharge,
         """

@@ -1,4 +1,4 @@
-"""SQL that records what a gateway says about charges that it has confirmed (D-35, D-49, D-56)."""
+"""SQL that stores a gateway's answers about charges that the gateway has confirmed (D-35, D-49, D-56)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fatura.store.db import Tx
 class Answered:
     """What to store about a charge after a poll. If the answer lacks pay data, the stored pay data is kept.
 
-    `unknown_since` is set if the gateway does not know the charge, and `closed_at` if the stage is a closed one.
+    `unknown_since` is set if the gateway does not know the charge. `closed_at` is set if the charge is closed.
     """
 
     charge: InvoiceCharge

@@ -94,7 +94,7 @@ async def release(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
 
 
 async def complete(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
-    """End a sweep that has compared all charges, and its lease. The next sweep begins at `next_sweep_at`."""
+    """End the lease and the sweep, which has compared all charges. The next sweep begins at `next_sweep_at`."""
     await tx.execute(
         """
         UPDATE connection_sweep s SET lease_until = NULL, next_sweep_at = $4, swept_to = s.started_at,

@@ -50,7 +50,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due and clear its error. With `lease_until`, also lease it to the caller."""
+    """Make a locked `ready` invoice due and clear its error. With `lease_until`, also lease the invoice."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,

@@ -63,7 +63,7 @@ async def connections(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, UUID]:
 
 
 async def mark(tx: Tx, charge_ids: Sequence[UUID], *, listed_at: datetime) -> None:
-    """Store when the provider listed these charges. They are locked in id order, to avoid deadlocks."""
+    """Store when the provider listed these charges. The charges are locked in id order, to avoid deadlocks."""
     await tx.execute(
         """
         WITH listed AS MATERIALIZED (

@@ -32,7 +32,7 @@ class PaymentRequest:
     in_progress_until: datetime
 
     def recorded_cents(self, *, open_cents: int) -> int:
-        """Return the amount to record while `open_cents` are open. The merchant's own amount may exceed them."""
+        """Return the amount to record. Only an amount that the merchant gave may exceed `open_cents`."""
         return min(self.amount_cents, open_cents) if self.at_most_open else self.amount_cents
 
 

@@ -125,7 +125,6 @@ async def discover_probes(discovery: Discovery, *, real_now: datetime) -> Sequen
 
 
 async def discover_failing(discovery: Discovery) -> int:
-    """Return the number of failing connections."""
     (row,) = await discovery.fetch(
         "SELECT count(*) AS total FROM connection_health h WHERE h.next_probe_at IS NOT NULL"
     )

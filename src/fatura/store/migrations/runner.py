@@ -29,7 +29,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": "0",
-    # A pooler refuses this setting, so the connection fails: behind a pooler, others could share the advisory lock.
+    # A pooler refuses a connection with this setting. Behind a pooler, other clients could share the advisory lock.
     "fatura.direct": "on",
 }
 
@@ -217,7 +217,7 @@ async def _bind_by_row_security(connection: Any) -> None:
 
 
 async def _try_role(connection: Any) -> None:
-    """Check that the connection can take the role `fatura_app`. If it cannot, grant `fatura_app` to its own role.
+    """Check that the connection can take the role `fatura_app`. If not, grant `fatura_app` to the connection's role.
 
     Raises MigrationError if `fatura_app` bypasses Row Level Security. Raises InsufficientPrivilegeError if the grant
     is refused.

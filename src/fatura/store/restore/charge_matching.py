@@ -71,7 +71,7 @@ class ReplacedCharge:
 
 
 async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedCharge]:
-    """Return a connection's charges of invoices for which issuance may request another charge, oldest first.
+    """Return the confirmed charges of a connection whose invoices may get another charge from issuance, oldest first.
 
     Invoices that adopt a found charge are left out, because issuance sends no request for them.
     """
@@ -112,7 +112,7 @@ async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str, number: int) -
 
 
 async def reopen(tx: Tx, charge_id: UUID) -> None:
-    """Let issuance look up the found charges of a parked charge again."""
+    """Make a parked charge `unknown`, so that issuance looks up its found charges once more."""
     await tx.execute(
         """
         UPDATE charge c SET stage = 'unknown', error_code = NULL, error_detail = NULL, empty_lookups = 0,

@@ -72,7 +72,7 @@ async def claim(tx: Tx, leased_by: UUID, *, real_now: datetime, lease_until: dat
 
 
 async def renew(tx: Tx, leased_by: UUID, *, lease_until: datetime) -> None:
-    """Set when the lease ends, unless another claim has replaced it."""
+    """Set when the lease ends, unless another worker has claimed the clock since then."""
     await tx.execute(
         "UPDATE test_clock c SET lease_until = $3 WHERE c.account_id = $1 AND c.leased_by = $2",
         leased_by,

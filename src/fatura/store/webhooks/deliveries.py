@@ -56,7 +56,7 @@ async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
 
 
 async def unblock_next_events(tx: Tx) -> None:
-    """For each newly closed delivery, let the next open delivery of the same invoice be sent."""
+    """After each newly closed delivery, allow the sending of the next open delivery of the same invoice."""
     await tx.execute(
         """
         WITH closed AS MATERIALIZED (
@@ -176,7 +176,7 @@ async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     invoice do not wait for this delivery. If a delivery is closed and no later delivery of the invoice is open, `waits`
     becomes null. If one is open, `waits` is kept, so that `unblock_next_events` unblocks the next delivery.
 
-    The condition on `$2` is redundant. It makes PostgreSQL use the primary key even before the table is first analyzed.
+    The redundant condition on `$2` makes PostgreSQL use the primary key even before the table is first analyzed.
     """
     await tx.execute(
         """
@@ -299,7 +299,7 @@ async def give_up_all(tx: Tx, *, given_up_at: datetime) -> None:
 
 
 async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
-    """Make an open delivery due now and restart its retry schedule. The order of its invoice's events is kept."""
+    """Make an open delivery due now and restart its retry schedule. It still waits for its invoice's earlier events."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, failures = 0, first_failed_at = NULL, failed_at = NULL,

@@ -47,7 +47,7 @@ async def find(tx: Tx) -> StoredWebhook | None:
 async def lock(tx: Tx) -> StoredWebhook | None:
     """Lock the account's webhook. Every transaction that changes a delivery must take this lock first.
 
-    Return None if there is no webhook, or if it was removed during the wait for the lock.
+    Return None if there is no webhook, or if the webhook was removed during the wait for the lock.
     """
     # a webhook that was registered during the wait is not locked, so it must not be returned
     locked = await tx.execute("SELECT FROM webhook w WHERE w.account_id = $1 FOR NO KEY UPDATE")
