@@ -30,7 +30,7 @@ def start_of_day(day: date) -> datetime:
 
 
 def cap_day(day: date) -> date:
-    """Return the date; a 29th, 30th or 31st becomes the 28th (D-3, D-4)."""
+    """Return the date, or the 28th of its month for a 29th, 30th or 31st (D-3, D-4)."""
     return day.replace(day=min(day.day, LAST_CHARGE_DAY))
 
 
@@ -88,7 +88,7 @@ def next_generation_instant(due_date: date, *, generated_at: datetime) -> dateti
     """Return when to generate the cycle with this due date (D-5).
 
     `generated_at` is when the previous cycle was generated. If the scheduled instant is not after `generated_at`, the
-    cycle was missed. It is then generated 24 hours after `generated_at`.
+    cycle was missed, and is generated 24 hours after `generated_at`.
     """
     scheduled = generation_instant(due_date)
     return scheduled if scheduled > generated_at else generated_at + CATCH_UP_GAP

@@ -1,7 +1,7 @@
 """The charges of an invoice: their stages, the allowed moves between stages, and what clients see (D-33, D-49).
 
-PostgreSQL refuses moves that STAGES does not contain. The page docs/explanation/life-of-a-charge.md is generated from
-STAGES.
+PostgreSQL refuses moves that STAGES does not contain. The table of stages in docs/explanation/life-of-a-charge.md is
+generated from STAGES.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_CHARGES = 50
-"""An invoice with this many confirmed charges is not reissued, because each poll reads all of them (D-176)."""
+"""An invoice with this many confirmed charges is not reissued, because each of its polls reads all charges (D-176)."""
 
 
 class ChargeStage(StrEnum):
@@ -50,9 +50,10 @@ class ChargeStatus(StrEnum):
 class StageRule:
     """One row of the table of stages.
 
-    `is_live` is true if a payer can pay the charge, or if the engine does not know yet whether the gateway has it. An
-    invoice has at most one live charge. `is_confirmed` is true if the gateway has confirmed that the charge exists.
-    `is_closed` is true if the engine expects no payment of the charge. `to` lists the stages that may follow.
+    `is_live` is true if a payer can pay the charge, or if the engine does not know yet whether the charge exists at the
+    gateway. An invoice has at most one live charge. `is_confirmed` is true if the gateway has confirmed that the charge
+    exists. `is_closed` is true if the engine expects no further payment of the charge. `to` lists the stages that may
+    follow.
     """
 
     status: ChargeStatus
@@ -171,7 +172,7 @@ class ChargeTerms:
 
 @dataclass(frozen=True, slots=True)
 class PayData:
-    """How the payer can pay a charge, and until when: by a link, a Pix code or the line of a boleto (D-49)."""
+    """How the payer can pay a charge (by a link, a Pix code or the line of a boleto), and until when (D-49)."""
 
     url: str | None = None
     pix_code: str | None = None
@@ -224,7 +225,7 @@ class InvoiceCharge:
 
     @property
     def is_unpaid_at_gateway(self) -> bool:
-        """Return whether the gateway holds an unpaid charge, which must be canceled before another one is made."""
+        """Return whether the gateway has the charge unpaid. It must then be canceled before another charge is made."""
         return self.stage in {ChargeStage.OPEN, ChargeStage.REFUSED, ChargeStage.EXPIRED}
 
 

@@ -17,17 +17,17 @@ BOLETO_CLEARING_DAYS = 2
 """Banking days that a boleto may need to clear after its due date (D-26)."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
-"""An unpaid charge is polled hourly near its last payment day. Both times count from the start of that day (D-55)."""
+"""Times before and after the start of the last payment day at which hourly polls of a charge begin and end (D-55)."""
 POLL_FOR = timedelta(days=400)
 """The engine stops polling an unpaid charge when its due date is this long ago."""
 PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
 """Times after the payment at which a paid charge is polled for refunds and disputes, even without a webhook (D-55)."""
 PAID_POLL_JITTER = timedelta(hours=1)
-"""The polls of paid charges are spread over this time, because many charges are paid at the same instant."""
+"""Maximum delay of a paid charge's polls, which spreads the polls of charges that were paid at the same instant."""
 ISSUES_APART = timedelta(hours=24)
 """Minimum time between issuing two invoices of one subscription that both wait to be issued (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
-"""While an earlier cycle's invoice waits to be issued, a later invoice is tried again after this delay (D-57)."""
+"""Time until an invoice that waits for the issuance of an earlier cycle's invoice is tried again (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
 """A charge is missing if two polls, at least this far apart, find that the gateway does not know it (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
@@ -52,9 +52,9 @@ RETRY_DELAYS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 20,
 """Delay after each consecutive transient failure of issuance. The last delay repeats without limit (D-34)."""
 
 MAX_RETRIES = 10
-"""Fatura accepts at most this many retries of an invoice's issuance in a row, without a pause (D-113)."""
+"""Maximum number of retries of an invoice's issuance that clients may request without a pause (D-113)."""
 RETRY_GAP = timedelta(minutes=15)
-"""Time after which one more retry becomes possible. So at most 106 retries of an invoice are possible in a day."""
+"""Time after which one more retry becomes possible. In a day, at most 106 retries of an invoice are possible."""
 RETRY_WINDOW = MAX_RETRIES * RETRY_GAP
 """Time in which MAX_RETRIES further retries become possible."""
 
@@ -63,7 +63,7 @@ def paced_retry(paced_until: datetime | None, *, real_now: datetime) -> tuple[da
     """Count a retry of an invoice's issuance; return the new `paced_until`, and how long the client must still wait.
 
     Each retry moves `paced_until` ahead by RETRY_GAP, starting from now if `paced_until` has passed. If the new value
-    is more than RETRY_WINDOW after now, the client must wait, and the caller does not store this value. So a stored
+    is more than RETRY_WINDOW after now, the client must wait, and the caller does not store the new value. So a stored
     value that is more than RETRY_WINDOW after now comes from a host with a wrong clock, and is ignored.
     """
     if paced_until is None or not real_now < paced_until <= real_now + RETRY_WINDOW:
@@ -123,7 +123,7 @@ def next_poll_at(
 ) -> datetime | None:
     """Return when an unpaid charge is polled again, or None when polling ends (D-55).
 
-    Polls are hourly from one day before to two days after the last day of payment, else daily.
+    Polls are hourly from one day before to two days after the last payment day, and daily at other times.
     """
     today = local_date(polled_at)
     if today >= charge_due_date + POLL_FOR:
@@ -158,7 +158,7 @@ class PollBudget:
         return [max(each - real_now, timedelta()) for each in at]
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed if `polls` polls are made now. `polls` excludes polls that must wait."""
+        """Return when the next poll is allowed after `polls` polls now. Do not count polls that must wait."""
         return max(self.free_from, real_now) + polls * timedelta(seconds=1) // self.per_second
 
 
@@ -168,7 +168,7 @@ def jitter(invoice_id: UUID, *, within: timedelta) -> timedelta:
 
 
 def next_paid_poll_at(invoice_id: UUID, *, paid_at: datetime, polled_at: datetime) -> datetime | None:
-    """Return when a paid charge is polled again, or None after the last of these polls (D-55)."""
+    """Return when a paid charge is polled again, or None after its last scheduled poll (D-55)."""
     delay = jitter(invoice_id, within=PAID_POLL_JITTER)
     later = (paid_at + after + delay for after in PAID_POLLS_AFTER)
     return next((at for at in later if at > polled_at), None)
@@ -177,7 +177,7 @@ def next_paid_poll_at(invoice_id: UUID, *, paid_at: datetime, polled_at: datetim
 def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | None:
     """Return when to try again to cancel a second charge that was found at `found_at`, or None to stop (D-125).
 
-    Each pause is as long as the time since `found_at`, but at least CANCEL_AGAIN_AFTER and at most a day. For a charge
+    The pause equals the time since `found_at`, but lasts at least CANCEL_AGAIN_AFTER and at most a day. For a charge
     whose cancellation a merchant requested, `found_at` is the time of the request (D-171).
     """
     since = now - found_at

@@ -25,8 +25,8 @@ from fatura.domain.offer import PaymentMethod
 class Connection:
     """A merchant's connection to a payment provider, without its credentials (D-43).
 
-    The minimums are the lowest amount of a charge, and of an installment of a card payment. None means no minimum
-    (D-49).
+    `min_amount_cents` is the lowest amount of a charge, and `min_installment_cents` is the lowest amount of one
+    installment of a card payment. None means no minimum (D-49).
     """
 
     connection_id: UUID
@@ -66,7 +66,7 @@ def check_support(
 ) -> None:
     """Refuse a method or a number of installments that no connection with `may_bill` supports (spec 4.3, D-20, D-21).
 
-    If `connections` is a single connection, the error about the method names it.
+    If `connections` is a single connection, the error about the method contains its id.
     `field` is the name of the request's field that has the number of installments.
     Raises EngineError: `engine.payment_method_unsupported` or `engine.installments_unsupported`.
     """

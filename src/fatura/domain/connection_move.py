@@ -10,7 +10,7 @@ from fatura.domain.errors import GATEWAY_MOVE_RUNNING, EngineError
 
 
 class MoveStatus(StrEnum):
-    """Whether a move still moves subscriptions, has ended, or was stopped because its target was made inactive."""
+    """Whether a move still moves subscriptions, has ended, or was stopped because its target became inactive."""
 
     RUNNING = "running"
     DONE = "done"
@@ -19,7 +19,7 @@ class MoveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMove:
-    """A move and its progress. Subscriptions are visited in the order of their ids, up to `visited_to` so far."""
+    """A move and its progress. It visits subscriptions in the order of their ids; `visited_to` is the last visited."""
 
     connection_move_id: UUID
     from_connection_id: UUID
@@ -35,8 +35,8 @@ class ConnectionMove:
 def check_no_conflict(running: Collection[ConnectionMove], *, from_id: UUID, to_id: UUID) -> None:
     """Refuse a move that conflicts with a running move.
 
-    Two moves conflict if they have the same source, or if the source of one is the target of the other. The result
-    would depend on which of them is faster. Several moves may have the same target.
+    Two moves conflict if they have the same source, or if the source of one is the target of the other. In both cases,
+    the result would depend on which move is faster. Several moves may have the same target.
     Raises EngineError: `engine.gateway_move_running`.
     """
     for each in running:

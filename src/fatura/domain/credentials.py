@@ -42,7 +42,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """The parts of a key whose format is valid."""
+    """The parts of a key with a valid format."""
 
     account_id: UUID
     mode: Mode

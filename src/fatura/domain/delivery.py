@@ -30,8 +30,8 @@ DISABLE_AFTER = timedelta(days=5)
 STALE_AFTER = timedelta(hours=30)
 """An endpoint's failures are forgotten if no attempt was made for this long after `next_attempt_at`.
 
-While a delivery is pending, its retries come sooner, so the failures are not forgotten. The assertion below checks
-this for the longest retry delay.
+Retries of a pending delivery come sooner than this, so its endpoint's failures are not forgotten. The assertion below
+checks this for the longest retry delay.
 """
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
@@ -98,7 +98,7 @@ class Attempt:
 class EndpointHealth:
     """An endpoint's recent successes and failures.
 
-    A worker sends requests in rounds: several at the same time. A round fails if no request in it succeeds. `failures`
+    A worker sends the requests of a round at the same time. A round fails if no request in it succeeds. `failures`
     counts the rounds that failed since the last success. `failing_since` is when the first of these rounds ended. No
     event is sent before `next_attempt_at`.
     """
@@ -110,7 +110,7 @@ class EndpointHealth:
     next_attempt_at: datetime | None
 
     def without_stale_failures(self, *, now: datetime) -> "EndpointHealth":
-        """Return the health, without its failures if STALE_AFTER has passed since `next_attempt_at`."""
+        """Return the health; clear its failures if STALE_AFTER has passed since `next_attempt_at`."""
         if self.next_attempt_at is None or now - self.next_attempt_at < STALE_AFTER:
             return self
         return replace(self, failures=0, failing_since=None)
@@ -160,8 +160,9 @@ NEW_ENDPOINT = EndpointHealth(
 class Delivery:
     """The state of one event's delivery: pending while `next_attempt_at` is set, else closed.
 
-    A delivered event that is sent again is pending, and closes as delivered even if all further attempts fail.
-    `attempts` counts all requests. `failures` counts the failed requests since the retry schedule was last started.
+    If a delivered event is sent again, its delivery becomes pending. This delivery closes as delivered even if all
+    further attempts fail. `attempts` counts all requests. `failures` counts the failed requests since the retry
+    schedule was last started.
     """
 
     sequence: int
@@ -200,8 +201,8 @@ class Delivery:
     ) -> "Delivery":
         """Return the delivery after a failure; `health` is the endpoint's health after the round.
 
-        `claimed_for` is the `next_attempt_at` that the worker read at its claim. If another transaction has changed
-        `next_attempt_at` since, the new value is kept. A closed delivery stays closed.
+        `claimed_for` is the `next_attempt_at` that the worker read when it claimed the delivery. If another transaction
+        has changed `next_attempt_at` since the claim, the changed value is kept. A closed delivery stays closed.
         """
         if self.next_attempt_at is None:
             return replace(self, attempts=self.attempts + 1)

@@ -27,7 +27,7 @@ class Target:
     """A parsed URL. A request is built from its Target, so that it calls exactly the host that was checked.
 
     `host` is lower case; an IPv6 address has no brackets. `path` includes the query.
-    With `is_exempt`, the operator allows http and private addresses for this host, or for this port of the host.
+    `is_exempt` is true if the operator allows http and private addresses for this host, or for this port of the host.
     """
 
     scheme: str
@@ -47,7 +47,8 @@ def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
     """Return why a URL is refused, or None if Fatura may call it.
 
     The URL must be https and have a public host name, and must not have a user, a password or a fragment.
-    `allowed` has the operator's exceptions, each `host` or `host:port`. These hosts may use http and be private (D-47).
+    `allowed` has the operator's exceptions, each as `host` or `host:port`. URLs of these hosts may use http, and the
+    hosts may be private (D-47).
     """
     try:
         read(url, allowed=allowed)
@@ -59,7 +60,7 @@ def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
 def read(url: str, *, allowed: Collection[str] = ()) -> Target:
     """Parse a URL, and check it by the rules of `refusal`.
 
-    Raises RefusedUrlError, also for text in which another parser might find a different host.
+    Raises RefusedUrlError if a rule is broken, or if another parser might find a different host in the text.
     """
     target = _parse(url)
     if _is_allowed(target, allowed):

@@ -1,4 +1,4 @@
-"""The catalogue of errors in API answers. Each has a stable code, `engine.*` (spec 7, D-12)."""
+"""The catalogue of errors in API answers. Each error has a stable code, `engine.*` (spec 7, D-12)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -310,12 +310,12 @@ MAX_SHOWN_ID_CHARS = 100
 
 
 def not_found(resource: str, sought: object) -> EngineError:
-    """Return the 404. It is the same for unknown ids, malformed ids and ids of other accounts (spec 5 rule 4, D-11)."""
+    """Return the 404. Unknown ids, malformed ids and ids of other accounts get the same (spec 5 rule 4, D-11)."""
     return EngineError(NOT_FOUND, f"No {resource} has the id {str(sought)[:MAX_SHOWN_ID_CHARS]}.")
 
 
 def require(record: T | None, resource: str, *, id_: object) -> T:
-    """Return the record. Raises EngineError: `engine.not_found` if it is None."""
+    """Return the record. Raises EngineError: `engine.not_found` if `record` is None."""
     if record is None:
         raise not_found(resource, id_)
     return record

@@ -1,7 +1,7 @@
 """When a gateway connection counts as failing, and when it is probed (D-55).
 
-A connection whose calls fail FAILURES_TO_FAIL times in a row is *failing*. Until a call succeeds, the engine then makes
-only single probes, and the calls that people request.
+A connection whose calls fail FAILURES_TO_FAIL times in a row is *failing* until a call succeeds. The engine makes only
+two kinds of calls to a failing connection: single probes, and the calls that people request.
 """
 
 from collections.abc import Sequence
@@ -53,8 +53,8 @@ CallResult = CallError | None
 class ConnectionHealth:
     """The health of a connection; instants are on the account's clock.
 
-    `failures` counts the failed calls since the last success. `failing_since` is when the first of them ended. A
-    connection is failing while `next_probe_at` is set. `emitted` is whether `connection.failing` was emitted.
+    `failures` counts the failed calls since the last success. `failing_since` is when the first of these calls ended.
+    A connection is failing while `next_probe_at` is set. `emitted` is true if `connection.failing` was emitted.
     """
 
     failures: int = 0
@@ -71,7 +71,7 @@ class ConnectionHealth:
     def after_calls(
         self, results: Sequence[CallResult], *, now: datetime, is_probe: bool, jitter_permille: int
     ) -> "ConnectionHealth":
-        """Return the health after calls. `results` has their results, in the order in which the calls ended.
+        """Return the health after the calls with these results, in the order in which the calls ended.
 
         While the connection is failing, only a failed probe delays the next probe; other failed calls do not.
         """
