@@ -105,10 +105,10 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
 
 
 def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
-    """Return the invoice totals under these terms, each with the first cycle that has this total, in cycle order.
+    """Return pairs of a cycle and the total of the invoices from that cycle on, in the order of the cycles.
 
-    A total applies until the first cycle of the next total. The result is empty if an item has no fixed price, because
-    the totals are not known then.
+    A total applies until the cycle of the next pair. The result is empty if an item has no fixed price, because the
+    totals are not known in this case.
     """
     if any(product.monthly_price_cents is None for product in terms.products):
         return []
@@ -121,7 +121,7 @@ def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
 
 
 def lowest_charge_cents(amounts: Sequence[tuple[int, int]], *, from_cycle: int) -> int:
-    """Return the lowest total above 0 of the cycles from `from_cycle` on, or 0 if there is none.
+    """Return the lowest total above 0 of the cycles from `from_cycle` on, or 0 if all these totals are 0 or unknown.
 
     `amounts` is the result of `amounts_by_cycle`.
     """
@@ -195,7 +195,7 @@ class InvoiceItem:
 
 @dataclass(frozen=True, slots=True)
 class IssueFailure:
-    """Why issuing a `ready` invoice has stopped until a person acts. `invoice.issue_failed` shows this too (D-34)."""
+    """Why the engine does not issue a `ready` invoice until a person acts. `invoice.issue_failed` shows it (D-34)."""
 
     code: str
     detail: str
@@ -204,7 +204,7 @@ class IssueFailure:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """A stored invoice without its items (spec 2.5); its ledger adds up to `paid_cents` and `refunded_cents`."""
+    """A stored invoice without its items (spec 2.5). `paid_cents` and `refunded_cents` are sums of its ledger."""
 
     invoice_id: UUID
     subscription_id: UUID
@@ -230,7 +230,7 @@ class Invoice:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDetail:
-    """An invoice with its items and payments, and with the client's own ids that its events show (D-37, D-50).
+    """An invoice with its items, its payments and the client's own ids that its events show (D-37, D-50).
 
     `payments` are the newest entries of the ledger, at most SHOWN_ENTRIES. `payment_count` counts all entries.
     """

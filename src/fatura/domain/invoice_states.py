@@ -56,7 +56,7 @@ ENTRY_FACTS = frozenset(
         Fact.DISPUTE_LOST,
     }
 )
-"""Facts that an entry of the ledger causes (D-50). The ledger has each entry once, so these facts never repeat."""
+"""Facts that follow from an entry of the ledger (D-50). The ledger has each entry once, so these facts never repeat."""
 
 
 MEANINGS: dict[Fact, str] = {
@@ -91,9 +91,9 @@ class OnlyIf(StrEnum):
 class Transition:
     """One row of the table of states.
 
-    `stamps` are the columns that the transition sets, unless they are set already; `clears` are the columns that it
-    removes. `emits` is the type of its event. `basis` is the clause that requires the transition. If `to` equals
-    `from_`, the state does not change.
+    `stamps` are the columns that the transition sets, unless they have a value already. `clears` are the columns that
+    it sets to null. `emits` is the type of its event. `basis` is the clause that requires the transition. If `to`
+    equals `from_`, the state does not change.
     """
 
     from_: InvoiceStatus

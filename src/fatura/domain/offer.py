@@ -36,7 +36,7 @@ class Discount:
 
 
 def discount_percent(discounts: Sequence[Discount], cycle: int) -> int | None:
-    """Return the percentage of the first discount that covers the cycle. Later ones do not count (spec 2.3)."""
+    """Return the percentage of the first discount that covers the cycle, or None if no discount does (spec 2.3)."""
     return next((rule.percent for rule in discounts if rule.covers(cycle)), None)
 
 

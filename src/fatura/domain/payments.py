@@ -54,8 +54,8 @@ class PaymentEntry:
     """One entry of the ledger; it never changes.
 
     An entry of the gateway has the provider's `reference`, which is unique for each connection and kind. The entries of
-    one dispute have the same reference. `gateway_charge_id` is the provider's id of the charge. `charge_id` is None if
-    that charge is a second one, which the engine did not request.
+    one dispute have the same reference. `gateway_charge_id` is the provider's id of the charge. `charge_id` is None for
+    a manual entry, and for a second charge, which the engine did not request.
     """
 
     payment_entry_id: UUID
@@ -89,8 +89,8 @@ class PaymentEntry:
 class Balance:
     """The sums of a ledger.
 
-    `disputed_cents` is the money in disputes that are open or lost. `held_cents` is what the merchant holds of the
-    payments. A charge whose refunds and disputes exceed its payments counts as 0 (D-150).
+    `disputed_cents` is the money in disputes that are open or lost. `held_cents` is what the merchant has left of the
+    payments. In this sum, a charge whose refunds and disputes exceed its payments counts as 0 (D-150).
     """
 
     paid_cents: int = 0
@@ -161,10 +161,10 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
 
 
 def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents: int) -> bool:
-    """Return whether a ledger covers the total once `entry` is added. Without it, the ledger never covered the total.
+    """Return whether the ledger `entries`, which has never covered the total, covers it once `entry` is added.
 
-    This is so if the entry pays all that is open. An entry that happened before a refund can be smaller: with it, the
-    ledger covered the total until that refund (D-150).
+    It does if the entry pays all that is open. A smaller entry is enough if it happened before a refund, and the ledger
+    with this entry covered the total until that refund (D-150).
     """
     is_rest = entry.amount_cents >= open_cents(entries, total_cents=total_cents)
     return is_rest or covering_entry([*entries, entry], total_cents=total_cents) is not None
@@ -188,7 +188,7 @@ def facts(
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
     were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
     the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded. If `new` is empty, the total has just become known, and the facts follow from that.
+    recorded. Pass an empty `new` if the total has just become known, so that the facts follow from the total.
     """
     is_open = status in _OPEN
     covering = None
@@ -232,10 +232,10 @@ def _late_excess(
     paid_cents: int,
     total_cents: int | None,
 ) -> Sequence[EntryFact]:
-    """Return OVERPAID if the payments exceed the total, and the loop over the entries has not found this.
+    """Return OVERPAID if the payments exceed the total, but the loop in `facts` has not found OVERPAID.
 
-    The loop checks the sum only at new payments. So it misses the excess if a new payment happened before recorded
-    ones, or if all payments were recorded before the total was known.
+    The loop checks the sum only at new payments. So it misses the excess if a new payment happened before payments that
+    were recorded earlier, or if all payments were recorded before the total was known.
     """
     told = {each.fact for each in found}
     payment = _last_new(entries, new or [each.payment_entry_id for each in entries], EntryKind.PAYMENT)

@@ -54,7 +54,7 @@ class PricingOutcome(StrEnum):
 
 
 CLOSING = frozenset({PricingOutcome.OK, PricingOutcome.SKIP})
-"""The outcomes that end an item's pricing, with an amount or as skipped; all others are failures (spec 4.7)."""
+"""The outcomes that give an item a price or skip it; all other outcomes are failures (spec 4.7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def next_attempt_at(
     """Return when to make the next call after `failures` failed ones, or None when the schedule has ended (D-29).
 
     `jitter_permille` (0..1000) is the share of the maximum jitter to add. After an outage of the engine, the missed
-    calls are made at least 30 s apart. This is the first interval of the schedule.
+    calls are made at least 30 s apart, the first interval of the schedule.
     """
     if failures >= len(OFFSETS):
         return None

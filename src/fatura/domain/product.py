@@ -17,7 +17,7 @@ class PricingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A stored product; the price, URL or cap that its pricing mode does not use is None (spec 2.2)."""
+    """A stored product. The price, the URL and the cap are None if its pricing mode does not use them (spec 2.2)."""
 
     product_id: UUID
     name: str

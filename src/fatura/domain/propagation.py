@@ -14,7 +14,7 @@ SKIPPED_SHOWN = 1000
 
 
 class SkipReason(StrEnum):
-    """Why a subscriber was not moved. The API shows the codes and clients depend on them, so do not rename one."""
+    """Why a subscriber was not moved. Clients depend on these codes, so do not rename them."""
 
     GATEWAY_CONNECTION_INACTIVE = "gateway_connection_inactive"
     PAYMENT_METHOD_UNSUPPORTED = "payment_method_unsupported"
@@ -35,8 +35,8 @@ class PropagationStatus(StrEnum):
 class Propagation:
     """A request to move a plan's subscribers to a version, and its progress.
 
-    Only subscribers on an older version move. With `from_version`, only those on that version move. Subscribers are
-    visited in the order of their ids, up to `visited_to` so far.
+    Only subscribers on an older version move. If `from_version` is set, only subscribers on that version move.
+    Subscribers are visited in the order of their ids. `visited_to` is the last visited.
     """
 
     propagation_id: UUID

@@ -17,8 +17,6 @@ MAX_FAULT_SECONDS = 86_400
 
 
 class SandboxStatus(StrEnum):
-    """The status of a sandbox charge."""
-
     OPEN = "open"
     PAID = "paid"
     REFUSED = "refused"
@@ -80,10 +78,10 @@ class SandboxOperation(StrEnum):
 
 
 class SandboxFault(StrEnum):
-    """How a call fails. With `timeout_after`, the call takes effect; with all other faults, it has no effect.
+    """How a call fails. With `timeout_after`, the call takes effect; with every other fault, the call has no effect.
 
     With `hang`, the call gets no answer until the caller gives up. With `unknown`, the gateway answers that it does not
-    know the charge or the data of the call.
+    know the charge, or what to create.
     """
 
     TIMEOUT_BEFORE = "timeout_before"

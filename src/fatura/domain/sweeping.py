@@ -7,7 +7,7 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charging import DAY, HOUR, PAID_POLLS_AFTER, jitter
 
 WINDOW = PAID_POLLS_AFTER[-1] + timedelta(days=10)
-"""A sweep compares the charges created since the last complete sweep, and those created up to this long before it.
+"""A sweep compares all charges created later than this time before the last complete sweep.
 
 So even after a long pause, a sweep compares all charges that could have changed since the last complete sweep.
 """
@@ -16,11 +16,10 @@ NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 MARGIN = timedelta(hours=1)
 """A charge created this close to the start or end of the swept time may be absent from the list, as clocks differ."""
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
-"""Sweeps check an unpaid charge every night. They check a paid charge again this long after they found it listed."""
+"""Sweeps check unpaid charges every night. They check a paid charge again this long after it was last in the list."""
 
 
 def next_sweep_at(connection_id: UUID, *, now: datetime) -> datetime:
-    """Return when the connection's next sweep begins."""
     today = local_date(now)
     place = NIGHT_FROM + jitter(connection_id, within=NIGHT)
     at = start_of_day(today) + place
