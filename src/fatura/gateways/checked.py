@@ -55,7 +55,7 @@ class CheckedGateway:
             yield charge
 
     async def listed_since(self, since: datetime) -> AsyncIterator[port.Charge | port.InvalidAnswerError]:
-        """Yield what `charges_since` yields, and an error in the place of each invalid charge."""
+        """Yield the charges of `charges_since`; in place of an invalid charge, yield its error."""
         async for charge in self.adapter.charges_since(since):
             try:
                 yield listed(charge, currency=self._currency, now=self._now)

@@ -53,10 +53,10 @@ class Capabilities:
       up before the first request too. It never repeats a request, and marks a refund that does not appear as failed.
     - "none": `refund_charge` raises PermanentError.
 
-    `lists_charges` is true if `charges_since` works. The nightly sweep needs that call (D-161), and so does a restore
-    from a backup (D-123).
-    `min_amount_cents` is the lowest amount of a charge. `min_installment_cents` is the lowest amount of an installment,
-    if a card pays in several. None means that there is no minimum. The engine sends no charge below a minimum (D-49).
+    `lists_charges` is true if `charges_since` works. The nightly sweep (D-161) and a restore from a backup (D-123) need
+    this call.
+    `min_amount_cents` is the lowest amount of a charge. `min_installment_cents` is the lowest amount of one installment
+    of a card payment. None means that there is no minimum. The engine sends no charge below a minimum (D-49).
     `polls_per_second` limits how fast the engine polls the connection's charges; None means no limit (D-55).
     """
 
@@ -86,7 +86,7 @@ class ConnectionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the charge's description for the payer."""
+    """One line of the description of a charge that the payer sees."""
 
     description: str
     amount_cents: int
@@ -126,8 +126,9 @@ class ChargeRequest:
 class ChargeEntry:
     """A payment, a refund, or a step of a dispute of a charge (D-50).
 
-    `reference` is the provider's own id, which never changes and is unique for the connection and the kind. The steps
-    of one dispute have the same reference. `amount_cents` is gross, and `fee_cents` is what the provider keeps of it.
+    `reference` is the provider's own id of the entry. It never changes, and is unique for the connection and the kind.
+    The steps of one dispute have the same reference. `amount_cents` is gross, and `fee_cents` is the provider's fee,
+    which is included in `amount_cents`.
     """
 
     kind: EntryKind
@@ -181,11 +182,11 @@ class RefundRequest:
 class Charge:
     """A charge at the gateway, with the reference from its request.
 
-    `entries` are all payments, refunds and disputes of the charge so far: also part payments of an open charge, and
-    payments of a canceled one. `refunds` are the refunds that `refund_charge` asked for, in any state; leave them out
-    if the provider does not return the `refund_id`. `due_date` is None if the provider does not return it. `pay` says
-    how the payer can pay the charge; leave out what the provider does not return. `created_at` is when the provider
-    created the charge; the charges of `charges_since` must have it.
+    `entries` are all payments, refunds and disputes of the charge so far, including part payments of an open charge and
+    payments of a canceled charge. `refunds` are the refunds that `refund_charge` asked for, in any state; leave them
+    out if the provider does not return the `refund_id`. `due_date` is None if the provider does not return it. `pay`
+    says how the payer can pay the charge; leave out what the provider does not return. `created_at` is when the
+    provider created the charge; the charges of `charges_since` must have it.
     """
 
     charge_id: str
@@ -204,9 +205,10 @@ class Charge:
         return self.state in {ChargeState.OPEN, ChargeState.REFUSED}
 
     def of_invoice(self, invoice_id: UUID) -> Self:
-        """Return the charge with this id of its invoice; the gateway may have an earlier id (D-181).
+        """Return the charge with its `invoice_id` replaced by this id of the same cycle's invoice (D-181).
 
-        Raises InvalidAnswerError if the charge has the reference of another invoice.
+        A restore from a backup may give a cycle's invoice a new id, while the gateway keeps the earlier id.
+        Raises InvalidAnswerError if the charge has the reference of another cycle's invoice.
         """
         if not bill_same_cycle(self.invoice_id, invoice_id):
             raise InvalidAnswerError("the charge has the reference of another invoice")
@@ -315,7 +317,7 @@ class Gateway(Protocol):
         ...
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Create or update a product in the provider's catalog and return its id there; safe to repeat.
+        """Create or update a product in the provider's catalog, and return the provider's id of it; safe to repeat.
 
         Raises UnknownOutcomeError, and PermanentError if the data is refused or `product_catalog` is false.
         """

@@ -1,4 +1,4 @@
-"""The calls with which merchants control the sandbox gateway, as they would in a provider's dashboard (D-46).
+"""The calls with which merchants control the sandbox gateway, as if in a provider's dashboard (D-46).
 
 For billing, the engine uses the sandbox only through `gateways.port`, like any other provider.
 """
@@ -45,7 +45,7 @@ class SandboxControls(Gateway, Protocol):
     async def double_charge(self, charge_id: str) -> SandboxCharge:
         """Make a second charge with the same reference, and return it.
 
-        Raises NotFoundError, and PermanentError `charge_status` if the invoice has MAX_DOUBLES of them.
+        Raises NotFoundError, and PermanentError `charge_status` if the invoice has MAX_DOUBLES second charges.
         """
         ...
 
@@ -68,9 +68,9 @@ class SandboxControls(Gateway, Protocol):
         times: int | None = None,
         seconds: int | None = None,
     ) -> UUID:
-        """Queue a fault for the next `times` calls of an operation, or for `seconds` from now. Return its id.
+        """Queue a fault for the next `times` calls of an operation, or for `seconds` from now. Return the fault's id.
 
-        Exactly one of `times` and `seconds` is given; `seconds` is real time. If several faults of an operation are
+        Give exactly one of `times` and `seconds`; `seconds` is real time. If several faults of an operation are
         queued, the oldest one takes effect.
         """
         ...

@@ -31,7 +31,7 @@ class EventView(View):
 
     @classmethod
     def of(cls, event_id: UUID, sequence: int, *, type_: str, created_at: datetime, data: str) -> Self:
-        """Return an event; `data` is its stored JSON, which is sent unchanged (D-37, D-39)."""
+        """Return an event; `data` is its stored JSON text, which is sent unchanged (D-37, D-39)."""
         assert type_ in CATALOGUE, type_
         return cls(
             id=str(event_id),

@@ -1,4 +1,4 @@
-"""The test clock, and what the sandbox gateway holds (D-45, D-46)."""
+"""The test clock, and the charges, products and faults of the sandbox gateway (D-45, D-46)."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -69,7 +69,7 @@ class SandboxProductListView(ListView[SandboxProductView]):
 
 
 class QueuedFaultView(View):
-    """A fault queued for the next calls of an operation: for a number of calls, or for some time (D-46, D-61)."""
+    """A fault that makes the next calls of an operation fail, for a number of calls or for some time (D-46, D-61)."""
 
     id: Id
     connection_id: Id

@@ -12,7 +12,7 @@ from fatura.domain.money import MAX_CENTS
 ViewT = TypeVar("ViewT")
 
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-"""A UUID as text. asyncpg's UUID objects cache their text, so `str` is faster than msgspec, which formats it again."""
+"""A UUID as text, made with `str`. asyncpg's UUID objects cache this text, but msgspec would format it each time."""
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """The text that `instant` returns. msgspec would write a datetime with another number of fractional digits."""
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
@@ -36,7 +36,7 @@ class View(Struct, rename="camel", kw_only=True, gc=False):
     def from_attributes(cls, record: object, **given: Any) -> Self:
         """Return the view of a record. Copy each field that is not in `given` from the record.
 
-        The views of long lists name each field instead, which is twice as fast.
+        The views of long lists do not use this method. They name each field, which is twice as fast.
         """
         copied = {
             name: _formatted(getattr(record, name)) for name in cls.__struct_fields__ if name not in given

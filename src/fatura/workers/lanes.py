@@ -22,7 +22,7 @@ CALL_BATCH = 64
 MAX_CALLING = 2000
 """Maximum number of accounts for which one lane waits for gateways' answers concurrently.
 
-An account whose gateway hangs counts towards this limit for 20 s per call. After a few failed calls, the gateway gets
+An account whose gateway hangs counts towards this limit for 20 s per call. After a few failed calls, this gateway gets
 only probes, which the lane GATEWAY_PROBE sends.
 """
 PRICE_BATCH = 64
@@ -47,8 +47,8 @@ class Lane:
     `run` returns the number of items it processed, or 0 when nothing was due. Accounts take turns, one batch each, so
     that an account with much work does not delay others. `batches_at_once` limits the concurrent batches of all
     accounts, and `batches_an_account` limits those of one account.
-    Some lanes run many concurrent batches, because these mostly wait for calls. `transactions_at_once` limits the
-    concurrent transactions of such a lane, so that it leaves connections to the other lanes.
+    Some lanes run many concurrent batches, because their batches mostly wait for calls. `transactions_at_once` limits
+    the concurrent transactions of such a lane, so that it leaves database connections to the other lanes.
     """
 
     name: str
@@ -147,7 +147,7 @@ ENGINE: tuple[Lane, ...] = (
     ),
     Lane(LaneName.PUSH, due_accounts.of(LaneName.PUSH), delivery.deliver, batches_at_once=MAX_PUSHES),
 )
-"""The lanes whose work depends on the account's clock; they run at each step of a test clock."""
+"""The lanes whose work depends on the account's clock. A test clock runs them at each of its steps."""
 
 LANES: tuple[Lane, ...] = (
     *ENGINE,

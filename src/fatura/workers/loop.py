@@ -40,7 +40,7 @@ class LaneRunner:
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        # the salt gives each worker its own order of accounts, so that workers rarely serve one account concurrently
+        # the salt gives each worker its own order of accounts, so two workers rarely serve one account concurrently
         self._salt = random.getrandbits(64)
         self._last_place: int | None = None
         self._failures = 0
@@ -67,14 +67,14 @@ class LaneRunner:
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Start a batch for each due account, at most `batches_at_once` concurrently. Stop after POLL_SECONDS."""
+        """Start a batch for each due account, at most `batches_at_once` concurrently. Return after POLL_SECONDS."""
         polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             if self._transactions is not None:
                 async with self._transactions:
-                    pass  # queue behind running batches, which need transactions to record their answers
+                    pass  # wait behind running batches, which need transactions to record their answers
             if stop.is_set() or time.monotonic() - polled_at > POLL_SECONDS:
                 self.notified.set()
                 return
@@ -109,7 +109,7 @@ class LaneRunner:
             await asyncio.wait_for(stop.wait(), pause)
 
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
-        """Return the accounts that may run another batch, starting after the account that was served last.
+        """Return the accounts that may run another batch, starting after the account that got the last batch.
 
         The order of accounts is the same in each pass, but different in each worker.
         """

@@ -160,7 +160,7 @@ TOTAL_CENTS = 19992
 
 
 def entry(kind: EntryKind = EntryKind.PAYMENT, *, amount_cents: int = TOTAL_CENTS) -> PaymentEntry:
-    """Return a payment of Ana's first invoice, or a refund or dispute of it."""
+    """Return a payment of Ana's first invoice, or a refund or dispute of that payment."""
     return PaymentEntry(
         payment_entry_id=_id(20 + list(EntryKind).index(kind)),
         invoice_id=INVOICE_ID,
@@ -179,7 +179,7 @@ def entry(kind: EntryKind = EntryKind.PAYMENT, *, amount_cents: int = TOTAL_CENT
 
 
 def invoice(status: InvoiceStatus, *entries: PaymentEntry) -> InvoiceDetail:
-    """Return Ana's first invoice in a state, with its payments; a paid one has one payment by default."""
+    """Return Ana's first invoice in a state, with its entries. Without `entries`, a paid invoice has one payment."""
     if status is InvoiceStatus.PAID and not entries:
         entries = (entry(),)
     balance = balance_of(entries)

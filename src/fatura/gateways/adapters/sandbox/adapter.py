@@ -1,7 +1,7 @@
 """The `sandbox` provider: a simulated gateway for sandbox accounts (D-44, D-46).
 
-Each call runs in transactions of its own, never in one of the engine's. Simulated payers act by the account's clock.
-The status that results from their action is stored when the charge is next read.
+Each call runs in transactions of its own, never in a transaction of the engine. Simulated payers act by the account's
+clock. The status that results from their action is stored when the charge is next read.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -60,7 +60,7 @@ class SandboxGateway:
         )
 
     async def check_credentials(self) -> str | None:
-        """Return the setting `providerAccount`. There are no credentials to check: `capabilities` refuses them.
+        """Return the setting `providerAccount`. The sandbox has no credentials to check; `capabilities` refuses any.
 
         Only faults of the operation `all` affect this call. Raises AuthFailedError, TransientError.
         """
@@ -71,9 +71,9 @@ class SandboxGateway:
             raise port.AuthFailedError(str(refusal)) from None
 
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
-        """Create a charge; a repeated request creates another one.
+        """Create a charge; a repeated request creates another charge.
 
-        With some settings, the charge is paid or refused immediately.
+        The setting `behaviour` may make the simulated payer pay or refuse the charge immediately.
         Raises UnknownOutcomeError, TransientError, PermanentError.
         """
         settings, now = self._settings(), self._config.now
@@ -207,7 +207,7 @@ class SandboxGateway:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
             if charge.is_double and charge.entries:
-                # if it were forgotten, merchants could make more paid second charges than MAX_DOUBLES
+                # without this check, merchants could make more paid second charges than MAX_DOUBLES
                 raise port.PermanentError("charge_status", "The sandbox keeps second charges that were paid.")
             await tables.delete_charge(tx, charge_id)
         return charge
@@ -243,7 +243,7 @@ class SandboxGateway:
 
     @asynccontextmanager
     async def _call(self, operation: SandboxOperation) -> AsyncGenerator[None]:
-        """Run the block as a gateway call. A queued fault prevents the call or discards its answer."""
+        """Run the `async with` block as a gateway call. A queued fault prevents the call or discards its answer."""
         async with self._transaction() as tx:
             fault = await tables.take_fault(tx, self._config.connection_id, operation)
         # the transaction has ended, so a call that hangs occupies no database connection

@@ -1,4 +1,4 @@
-"""Make a call to the sandbox fail as a queued fault says, with the errors of a real provider (D-46, D-61)."""
+"""Make a call to the sandbox fail as a queued fault says, with the errors of a real adapter (D-46, D-61)."""
 
 import asyncio
 

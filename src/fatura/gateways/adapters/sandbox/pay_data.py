@@ -10,12 +10,11 @@ from fatura.domain.sandbox import SandboxCharge
 
 _BANK, _REAL = "999", "9"
 _DUE_DATES_FROM = date(2025, 2, 22)
-"""The due date that a boleto encodes as the number 1000. The number increases by one for each later day."""
+"""The due date that a boleto encodes as the number 1000. Each later day has the next number."""
 _FIRST_FACTOR, _FACTORS = 1000, 9000
 
 
 def pay_data(charge: SandboxCharge) -> PayData:
-    """Return how the payer can pay a charge."""
     last_day = last_payment_day(charge.due_date, charge.method)
     return PayData(
         url=f"https://sandbox.invalid/pay/{charge.charge_id}",

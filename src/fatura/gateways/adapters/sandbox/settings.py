@@ -24,8 +24,6 @@ class Behaviour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """Validated settings."""
-
     methods: tuple[PaymentMethod, ...]
     max_installments: int
     issues_charges: bool

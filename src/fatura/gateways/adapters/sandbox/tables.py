@@ -103,7 +103,7 @@ async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit
 
 
 async def count_doubles(tx: Tx, connection_id: UUID, invoice_id: UUID) -> int:
-    """Return how many second charges of an invoice `double` has made."""
+    """Return how many second charges of an invoice `SandboxGateway.double_charge` has made."""
     return await tx.fetchval(
         """
         SELECT count(*) FROM sandbox_charge c
@@ -209,9 +209,9 @@ async def insert_fault(
     times: int | None,
     seconds: int | None,
 ) -> None:
-    """Queue a fault after the existing ones, and delete those that have ended.
+    """Queue a fault behind the existing faults, and delete the faults that have ended.
 
-    `seconds` is counted from now, by the database's clock.
+    `seconds` count from now, by the database's clock.
     """
     await tx.execute(
         """
@@ -239,7 +239,7 @@ async def insert_fault(
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
     """Return the oldest queued fault of the operation or of `all`, or None. Decrement the fault's `times_left`.
 
-    The `times_left` of a fault with `active_until` stays null. Concurrent callers wait for each other.
+    A fault with `active_until` has no `times_left`. Concurrent callers wait for each other.
     """
     fault = await tx.fetchval(
         """
