@@ -41,9 +41,9 @@ class Gate:
         return account
 
     async def _authenticate_within_limit(self, key: str, address: str) -> Account:
-        if parse_key(key) is None:  # no query is needed to refuse it
+        if parse_key(key) is None:  # a malformed key is refused without a query, so it needs no limit
             return await self.authenticate(self.deps, key)
-        # a dump of the memory shows no key
+        # the limiter keeps the hash, so that a memory dump shows no key
         with self.limits.wrong_keys.attempt(address, hash_secret(key)):
             return await self.authenticate(self.deps, key)
 
@@ -85,7 +85,7 @@ def content_length(headers: Headers) -> int | None:
     sent = values(headers, b"content-length")
     if not sent or not sent[0].isdigit():
         return None
-    # int() refuses more than 4,300 digits; the server has refused numbers of more than 64 bits
+    # int() refuses more than 4,300 digits, so remove leading zeros; the server has refused numbers above 64 bits
     return int(sent[0].lstrip(b"0") or b"0")
 
 

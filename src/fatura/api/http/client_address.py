@@ -10,14 +10,14 @@ from fatura.api.http.trace import values
 _MAX_CHARS = 64
 """Longer entries of X-Forwarded-For are not addresses."""
 _CLIENT_BITS = 64
-"""A client often has all IPv6 addresses of a network of this size."""
+"""Prefix length of the IPv6 network that counts as one client, because a client often has all its addresses."""
 
 
 def client_address(scope: Scope, *, trusted_proxies: int) -> str:
-    """Return the address of the client, or the network of an IPv6 address.
+    """Return the client's IPv4 address, or the network of its IPv6 address.
 
-    Each trusted proxy appends the address from which it got the request to X-Forwarded-For. Entries before these may be
-    forged.
+    Each trusted proxy appends one entry to X-Forwarded-For: the address from which the proxy got the request. Earlier
+    entries may be forged.
     """
     peer = scope["client"][0] if scope.get("client") else ""
     if trusted_proxies:
@@ -30,7 +30,7 @@ def client_address(scope: Scope, *, trusted_proxies: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _network(text: str) -> str | None:
-    """Return the address in `text`, which may have a port, or its network. Return None if there is none."""
+    """Return the IPv4 address or IPv6 network of `text`, which may have a port; None if `text` is no address."""
     host = text
     if text.startswith("["):
         host = text[1:].partition("]")[0]

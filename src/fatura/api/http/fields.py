@@ -150,7 +150,7 @@ class _Read:
 
 
 def read_uuid(text: str) -> UUID:
-    """Read a UUID of 36 characters (D-11). Raises ValueError, also for the other forms that `uuid.UUID` accepts."""
+    """Read a UUID of 36 characters (D-11). Raises ValueError for any other text, even if `uuid.UUID` accepts it."""
     if not _UUID.fullmatch(text):
         raise ValueError(text)
     return UUID(text)
@@ -199,7 +199,7 @@ def _read_whole(value: Any) -> Any:
 class IntText:
     """Converts a query parameter, which always arrives as text, to an integer.
 
-    In `Annotated`, place it after `IntRange`, so that it runs before `IntRange` checks the value.
+    In `Annotated`, write IntText after `IntRange`, so that it runs before `IntRange` checks the value.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -264,7 +264,7 @@ Instant = Annotated[
 class EndpointUrl:
     """A URL that Fatura may call (D-47).
 
-    The validation context must be the Settings, which list further hosts that the operator allows.
+    The validation context must be the Settings, which list the hosts that the operator allows in addition.
     """
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:

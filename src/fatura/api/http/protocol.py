@@ -20,7 +20,7 @@ from fatura.domain.errors import INVALID_REQUEST, UNAVAILABLE, EngineError
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
 
-The size is checked after each read from the socket, so the last read may exceed the limit.
+The size is checked after each read from the socket, so the process may receive more bytes before it refuses a request.
 """
 PATIENCE_SECONDS = 10
 """Maximum time for a request head to arrive, and for the rest of a body after an early answer."""
@@ -99,7 +99,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Serve a request. If the process is full, `app` is uvicorn's plain-text answer: send a problem instead."""
+        """Serve a request. Replace uvicorn's plain-text answer, which it passes as `app` if the process is full."""
         super()._start_asgi_task(cycle, _REFUSED if app is service_unavailable else app)
 
     def on_body(self, body: bytes) -> None:
@@ -107,7 +107,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log no warning, because a client that asks for an upgrade makes no mistake."""
+        """Log no warning, because a client may ask for an upgrade that the server does not support."""
 
     def on_message_complete(self) -> None:
         """Restart the keep-alive timer if the request was answered before its body ended.

@@ -16,11 +16,11 @@ from fatura.domain.errors import RATE_LIMITED, EngineError
 from fatura.settings import Settings
 
 BURST_PERIODS = 2
-"""An idle sender may send a burst: as many requests at once as its limit allows in this many periods (D-48)."""
+"""After a pause, a sender may send as many requests at once as its limit allows in this many periods (D-48)."""
 MOST_REMEMBERED = 10_000
 """Maximum number of buckets of a limiter. The bucket that was used longest ago is forgotten first."""
 UNSEEN_PER_SECOND = 5
-"""Further attempts per second with credentials that the process has not accepted yet, from exhausted addresses."""
+"""Authentications per second with credentials not accepted yet, for all addresses with an empty bucket together."""
 
 
 class RateLimiter:
@@ -65,8 +65,8 @@ class RateLimiter:
     def count(self, key: Hashable) -> None:
         """Take a token from the key's bucket.
 
-        Several requests may be checked before the first of them is counted. The bucket then owes tokens, but at most
-        those of one period, so that no key is refused for long.
+        If several requests are checked before the first of them is counted, the bucket may owe tokens. It owes at most
+        the tokens of one period, so that no key is refused for long.
         """
         if not self._token_seconds:
             return
@@ -94,8 +94,8 @@ class FailureLimiter:
     """Limits failed authentications from each address (D-191).
 
     Several senders may have one address. Credentials that this process has accepted therefore have buckets of their
-    own. All others share the bucket of their address, and a small allowance of the process if that bucket is empty. So
-    the failures of one sender do not keep the others out permanently.
+    own. All other credentials from an address share one bucket. If that bucket is empty, a small allowance applies,
+    which all addresses with an empty bucket share. So the failures of one sender do not block the others permanently.
     """
 
     __slots__ = ("_accepted", "_allowance", "_limiter")
@@ -108,12 +108,12 @@ class FailureLimiter:
 
     @contextmanager
     def attempt(self, address: str, credentials: Hashable) -> Generator[None]:
-        """Run one authentication in this context. It failed if it raises EngineError.
+        """Run one authentication in this context. If the context raises EngineError, the authentication has failed.
 
         Raises EngineError: `engine.rate_limited`, before the context begins.
         """
         own = (address, credentials)
-        # a sender with accepted credentials may have more requests under way than it may have failures
+        # accepted credentials take no token in advance, because their concurrent requests may outnumber the tokens
         is_known = credentials in self._accepted
         if is_known:
             self._limiter.check(own)

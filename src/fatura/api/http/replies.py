@@ -20,7 +20,7 @@ REPLAYED = "Idempotent-Replayed"
 def answer(view: View | bytes | None, *, status: int = 200) -> Response:
     """Answer with a view, with JSON that is encoded already, or without a body.
 
-    Answers hold a merchant's data, so no cache may store them.
+    Answers contain a merchant's data, so no cache may store them.
     """
     if view is None:
         return Response(status_code=status)

@@ -45,7 +45,7 @@ _TAKES_BODY = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 @dataclass(frozen=True, slots=True)
 class Documentation:
-    """What the OpenAPI document says of a route.
+    """The description of a route in the OpenAPI document.
 
     `answers` maps each success status to the view of its answer, or to None if the answer has no body.
     """
@@ -71,8 +71,9 @@ class KeyPolicy(Enum):
 class Call:
     """An authenticated request, as its endpoint gets it.
 
-    `request` is None if no Idempotency-Key was sent, or if the route ignores the key. Otherwise, Fatura stores the
-    answer, and sends it again if the request is repeated. With `holds_secret`, Fatura encrypts the stored answer.
+    `request` is None if no Idempotency-Key was sent, or if the route ignores the key. If `request` is set, Fatura
+    stores the answer, and sends it again if the request is repeated. If `holds_secret` is true, Fatura encrypts the
+    stored answer.
     """
 
     deps: Deps

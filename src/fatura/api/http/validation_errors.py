@@ -73,8 +73,8 @@ def _alternatives(tags: Sequence[str]) -> str:
 def _path(location: tuple[str | int, ...], value: Any) -> str:
     """Convert the location that pydantic gives for an error into a path in the request.
 
-    For a field with a union type, pydantic adds the name of the type that it tried to the location. The path omits
-    such names: they are the steps before the last one that lead to no object or array in `value`.
+    For a field with a union type, the location also contains the name of the type that pydantic tried. The path omits
+    this name. A step counts as such a name if it is not the last step and leads to no object or array in `value`.
     """
     path = WHOLE_BODY
     for place, step in enumerate(location, 1):

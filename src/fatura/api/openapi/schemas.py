@@ -66,10 +66,9 @@ def _event_schemas(event: Schema) -> Schema:
 
 
 def tidy(node: Any) -> Any:
-    """Return a part of the document, cleaned up.
+    """Return a part of the document without generated titles, citations, and the suffix `View` in references.
 
-    Removes generated titles, citations of the specification, and the suffix `View` in references. Whole floats
-    become integers, and an enum without a type gets the type `string`.
+    Whole floats become integers, and an enum without a type gets the type `string`.
     """
     if isinstance(node, list):
         return [tidy(inner) for inner in cast("list[Any]", node)]

@@ -22,7 +22,7 @@ TAG = ("Gateways", "The address to which payment providers send their webhooks."
 async def receive_gateway_webhook(request: Request) -> Response:
     """Enter this address in the payment provider's dashboard.
 
-    Fatura verifies the provider's signature, then polls the charges that the webhook names. It takes nothing else from
+    Fatura verifies the provider's signature, then polls the charges that the webhook names. Fatura uses nothing else of
     the webhook, so duplicates are harmless. An unknown address and a wrong signature get the same answer.
 
     The sandbox sends `{"chargeId": "..."}`. Its header `X-Sandbox-Signature` has the form of `X-Service-Signature`. The
@@ -41,7 +41,7 @@ async def receive_gateway_webhook(request: Request) -> Response:
     address = gate.client_address(request.scope)
     with gate.limits.refused_webhooks.attempt(address, (account_id, connection_id)):
         verified = await gateway_webhooks.verify(gate.deps, account_id, connection_id, webhook)
-        gate.limits.webhooks.take(connection_id)  # refused webhooks above this limit count as failures too
+        gate.limits.webhooks.take(connection_id)  # a refusal here counts as a failed authentication too
     await gateway_webhooks.accept(gate.deps, verified)
     return answer(ReceivedView(received=True))
 

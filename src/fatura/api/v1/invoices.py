@@ -211,7 +211,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """Cancel the charge of an issued or overdue invoice at the gateway, and issue the invoice with a new charge.
 
     You can also reissue a `ready` invoice if the gateway refused to create its charge. The invoice keeps its due date,
-    its payment method and its installments. Those of the new charge may differ: see the charge's entry in `charges`.
+    its payment method and its installments. The new charge may have others, which `charges` shows.
 
     If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
     not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.
@@ -275,13 +275,13 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
     """Return a payment to the payer through the gateway, in part or in full. The state of the invoice does not change.
 
     The answer is 200 if the gateway has made the refund. It is 202 while the gateway works on the refund, and while the
-    outcome is unknown: `refunds` shows the refund as `pending`, and Fatura finishes it. Then `invoice.refunded` or
-    `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes a second refund. Its answer
-    shows the current state of the first refund.
+    outcome is unknown: `refunds` shows the refund as `pending`, and Fatura finishes it. When the refund is done or
+    failed, `invoice.refunded` or `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes
+    a second refund. The repeat's answer shows the current state of the first refund.
 
     One refund returns payments of a single charge. Fatura takes the most recently paid charge that has enough money
-    left. If no charge has enough, Fatura takes the payments that you received without the gateway. Fatura then only
-    records the refund, and you return the money yourself.
+    left. If no charge has enough, Fatura takes the payments that you received without the gateway. In this case, Fatura
+    only records the refund, and you return the money yourself.
     """
     assert call.request is not None, "the route requires an Idempotency-Key"
     refunded = await refunds.refund(
@@ -305,8 +305,8 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     Events give the reason of a failure.
 
     If an earlier call may have created the charge, Fatura repeats that call or looks the charge up, so that no second
-    charge is created. If `issueError.code` is `outcome_unknown`, Fatura can do neither. This request then creates a new
-    charge, so first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
+    charge is created. If `issueError.code` is `outcome_unknown`, Fatura can do neither, and this request creates a new
+    charge. So first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
     request creates no further charge.
     """
     return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))

@@ -36,7 +36,7 @@ TERMS_PROBLEMS = (
 
 
 class PlanForm(TermsForm):
-    """A complete plan: an optional field that is left out gets its default."""
+    """A complete plan. An optional field that you leave out gets its default."""
 
     examples: ClassVar[Examples] = {
         name: {"name": "Monthly", **terms} for name, terms in TermsForm.examples.items()

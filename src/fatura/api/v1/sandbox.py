@@ -141,7 +141,7 @@ class AmountForm(Body):
 
 
 class PaymentForm(Body):
-    """A payment of a customer."""
+    """A payment by the customer."""
 
     may_be_absent: ClassVar[bool] = True
     examples: ClassVar[Examples] = {"the rest": {}, "a part": {"amountCents": 1000}}
@@ -248,7 +248,7 @@ async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @_charge_route(SandboxMove.REFUND, "Refund a sandbox charge")
 async def refund_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountForm) -> Response:
-    """Refund payments of a charge. Without `amountCents`, the refund covers everything that was not refunded yet."""
+    """Refund payments of a charge. Without `amountCents`, the refund returns everything that was not refunded yet."""
     return await _move(call, charge_id, SandboxMove.REFUND, MoveDetails(amount_cents=body.amountCents))
 
 
@@ -275,7 +275,7 @@ async def double_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
 
 @_charge_route("forget", "Forget a sandbox charge")
 async def forget_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
-    """Make the gateway forget a charge: it then answers that it knows no such charge."""
+    """Make the gateway forget a charge. Later calls about the charge get the answer that no such charge is known."""
     return answer(await sandbox_gateway.forget_charge(call.deps, call.account, charge_id))
 
 

@@ -39,7 +39,7 @@ class WebhookForm(Body):
 async def put_webhook(call: Call, body: WebhookForm) -> Response:
     """Register the webhook for new events, change its URL, or enable it again after Fatura disabled it.
 
-    A webhook that is enabled again continues with its first undelivered event.
+    A webhook that you enable again continues with its first undelivered event.
     """
     return await run(call, webhooks.register, body.url)
 
