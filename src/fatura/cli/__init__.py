@@ -52,7 +52,7 @@ def options(
 
 
 def main() -> None:
-    """Run the command; a failure that the operator can fix prints one line to stderr and exits with 1."""
+    """Run the command. For a failure that the operator can fix, print one line to stderr and exit with 1."""
     try:
         app()
     except STARTUP_FAILURES as error:

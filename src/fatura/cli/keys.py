@@ -19,7 +19,7 @@ app = typer.Typer(help="Manage the key ring that encrypts secrets at rest.", no_
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The use of each key. `used` counts the values encrypted with each key id; `ring` has the ring's ids in order."""
+    """The use of each key. `ring` has the ring's key ids in order; `used` counts the encrypted values by key id."""
 
     ring: tuple[bytes, ...]
     used: Counter[bytes]
@@ -32,7 +32,7 @@ class _State:
         return not (set(self.used) - {self.ring[0]})
 
     def lines(self) -> list[tuple[str, int, str]]:
-        """Return a line for each key: its id, the number of values, and whether it can be removed."""
+        """Return a line for each key: its id, the number of values that it encrypts, and what to do with the key."""
         missing = sorted(set(self.used) - set(self.ring))
         return [(key.hex(), self.used[key], self._advice(key)) for key in (*self.ring, *missing)]
 
@@ -54,7 +54,8 @@ def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
 def rotate(data_dir: DataDir = None, *, json_: Json = False) -> None:
     """Re-encrypt all secrets with the first key while the engine runs; exit 1 if some could not be re-encrypted.
 
-    Before you run this, add the new key to the end of every process's key ring, then move it to the start of each ring.
+    Before you run this, add the new key to the end of every process's key ring. After that, move the key to the start
+    of each ring.
     """
     state = run_with_deps(data_dir, _rotate)
     _print(state, json_=json_)

@@ -13,13 +13,13 @@ from fatura.settings import Settings
 RESTART_AFTER_SECONDS = 1
 """Pause before a child that ended is restarted."""
 STOP_WITHIN_SECONDS = 30
-"""Maximum time for a child to stop. It is longer than any external call, so that the child records the answers."""
+"""Maximum time for a child to stop. It is longer than any external call, so the child can record all answers."""
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]], *, with_parent: bool = False) -> None:
-    """Run `work` with an event, which is set at SIGINT or SIGTERM.
+    """Run `work(stop)`. SIGINT and SIGTERM set the event `stop`.
 
-    With `with_parent`, the event is also set when stdin closes, which happens when the parent process ends.
+    If `with_parent` is true, the event is also set when stdin closes, which happens when the parent process ends.
     """
 
     async def main() -> None:
@@ -61,7 +61,7 @@ class Child:
     """A `fatura` command as a child process, restarted when it ends."""
 
     def __init__(self, arguments: Sequence[str], *, settings: Settings) -> None:
-        """The child gets the log level and the allowed outbound hosts from `settings`."""
+        """Pass the log level, the allowed outbound hosts and the data folder of `settings` to the child."""
         self._environment = {
             **os.environ,
             "FATURA_LOG_LEVEL": settings.log_level,

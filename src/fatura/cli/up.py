@@ -58,7 +58,7 @@ async def run_engine(
     port: int,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run API and worker as child processes until `stop` is set. Also call `meanwhile`; if it raises, stop both."""
+    """Run API and worker as child processes until `stop` is set. Also call `meanwhile`, whose failure stops both."""
     children = [
         Child(["api", "--host", host, "--port", str(port)], settings=settings),
         Child(["worker", "--beside-api"], settings=settings),

@@ -11,7 +11,7 @@ from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 async def call_price_endpoint(
     session: MerchantSession, url: str, *, body: str, cap_cents: int, secrets: Sequence[str], timestamp: int
 ) -> PriceAnswer:
-    """Send a price request with one signature per secret, newest first; `timestamp` is Unix time (spec 5.6, D-40).
+    """Send a price request with one signature for each secret. `timestamp` is Unix time (spec 5.6, D-40).
 
     Raises OutOfResourcesError.
     """

@@ -11,7 +11,7 @@ from fatura.domain.delivery import MAX_RETRY_AFTER, AttemptResult, Outcome
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 MAX_LOGGED_CHARS = 1000
-"""Maximum number of characters that are stored of a failed attempt's response body."""
+"""Maximum length of the part of a failed attempt's response body that is stored."""
 MAX_LOGGED_BYTES = MAX_LOGGED_CHARS * 4
 _MAX_DIGITS = 9
 
@@ -35,7 +35,7 @@ async def post(
 
 
 def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
-    """Return the attempt's result; a 2xx status within the deadline is a success, even if the body is cut off."""
+    """Return the attempt's result. A 2xx status within the deadline is a success, even if the body is incomplete."""
     delivered = exchange.status is not None and _is_success(exchange.status)
     return AttemptResult(
         outcome=_outcome(exchange, delivered=delivered),

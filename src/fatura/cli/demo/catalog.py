@@ -15,7 +15,7 @@ NEVER_PAY = frozenset({4, 11, 17})
 QUARTERLY, MONTHLY, CLASSES, TOWELS, SMOOTHIES = range(5)
 """Positions of the plans in the list that `make_catalog` returns."""
 METERED = {1: CLASSES, 7: CLASSES, 10: TOWELS, 13: TOWELS, 5: SMOOTHIES, 14: SMOOTHIES}
-"""The plans with a metered product, by the subscriber's index from 0. Other subscribers have fixed products only."""
+"""Plans of the subscribers (indexes from 0) who get a metered product. All others have fixed products only."""
 CAP_CENTS = 50_000
 
 
@@ -36,7 +36,7 @@ METERED_PRODUCTS = (
 
 
 async def make_catalog(client: Client, *, merchant: str) -> list[str]:
-    """Create the products and plans, and return the plans' ids; `merchant` is the example merchant's URL."""
+    """Create the products and plans, and return the ids of the plans. `merchant` is the URL of the example merchant."""
     fixed = [
         await _make_product(client, name, {"mode": "fixed", "monthlyPriceCents": cents})
         for name, cents in (("Gym membership", 9990), ("Personal trainer", 15000), ("Locker", 1250))
@@ -78,7 +78,7 @@ def _items(*products: str) -> list[dict[str, str]]:
 
 
 async def enroll(client: Client, plans: list[str], *, progress: Progress) -> None:
-    """Subscribe twenty customers on different charge days. Three use a connection whose charges are never paid."""
+    """Subscribe twenty customers with different charge days. Three of them use a connection with unpaid charges."""
     prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
     never = await client.post(
         "/v1/integration/gateways",

@@ -38,7 +38,7 @@ def demo(
     An example merchant also runs: it answers price calls for variable items and receives webhooks.
     """
     settings = read_settings(data_dir, quiet=True)
-    if data_dir is None:  # a folder of its own, so that the demo's account does not appear in `fatura up`
+    if data_dir is None:  # another folder, so that the demo's account is not in the database of `fatura up`
         settings = replace(settings, data_dir=settings.data_dir / "demo")
     bootstrap.check_port(host, port)
     console = Console()
@@ -76,7 +76,7 @@ def find_program() -> Path:
 
 @asynccontextmanager
 async def example_merchant(secret: str) -> AsyncGenerator[str]:
-    """Run the example merchant on a free local port, and yield its URL; it verifies signatures with `secret`."""
+    """Run the example merchant on a free local port, and yield its URL. It verifies signatures with `secret`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(find_program()),

@@ -61,7 +61,7 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
 
 
 def webhooks_line(merchant: dict[str, Any], *, emitted: int) -> str:
-    """Return a line with the numbers of events emitted and received, and of requests verified, refused and repeated."""
+    """Return a line with the counts of emitted and received events, and of verified, refused and duplicate requests."""
     return (
         f"[bold]webhooks[/] {emitted} events were emitted, {sum(merchant['events'].values())} received; "
         f"{merchant['verified']} requests were verified, {merchant['refused']} refused, "

@@ -88,8 +88,8 @@ def listen(
 ) -> None:
     """Forward an account's events to a URL, signed and in order, until Ctrl-C.
 
-    Use it on a machine that webhooks cannot reach. Bodies and headers are those of a webhook. An event that is not
-    answered with 2xx is retried before the next one is sent.
+    Use this on a machine that webhooks cannot reach. Bodies and headers are those of a webhook. An event that is not
+    answered with 2xx is retried before the next event is sent.
     """
     if all_ and from_cursor is not None:
         raise typer.BadParameter("use either --all or --from-cursor, not both")

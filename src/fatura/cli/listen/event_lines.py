@@ -1,4 +1,4 @@
-"""The output of `fatura listen`. It prints its delivery attempts to stdout, and everything else to stderr."""
+"""The output of `fatura listen`: delivery attempts go to stdout, and everything else goes to stderr."""
 
 import json
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ class EventLines:
         Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
     def report(self, event: StreamEvent, post: Post) -> None:
-        """Print a delivery attempt. In text format, skip a retry that failed in the same way as the attempt before."""
+        """Print a delivery attempt. In text format, skip a retry with the same outcome as the previous attempt."""
         now = datetime.now(UTC)
         if self._as_json:
             typer.echo(json.dumps(_members(event, post, now)))

@@ -24,7 +24,7 @@ _Origin = tuple[str, str, int]
 
 
 class MerchantSession:
-    """Makes calls to one account's servers; connections are reused only within the session."""
+    """Makes calls to one account's servers, and reuses connections only within the session."""
 
     def __init__(self, dialer: Dialer, allowed: frozenset[str]) -> None:
         self._dialer = dialer
@@ -36,7 +36,7 @@ class MerchantSession:
         """Post a request; failures of the merchant's server are returned, not raised.
 
         If the server closes a reused connection without an answer, the request is sent again on a new connection, so
-        receivers must deduplicate. Must not be called inside a transaction. Raises OutOfResourcesError.
+        receivers must deduplicate. Do not call this inside a transaction. Raises OutOfResourcesError.
         """
         assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
         started = time.monotonic()
@@ -105,9 +105,10 @@ class MerchantSession:
 
 
 class MerchantClient:
-    """Opens sessions; `allowed` are the operator's exceptions from the URL rules, `host` or `host:port` (D-47).
+    """Opens sessions.
 
-    `resolver` returns a host's addresses or raises OSError; `ssl_context` verifies servers.
+    `allowed` has the operator's exceptions from the URL rules, each as `host` or `host:port` (D-47). `resolver` returns
+    a host's addresses or raises OSError. `ssl_context` verifies servers.
     """
 
     def __init__(

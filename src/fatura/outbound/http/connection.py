@@ -6,7 +6,7 @@ import time
 from fatura.outbound.http.response import Response
 
 _READ_BYTES = 4096
-"""Size of a connection's buffer; small, since thousands of connections may be open."""
+"""Size of a connection's buffer, which is small because thousands of connections may be open."""
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -58,7 +58,7 @@ class AresResolver:
     """Resolves hosts with c-ares, which also reads the hosts file. A slow name server does not block a thread."""
 
     def __init__(self, *, nameservers: Sequence[str] | None = None) -> None:
-        """By default, use the system's name servers. The first lookup must be made in a running event loop."""
+        """By default, use the system's name servers. Make the first lookup in a running event loop."""
         self._nameservers = nameservers
         self._opened: aiodns.DNSResolver | None = None
 
@@ -110,7 +110,7 @@ class Dialer:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 return await self._resolver(host)
         except OSError as error:  # this includes TimeoutError
-            self._check_descriptors()  # if the resolver could open no socket, its error does not say so
+            self._check_descriptors()  # the resolver's error does not say whether the resolver could open a socket
             raise NoConnectionError(_UNREACHABLE) from error
 
     def _check_descriptors(self) -> None:
@@ -153,7 +153,7 @@ class Dialer:
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
-        """Connect to this address. The host is not resolved again, because that could return a private address."""
+        """Connect to this address. Do not resolve the host again: a new lookup could return a private address."""
         assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None
@@ -180,6 +180,6 @@ class Dialer:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            self._check_descriptors()  # without a free one, the authorities could not be read, and the context is kept
+            self._check_descriptors()  # without a free descriptor, the context would be kept without authorities
             self._ssl_context = trusting_context()
         return self._ssl_context

@@ -17,7 +17,7 @@ class _FaultError(Exception):
 
 
 class Response:
-    """One response, as far as it was received. Reading ends when `is_whole` is true or `fault` is set.
+    """The received part of one response. Reading ends when `is_whole` is true or `fault` is set.
 
     `status` is set as soon as the headers are complete.
     """
@@ -73,8 +73,8 @@ class Response:
     def end(self, *, was_clean: bool) -> None:
         """Handle the end of the connection; `was_clean` says whether the server closed it without an error.
 
-        A clean end also ends a body that has no Content-Length and no chunks. In all other cases an incomplete response
-        is faulty.
+        A clean end completes a response whose body has no Content-Length and no chunks. Any other incomplete response
+        becomes faulty.
         """
         if self.is_ended:
             return
