@@ -38,7 +38,7 @@ from fatura.workers.loop import Loop
 KEY_RING_FILE = "secret_keys"
 MAX_OPEN_FILES = 65_536
 WORKER_NICENESS = 5
-"""Niceness of a worker beside an API: while both compete for a processor, the API gets about three quarters of it."""
+"""Niceness of a worker beside an API. When both compete for a processor, the API gets three quarters of its time."""
 
 
 class PortTakenError(Exception):
@@ -138,8 +138,8 @@ def database(settings: Settings) -> Generator[str]:
 def revive_database(settings: Settings) -> None:
     """Restart the embedded PostgreSQL if it died. If FATURA_DATABASE_URL is set, do nothing.
 
-    Call this only inside the block of `database`, which keeps the server in use. Outside it, this function would stop
-    the server that it has started.
+    Call this only inside the block of `database`, which keeps the server in use. Outside that block, this function
+    would stop the server that it has started.
 
     Raises EmbeddedPostgresError.
     """
@@ -195,7 +195,7 @@ async def open_account(settings: Settings, url: str, *, name: str, mode: Mode) -
 
 
 async def open_first_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount | None:
-    """Open an account if there is none yet (D-47). Raises DatabaseUnavailableError, KeyRingError, WrongClockError."""
+    """Open an account if there is none, else return None (D-47). Raises like `open_account`."""
     async with opened(settings, url) as deps:
         if await accounts.newest_account(deps) is not None:
             return None
@@ -230,9 +230,9 @@ async def work(
     metrics_port: int | None = None,
     beside_api: bool = False,
 ) -> None:
-    """Run all lanes until `stop` is set; with `metrics_port`, also serve health and metrics (D-128).
+    """Run all lanes until `stop` is set. If `metrics_port` is set, also serve health and metrics on it (D-128).
 
-    With `beside_api`, this process and its database connections run at a lower priority than the API on the same host.
+    If `beside_api` is true, this process and its database connections run at a lower priority than the API on the host.
     Raises DatabaseUnavailableError, KeyRingError.
     """
     allow_many_open_files()

@@ -21,7 +21,7 @@ log: FilteringBoundLogger = structlog.get_logger()
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor. Replace the value of each secret name with BLANK, also in nested values."""
+    """Replace the value of each secret name with BLANK, also in nested values. A structlog processor."""
     for name, value in event.items():
         if _is_secret(name):
             event[name] = BLANK
@@ -69,7 +69,7 @@ structlog.configure(processors=[*_SHARED, *_console(colors=False)])
 def configure_logs(*, format_: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
     """Send all logs of the process, including those of libraries, to one stream (default: stderr).
 
-    `format_` is `json`, `console`, or `auto`: console on a terminal, else JSON.
+    `format_` is `json`, `console` or `auto`, which means console on a terminal, else JSON.
     """
     out = sys.stderr if stream is None else stream
     is_console = format_ == "console" or (format_ == "auto" and out.isatty())

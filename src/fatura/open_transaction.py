@@ -1,4 +1,4 @@
-"""Tracks whether the current task has a database transaction open; external calls assert that it has none."""
+"""Tracks whether the current task has an open database transaction. External calls assert that there is none."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 
 class _Mark:
-    """Stores whether a transaction is still open. Tasks that start during the transaction share this object."""
+    """Whether a transaction is still open. Tasks that start during the transaction share this object."""
 
     __slots__ = ("is_open",)
 

@@ -1,4 +1,4 @@
-"""The generated pages of the docs, made from the tables in the code."""
+"""The generated pages of the docs. They are made from the tables in the code."""
 
 import json
 from operator import attrgetter

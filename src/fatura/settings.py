@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class SettingsError(Exception):
-    """An environment variable has an invalid value; the message names it and says what is valid."""
+    """An environment variable has an invalid value; the message names the variable and says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)

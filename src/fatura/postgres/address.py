@@ -81,8 +81,8 @@ def choose(folder: DataFolder) -> Path:
 
     Call this only while no server runs, because it removes an earlier server's socket. Raises EmbeddedPostgresError.
     If the data folder's path is too long for a socket (about 107 bytes), or if the server runs as another user, return
-    a temporary folder. `socket` in the data folder then links to the temporary folder, so that a restarted server has
-    the same URL.
+    a temporary folder, and link `socket` in the data folder to it. A restarted server finds the link and gets the same
+    URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)
@@ -108,7 +108,7 @@ def choose(folder: DataFolder) -> Path:
 
 
 def _is_private(path: Path, folder: DataFolder) -> bool:
-    """Return whether the folder belongs to the user of the server and is closed to others."""
+    """Return whether the folder belongs to the server's user, and no other user may enter it."""
     if not path.is_dir() or path.is_symlink():
         return False
     found = path.stat()

@@ -9,7 +9,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed
 from fatura.postgres.folder import DataFolder
 
 SUPERUSER = "postgres"
-"""Used only to create the cluster, because Row Level Security does not bind this role."""
+"""The role that creates the cluster. It has no other use, because Row Level Security does not bind it."""
 
 _SETTINGS = """
 # Settings of Fatura for a small machine. They are written once; you may change them.
@@ -41,7 +41,7 @@ def major_of(cluster: Path) -> int | None:
     """Return the major version of the PostgreSQL that created the cluster, or None if there is no cluster.
 
     An empty folder is removed, and counts as no cluster.
-    Raises EmbeddedPostgresError if the folder holds something else, or may not be read.
+    Raises EmbeddedPostgresError if the folder contains anything but a cluster, or may not be read.
     """
     if not cluster.exists():
         return None

@@ -32,7 +32,7 @@ class EmbeddedPostgresError(Exception):
 
 @contextmanager
 def folder_errors(data_dir: Path) -> Generator[None]:
-    """Turn an OSError into an EmbeddedPostgresError about the data folder."""
+    """Raise an EmbeddedPostgresError about the data folder in place of an OSError."""
     try:
         yield
     except OSError as error:

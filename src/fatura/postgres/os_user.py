@@ -22,7 +22,7 @@ _MAY_NOT_SWITCH = {errno.EPERM, errno.EINVAL}
 class OsUser:
     """A user of the operating system. `switched` is true if this process runs as root and PostgreSQL runs as this user.
 
-    PostgreSQL refuses to run as root, and the user that replaces root may be unable to enter folders above the cluster.
+    PostgreSQL refuses to run as root. The user that replaces root may be unable to enter the folders above the cluster.
     So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
     """
 

@@ -15,7 +15,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed, folder_errors
 from fatura.postgres.folder import DataFolder
 
 START_RETRY_SECONDS = 10.0
-"""Fatura gives up after this time if the server does not answer, or if every new server exits while it starts."""
+"""`start` fails after this time if the server does not answer, or if every launched server exits."""
 RECOVERY_SECONDS = 600.0
 """Maximum wait for a server that is starting, for example during crash recovery."""
 STOP_SECONDS = 600.0
@@ -34,12 +34,12 @@ class Server:
     """
 
     url: str
-    """Connects to the database `fatura` as the role `fatura`, which Row Level Security binds."""
+    """URL of the database `fatura`, with the role `fatura`, which Row Level Security binds."""
     _folder: DataFolder = field(repr=False)
     _use: int | None = field(repr=False)
 
     def stop(self) -> None:
-        """End this process's use of the server. If no other process uses the server, stop it. May be called twice.
+        """End this process's use of the server. If no other process uses the server, stop it. Safe to repeat.
 
         Raises EmbeddedPostgresError if the server does not stop within STOP_SECONDS.
         """
@@ -97,7 +97,7 @@ def start(
 
 @dataclass(slots=True, eq=False)
 class _Launch:
-    """The state of one call of `start`. The call ends when a server answers."""
+    """The state of one call of `start`."""
 
     folder: DataFolder
     bin_dir: Path | None
@@ -106,7 +106,7 @@ class _Launch:
     log_offset_bytes: int = 0
 
     def run(self) -> Address:
-        """Return the address of a server that answers. If none runs, launch one; if that one exits, launch another."""
+        """Return the address of a server that answers. Launch a server if none runs, or if the launched one exits."""
         began = answered = time.monotonic()
         while True:
             now = time.monotonic()
