@@ -1,1 +1,1 @@
-"""Benchmarks. Most of them measure the engine and a rival in alternating rounds, and report the ratio of the two."""
+"""Benchmarks. Most of them measure the engine and a rival in alternating rounds, and report the ratios."""

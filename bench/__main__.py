@@ -1,7 +1,7 @@
 """`make bench`: run each measurement in its own process, one after another, and write the table and plots of the docs.
 
-`python -m bench [NAME ...] [--full] [--dry]`. If names are given, only these measurements run, and the program replaces
-only their rows of the table.
+`python -m bench [NAME ...] [--full] [--dry]`. If names are given, the program runs only these measurements, and
+replaces only their rows of the table.
 """
 
 import argparse

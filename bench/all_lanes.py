@@ -2,7 +2,7 @@
 
     FATURA_SECRET_KEYS=… python -m bench.all_lanes URL GATEWAY_URL
 
-Prints `ready`, waits for a line on stdin, runs the lanes until stdin closes, and prints its CPU seconds.
+The process prints `ready`, waits for a line on stdin, runs the lanes until stdin closes, and prints its CPU seconds.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from fatura.workers.loop import Loop
 from tests.faults.external_gateway import external_providers
 
 CONNECTIONS = 4_000
-"""Maximum number of calls to gateways in progress. It is above the engine's own limits, so it never delays a call."""
+"""Maximum number of open calls to gateways. It is above the engine's own limits, so it never delays a call."""
 
 
 async def work(url: str, gateway_url: str) -> float:

@@ -97,7 +97,7 @@ def _raw(stage: Stage, chosen: Sequence[ApiRequest]) -> list[bytes]:
 
 @asynccontextmanager
 async def _sides(options: Options, server_url: str, stage: Stage) -> AsyncGenerator[tuple[Side, Side]]:
-    """Record the engine's SQL on a temporary copy of the database. Then start each application on its own copy."""
+    """Record the engine's SQL on a temporary copy of the database. Then start each application on another copy."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fatura-bench-"))
         recorded = Path(folder) / "recording"

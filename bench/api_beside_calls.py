@@ -2,7 +2,8 @@
 
     python -m bench.api_beside_calls [--rounds 5]
 
-Each round repeats GET /v1/products for ten seconds without calls, then while the calls run, and compares the latencies.
+A round repeats GET /v1/products: first for ten seconds without calls to merchants, then until all these calls have
+ended. The program compares the latencies.
 """
 
 import argparse

@@ -50,7 +50,7 @@ class Stage:
 
 
 async def filled(server_url: str, name: str, *, writes: int) -> Stage:
-    """Fill a database so that `writes` requests of each POST kind can succeed. Each invoice has a pending item."""
+    """Fill a database so that `writes` requests of each kind of POST can succeed. Each invoice has a pending item."""
     opened: list[OpenedAccount] = []
 
     async def fill(url: str) -> None:

@@ -44,7 +44,7 @@ def _found(recording: Recording, scope: Scope) -> Recorded:
 
 
 async def _keep_as_is(_connection: Any) -> None:
-    """Do not reset connections that return to the pool. The engine does not reset them either."""
+    """Do not reset connections that return to the pool, because the engine does not reset them either."""
 
 
 async def serve(url: str, recording: Recording, port: int) -> None:

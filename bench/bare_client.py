@@ -2,8 +2,8 @@
 
     python -m bench.bare_client URL FILE CONNECTIONS
 
-FILE holds the calls as JSON. Prints `ready`, waits for a line on stdin, makes the calls, and prints the time in
-seconds. The loop signs events and price calls as the engine does. It reads each answer completely and discards it.
+FILE contains the calls as JSON. The program prints `ready`, waits for a line on stdin, makes the calls, and prints the
+time in seconds. It signs events and price calls as the engine does. It reads each answer completely and discards it.
 """
 
 import asyncio

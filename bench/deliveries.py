@@ -1,8 +1,8 @@
 """Measure how fast events are delivered, compared with a bare loop that posts the same bytes to the same receiver.
 
 The engine runs as a worker process with the push lane and an empty delivery table. Four accounts have events to
-deliver. Each invoice has three events, which must arrive in order. The bare loop then repeats the calls that the
-receiver got, over as many connections as the engine had open.
+deliver. Each invoice has three events, which must arrive in order. After the worker has ended, the bare loop repeats
+the calls that the receiver got, over as many connections as the engine had open.
 """
 
 import asyncio

@@ -2,9 +2,10 @@
 
     python -m bench.endpoints --delay 8
 
-Prints its port. POST /price answers `{"amount": 100}`, and POST /webhook answers 204. GET /seen returns the current and
-the maximum number of open price calls, and the arrival times of price calls and `invoice.ready` events by subscription.
-The times are of CLOCK_MONOTONIC, so that other processes can compare them with their own.
+The process prints its port. POST /price answers `{"amount": 100}`, and POST /webhook answers 204. GET /seen returns the
+current and the maximum number of open price calls, the number of answered price calls, and the arrival times of price
+calls and `invoice.ready` events by subscription. The times are read from CLOCK_MONOTONIC, so that other processes can
+compare them with their own times.
 """
 
 import argparse

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Scale(StrEnum):
-    """The size of the measurements: `short` for `make bench`, or `full`, which takes hours."""
+    """The size of the measurements: `short`, which is the default, or `full`, which takes hours."""
 
     SHORT = "short"
     FULL = "full"
@@ -26,8 +26,8 @@ class Options:
 class Figure:
     """One line of the table that compares the engine with a rival: another program, or the engine in other conditions.
 
-    `ours` has the engine's values in `unit`, one per round, and `theirs` the rival's. `row` is the row number in the
-    table, and `against` names the rival. A ratio is the engine's value divided by the rival's.
+    `ours` has the engine's values in `unit`, one for each round, and `theirs` has the rival's values. `row` is the row
+    number in the table, and `against` names the rival. A ratio is the engine's value divided by the rival's value.
     """
 
     row: int

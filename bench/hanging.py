@@ -1,8 +1,8 @@
 """Measure how long an account waits for its gateway calls while the gateways of 1,000 or more others never answer.
 
-One worker process runs all lanes. A round measures two waits of accounts whose gateway answers. One begins when an
-invoice becomes due, and ends with its charge. The other begins when a poll becomes due, and ends when the answer is
-recorded. The rival is the same round without calls that hang.
+One worker process runs all lanes. The measurement compares two waits of accounts whose gateway answers. The first wait
+begins when an invoice becomes due for issuance, and ends when its charge is recorded. The second wait begins when a
+poll becomes due, and ends when the answer is recorded. The rival is the same wait without calls that hang.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ async def _waited_ms(url: str, gateways: _Gateways, lane: LaneName, *, hang: boo
 
 
 async def _waits(owner: Any, lane: LaneName, accounts: Sequence[UUID]) -> list[float]:
-    """Make the accounts' invoices due, one after another. Return the milliseconds until the lane has handled each."""
+    """Make the accounts' invoices due, one after another. Return, for each, the milliseconds until it is handled."""
     waits: list[float] = []
     for account_id in accounts:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Measure a poll of all lanes among idle accounts: accounts with a webhook, but without due work."""
+"""Measure a poll of all lanes in a database of idle accounts, which have a webhook but no due work."""
 
 from bench.frame import Figure, Measured, Options
 from bench.prepared import connected
@@ -31,7 +31,7 @@ _OPEN = (
 
 
 async def idle_accounts(options: Options, measured: Measured, server_url: str) -> None:
-    """Compare a poll among MANY idle accounts with a poll among FEW."""
+    """Compare a poll in a database with MANY idle accounts with a poll in a database with FEW."""
     urls = {count: await _opened(server_url, count) for count in (FEW, MANY)}
     taken: dict[int, list[float]] = {FEW: [], MANY: []}
     for number in range(ROUNDS):

@@ -2,9 +2,9 @@
 
     python -m bench.load PORT FILE CONNECTIONS PER_SECOND
 
-Each connection sends a request, waits for the complete answer, and sends the next. PER_SECOND limits the total rate
-of the requests; 0 means no limit. The client prints the total seconds, the milliseconds of each answer, and the number
-of answers by status.
+Each connection sends a request, waits for the complete answer, and sends the next request. PER_SECOND limits the total
+rate of the requests; 0 means no limit. The client prints the total seconds, the latency of each request in
+milliseconds, and the number of answers by status.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
 
 
 async def send(requests: Sequence[bytes], *, port: int, connections: int, per_second: float) -> Answered:
-    """Send all requests. A latency begins when its request is sent or, with `per_second`, when it should be sent."""
+    """Send all requests. A latency begins when its request is sent or, with `per_second`, when it is scheduled."""
     loop = asyncio.get_running_loop()
     latencies_ms = [0.0] * len(requests)
     statuses: Counter[str] = Counter()

@@ -11,7 +11,8 @@ from bench.frame import Measured, Options
 class Measure:
     """A measurement of one or more rows: the function `run(options)` of the module `bench.<name>`.
 
-    A measurement that `installs` other programs runs only if the command names it, as `make bench-peers` does.
+    If `installs` is true, the measurement installs other programs. It runs only if the command names it, as
+    `make bench-peers` does.
     """
 
     name: str

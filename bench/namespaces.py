@@ -1,4 +1,4 @@
-"""Simulate hosts by network namespaces. A veth pair connects each namespace to the machine. Needs root and `ip`."""
+"""Simulate hosts by network namespaces, which needs root and `ip`. A veth pair connects each one to the machine."""
 
 import subprocess
 from collections.abc import Generator, Sequence

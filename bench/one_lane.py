@@ -2,8 +2,8 @@
 
     FATURA_SECRET_KEYS=… python -m bench.one_lane URL LANE COUNT
 
-Prints `ready`, waits for a line on stdin, works, and prints the result as JSON. It stops after COUNT units of work:
-for example, generation counts invoices. With COUNT 0, it works until stdin closes.
+The process prints `ready`, waits for a line on stdin, works, and prints the result as JSON. It stops after COUNT units
+of work, which are invoices in the lane `generation`. With COUNT 0, it works until stdin closes.
 """
 
 import asyncio

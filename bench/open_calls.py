@@ -2,10 +2,10 @@
 
     python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
 
-One worker process serves both merchants, and each merchant has its own endpoint. The program measures two waiting
-times of the other merchant. Both begin when a subscription becomes due. One ends when the price call arrives, the other
-when the `invoice.ready` event arrives. Each round measures both times without calls to the slow merchant, and then
-while all calls to the slow merchant are open. The program prints the medians and the ratios.
+One worker process serves both merchants, and each merchant has its own endpoint. The program measures how long the
+other merchant waits after a subscription becomes due: until the price call arrives, and until the `invoice.ready` event
+arrives. Each round measures both times without calls to the slow merchant, and then while all calls to the slow
+merchant are open. The program prints the medians and the ratios.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python -m bench.outside [--delay 0.05] [--host 127.0.0.1] [--state paid]
 
-Prints its port. New charges have the state of `--state`, and every price is 100 cents. The process records the requests
-that it answers, so that `bench.bare_client` can repeat them.
+The process prints its port. New charges have the state of `--state`, and every price is 100 cents. The process records
+the requests that it answers, so that `bench.bare_client` can repeat them.
 """
 
 import argparse
@@ -151,7 +151,7 @@ class GatewayProcess:
         return (await self._get("/seen"))["events"]
 
     async def unanswered(self) -> int:
-        """Return the number of calls that the gateway holds open without an answer."""
+        """Return the number of open calls that the gateway leaves unanswered."""
         return (await self._get("/seen"))["unanswered"]
 
     @asynccontextmanager

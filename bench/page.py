@@ -18,7 +18,7 @@ from bench.frame import Amount, Figure, Measured, Plot, Scale
 DOCS = Path(__file__).parent.parent / "docs" / "explanation"
 PAGE = DOCS / "performance.md"
 TAKEN = Path(__file__).parent / "taken.json"
-"""The stored results of all measurements. A run replaces only its own results."""
+"""The stored results of all measurements. A run replaces only the results of the measurements that it takes."""
 BEGIN, END = "<!-- the table: written by `make bench` -->", "<!-- end of the table -->"
 
 

@@ -1,4 +1,4 @@
-"""Bill with django-silver's own command `manage.py generate_docs`. Runs in the virtual environment of bench/peers.
+"""Bill with django-silver's own command `manage.py generate_docs`. Run this in the environment bench/peers/silver.
 
     bench/peers/silver/bin/python bench/peer_silver.py DATABASE COUNT
 
@@ -58,7 +58,7 @@ def _configure(database: str) -> None:
 
 
 def _fill(models: Any, count: int) -> None:
-    """Create monthly subscriptions to one plan, billed at the start of the month, each for a customer of its own."""
+    """Create monthly subscriptions to one plan, billed at the start of the month. Each has another customer."""
     address = {"address_1": "Rua 1", "country": "BR", "city": "Sao Paulo"}
     provider = models.Provider.objects.create(
         name="bench", flow="invoice", invoice_series="B", invoice_starting_number=1, **address

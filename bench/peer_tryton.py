@@ -1,4 +1,4 @@
-"""Bill with the wizards of Tryton's `sale_subscription`. Runs in the virtual environment of bench/peers.
+"""Bill with the wizards of Tryton's `sale_subscription`. Run this in the environment bench/peers/tryton.
 
     bench/peers/tryton/bin/python bench/peer_tryton.py DATABASE COUNT
 

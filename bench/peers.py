@@ -4,8 +4,8 @@ Each program has a virtual environment under bench/peers, with the versions of b
 created if it is missing. In a round, the engine and each of the other programs bill one month. The time excludes the
 start of the process.
 
-The engine bills 10,000 subscriptions. The others bill a few hundred, because 10,000 would take them minutes. If the
-engine billed only a few hundred, it would spend most of its time on opening connections.
+The engine bills 10,000 subscriptions. The other programs bill 300 (2,000 with `--full`), because they would need
+minutes for 10,000. If the engine billed only 300, it would spend most of its time on opening connections.
 """
 
 import asyncio

@@ -66,7 +66,7 @@ def _record(method: str, query: str, values: tuple[Any, ...]) -> None:
 
 
 async def record(url: str, account: OpenedAccount, requests: Sequence[ApiRequest]) -> Recording:
-    """Let the engine answer requests in this process. Return its statements and answers."""
+    """Let the engine answer requests in this process. Return the engine's statements and answers."""
     recording: dict[tuple[str, str], Recorded] = {}
     waiting = iter(requests)
 

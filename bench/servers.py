@@ -44,8 +44,8 @@ def server() -> Generator[str]:
 async def _drop(admin: Any, name: str) -> None:
     """Wait until the sessions of processes that have just ended are closed, then drop a database.
 
-    While autovacuum works in the database, DROP DATABASE with FORCE can fail. Without FORCE, PostgreSQL ends the
-    autovacuum worker.
+    DROP DATABASE has no FORCE, because with FORCE it can fail while autovacuum works in the database. Without FORCE,
+    PostgreSQL ends the autovacuum worker.
     """
     async with asyncio.timeout(SESSIONS_END_SECONDS):
         while await admin.fetchval(_SESSIONS, name):  # noqa: ASYNC110 - another process ends

@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that are generated from the code (`make docs`)."""
+"""Write the pages of the docs that are generated from the code (`make docs`)."""
 
 import sys
 from pathlib import Path

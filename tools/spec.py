@@ -31,7 +31,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """One mention of a clause or section, with its place."""
+    """One mention of a clause or section, with the file and the line of the mention."""
 
     id: str
     path: Path
@@ -75,7 +75,7 @@ def cited_by_tests(root: Path = ROOT) -> Iterator[Citation]:
 
 
 def bracketed(path: Path) -> Iterator[Citation]:
-    """Yield the ids in square brackets in a file. A bracket may contain several ids, separated by commas."""
+    """Yield the ids in square brackets in a file. A pair of brackets may contain several ids, separated by commas."""
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         for brackets in _BRACKETS.finditer(line):
             for id_ in brackets[1].split(","):
@@ -93,7 +93,7 @@ def mentioned(path: Path) -> Iterator[Citation]:
 
 
 def resolves(mention: str, ids: Iterable[str]) -> bool:
-    """Return whether any id belongs to the mentioned section or decision, or to a subsection."""
+    """Return whether any of the ids belongs to the mentioned section or decision, or to a subsection of it."""
     return any(id_ == mention or id_.startswith((f"{mention} ", f"{mention}.")) for id_ in ids)
 
 

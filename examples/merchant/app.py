@@ -2,7 +2,7 @@
 
 POST /price answers with the price of a metered item in a cycle.
 
-POST /webhooks receives events and handles each one once.
+POST /webhooks receives events and handles each event once.
 
 GET /summary returns the numbers of price calls and events.
 """
@@ -44,7 +44,7 @@ class Meter:
     cents: int
     most_a_month: int
     fails_first: int = 0
-    """Number of calls for an item that fail before one succeeds."""
+    """Number of calls for an item that fail before a call succeeds."""
     is_broken: bool = False
 
 
@@ -76,7 +76,7 @@ class Counts:
             self._counts[what] += 1
 
     def count_price_call(self, product: str, request_id: str) -> int:
-        """Count a price call. Return how many calls had this request id so far. A retry repeats the id."""
+        """Count a price call. Return the number of calls with this request id so far. A retry repeats the id."""
         with self._lock:
             self._asked[product] += 1
             self._price_calls[request_id] += 1
@@ -87,7 +87,7 @@ class Counts:
             self._failed[product] += 1
 
     def is_new(self, event_id: str) -> bool:
-        """Return whether an event id is new. An event may be delivered more than once, and must be handled once.
+        """Store an event id; return False if it was stored before. An event may arrive twice, and must be handled once.
 
         A real program inserts the id into a unique column, in the transaction that handles the event.
         """
@@ -98,7 +98,7 @@ class Counts:
             return True
 
     def handle(self, event: dict[str, Any]) -> None:
-        """Handle an event. A real program might send an e-mail to the customer. This one only counts."""
+        """Handle an event. A real program might send an e-mail to the customer. This program only counts."""
         with self._lock:
             self._types[event["type"]] += 1
 
@@ -134,7 +134,7 @@ def price(request: dict[str, Any], counts: Counts) -> Answer:
 
 
 def _used(meter: Meter, what: str) -> int:
-    """Return the number of units used. A real program reads its meter; this one derives a number from the arguments."""
+    """Return the number of used units. A real program reads its meter. This program derives a number from `what`."""
     digest = hashlib.sha256(f"{meter.one} {what}".encode()).digest()
     return digest[0] % (meter.most_a_month + 1)
 

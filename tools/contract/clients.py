@@ -10,7 +10,7 @@ from tools.contract.process import CLIENTS, DEV_BIN, DOCUMENT, HERE, TOOLS_PYTHO
 _JAVA_NOISE = (
     # openapi-generator prints the first warning for every OpenAPI 3.1 document.
     "OpenAPI 3.1 support is still in beta",
-    # It prints the second warning for every document, even if the document has a single schema.
+    # openapi-generator prints the second warning for every document, even for a document with a single schema.
     "Failed to get the schema name: null",
 )
 _IMPORT_ALL = """
@@ -22,7 +22,7 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 
 
 def findings_of(name: str, engine: Engine) -> list[str]:
-    """Generate a client, check it and call the engine with it. Return what failed."""
+    """Generate a client, check it and call the engine with it. Return the output of the first step that failed."""
     return GENERATORS[name](empty(CLIENTS / name.replace(" ", "-")), engine)
 
 

@@ -22,7 +22,7 @@ class ToolError(Exception):
 
 
 def run(words: Sequence[str | Path], *, cwd: Path = BUILD) -> tuple[int, str]:
-    """Run a tool. Return its exit code and output. Raises ToolError when it takes too long."""
+    """Run a tool. Return its exit code and output. Raises ToolError after TIMEOUT_SECONDS."""
     named = [str(word) for word in words]
     try:
         ended = subprocess.run(

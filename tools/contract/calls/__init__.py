@@ -1,4 +1,4 @@
 """Programs that call a running engine with a generated client.
 
-Each program is copied into the folder of its client, checked and run.
+`make contract` copies each program into the folder of its client, checks it and runs it.
 """
