@@ -47,7 +47,7 @@ class Routes:
         """Declare a POST route. `other_status` is a second success status with the same view.
 
         By default, the route honours an Idempotency-Key (D-14): Fatura stores the answer, and sends it again if the
-        request is repeated with the same key. With `holds_secret`, Fatura encrypts the stored answer.
+        request is repeated with the same key. If `holds_secret` is true, Fatura encrypts the stored answer.
         """
         statuses = [status] if other_status is None else [status, other_status]
         return self._declare(

@@ -19,7 +19,7 @@ async def live(_request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Answer 200 if the process can serve requests, and 503 if the database is down."""
+    """Answer 200 if the database answers, and 503 if it does not. The other checks do not change the status."""
     checks = await health.check(request.app.state.gate.deps)
     if not checks.database:
         return answer(ReadinessView(status="degraded", checks=checks), status=503)

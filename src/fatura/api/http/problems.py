@@ -46,7 +46,7 @@ def server_stopping() -> EngineError:
 
 
 def answer_to(error: Exception, scope: Scope) -> Response | None:
-    """Return the answer for an exception that requests are expected to raise, or None for any other (spec 7, D-12)."""
+    """Return the answer for an expected exception, or None for an unexpected one (spec 7, D-12)."""
     current = trace_of(scope)
     match error:
         case EngineError():

@@ -78,7 +78,7 @@ class RateLimiter:
             self._full_at.popitem(last=False)
 
     def give_back(self, key: Hashable) -> None:
-        """Return a token to the key's bucket."""
+        """Put a token back into the key's bucket."""
         if key not in self._full_at:
             return
         self._full_at[key] -= self._token_seconds

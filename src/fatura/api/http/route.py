@@ -288,7 +288,7 @@ class OpenRoute(APIRoute):
 
 
 def read_query(query_string: bytes, known: frozenset[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Return the known parameters of a query, and `(name, message)` for each invalid or unknown one (D-60).
+    """Return the known parameters of a query, and `(name, message)` for each invalid or unknown parameter (D-60).
 
     Raises EngineError: `engine.invalid_request` when the query cannot be decoded (D-11).
     """

@@ -66,5 +66,5 @@ async def read_customer(call: Call, customer_id: CustomerId) -> Response:
 
 @routes.patch("/v1/customers/{customerId}", "Change a customer", answers=CustomerProfileView)
 async def patch_customer(call: Call, customer_id: CustomerId, body: CustomerPatch) -> Response:
-    """Change the fields that are sent. The change applies to all of the customer's subscriptions and new charges."""
+    """Change the fields that are sent. The change applies to all subscriptions and all new charges of the customer."""
     return await run(call, customers.patch, customer_id, body.sent())

@@ -103,25 +103,25 @@ async def read_integration(call: Call) -> Response:
     problems=[errors.TOO_MANY_API_KEYS],
 )
 async def create_api_key(call: Call, body: ApiKeyForm) -> Response:
-    """Create an API key. Only this answer shows it."""
+    """Create an API key. Only this answer shows the text of the key."""
     return await run_once(call, accounts.issue_api_key, body.name)
 
 
 @routes.get("/v1/integration/api-keys", "List API keys", answers=ApiKeyPageView)
 async def list_api_keys(call: Call, query: Paging) -> Response:
-    """Return a page of API keys, newest first, revoked ones included."""
+    """Return a page of API keys, newest first, including revoked keys."""
     return await run(call, accounts.list_api_keys, query.asked())
 
 
 @routes.delete("/v1/integration/api-keys/{apiKeyId}", "Revoke an API key")
 async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
-    """Revoke an API key immediately and for good."""
+    """Revoke an API key immediately and permanently."""
     return await run(call, accounts.revoke_api_key, api_key_id)
 
 
 @routes.post("/v1/integration/secret/rotate", "Rotate the secret", answers=NewSecretView, holds_secret=True)
 async def rotate_secret(call: Call) -> Response:
-    """Make a new integration secret. Only this answer shows it.
+    """Make a new integration secret. Only this answer shows the secret.
 
     For 24 hours, Fatura signs its calls to you with the old and the new secret.
     """

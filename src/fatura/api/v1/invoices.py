@@ -77,7 +77,7 @@ async def read_invoice(call: Call, invoice_id: InvoiceId) -> Response:
 async def list_payments(call: Call, invoice_id: InvoiceId, query: Paging) -> Response:
     """Return a page of the payments, refunds and disputes of an invoice, newest first.
 
-    The invoice itself shows the newest 100 of them.
+    `GET /v1/invoices/{invoiceId}` shows the newest 100 of these.
     """
     return await run(call, invoices.read_payments, query.asked(), invoice_id)
 
@@ -211,7 +211,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """Cancel the charge of an issued or overdue invoice at the gateway, and issue the invoice with a new charge.
 
     You can also reissue a `ready` invoice if the gateway refused to create its charge. The invoice keeps its due date,
-    its payment method and its installments. The new charge may have others, which `charges` shows.
+    its payment method and its installments. The new charge may differ in these fields: see its entry in `charges`.
 
     If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
     not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.

@@ -82,7 +82,7 @@ async def create_plan(call: Call, body: PlanForm) -> Response:
 
 @routes.get("/v1/plans", "List plans", answers=PlanPageView)
 async def list_plans(call: Call, query: PlanQuery) -> Response:
-    """Return a page of plans without their items, newest first, archived ones included."""
+    """Return a page of plans without their items, newest first, including archived plans."""
     return await run(call, plans.read_page, query.asked(), PlanFilter(**query.filters()))
 
 
@@ -105,7 +105,7 @@ async def publish_plan(call: Call, plan_id: PlanId, body: PlanForm) -> Response:
 
 @routes.post("/v1/plans/{planId}/archive", "Archive a plan", answers=PlanSummaryView)
 async def archive_plan(call: Call, plan_id: PlanId) -> Response:
-    """Archive a plan: it takes no new subscriptions, and existing ones are still billed."""
+    """Archive a plan. An archived plan takes no new subscriptions, but its existing subscriptions are still billed."""
     return await run_once(call, plans.archive, plan_id)
 
 
@@ -117,10 +117,10 @@ async def archive_plan(call: Call, plan_id: PlanId) -> Response:
     problems=[errors.PLAN_ARCHIVED, errors.PROPAGATION_RUNNING],
 )
 async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> Response:
-    """Move the plan's active subscribers to its current version, from their next cycle on.
+    """Move the active subscribers of a plan to the plan's current version, each from the next cycle on.
 
-    A moved subscription gets the new default payment method, unless it has its own. Due dates and commitments do not
-    change. Customized subscriptions are not moved. If a subscription's gateway connection cannot bill the new terms,
+    A moved subscription gets the new default payment method, unless it overrides the default. Due dates and commitments
+    do not change. Customized subscriptions are not moved. If a subscription's gateway connection cannot bill the terms,
     the subscription is listed in `skipped` with the reason. Existing invoices do not change. Each moved subscription
     emits `subscription.terms_changed`. A dry run ignores the Idempotency-Key.
 

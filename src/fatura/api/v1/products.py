@@ -118,7 +118,7 @@ async def create_product(call: Call, body: ProductForm) -> Response:
 
 @routes.get("/v1/products", "List products", answers=ProductPageView)
 async def list_products(call: Call, query: ProductQuery) -> Response:
-    """Return a page of products, newest first, archived ones included."""
+    """Return a page of products, newest first, including archived products."""
     return await run(call, products.read_page, query.asked(), ProductFilter(**query.filters()))
 
 

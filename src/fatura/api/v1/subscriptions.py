@@ -33,8 +33,8 @@ SubscriptionId = Annotated[UUID, PathId("subscription")]
 class CustomerForm(Body):
     """The customer to subscribe.
 
-    If no customer has this `externalRef`, Fatura creates one. Otherwise, Fatura uses the existing customer, and
-    ignores `name` and `email`. It stores `document` only if that customer has no tax document yet.
+    If no customer has this `externalRef`, Fatura creates a customer. If a customer has it, Fatura uses this customer,
+    ignores `name` and `email`, and stores `document` only if the customer has no tax document yet.
     """
 
     externalRef: Annotated[ExternalRef, Field(description="Your own id of the customer.")]
