@@ -2,8 +2,8 @@
 
     python -m bench.bare_api URL RECORDING PORT
 
-It does not authenticate, validate or log. It uses the same HTTP server, event loop and connection pool as
-`fatura api`.
+The application does not authenticate, validate or log. It uses the same HTTP server, event loop and kind of connection
+pool as `fatura api`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Measure the time of `fatura check` per invoice, in an account with 25,000 paid invoices and in a much larger one.
+"""Measure the time of `fatura check` per invoice, in an account with 25,000 paid invoices and in a larger account.
 
 Each invoice has two items, a charge, a payment and three events. Charging so many invoices would take an hour. Plain
 SQL therefore inserts the charges, the payments and their events, as the engine would have written them.

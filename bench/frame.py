@@ -75,7 +75,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A chart of `y` by `x` with one line per key of `lines`. It is written to `<name>.svg`."""
+    """A chart of `y` by `x`, with one line for each key of `lines`. `bench.page` writes the chart to `<name>.svg`."""
 
     name: str
     title: str

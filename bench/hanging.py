@@ -126,7 +126,7 @@ async def _waited_ms(url: str, gateways: _Gateways, lane: LaneName, *, hang: boo
 
 
 async def _waits(owner: Any, lane: LaneName, accounts: Sequence[UUID]) -> list[float]:
-    """Make the accounts' invoices due, one after another. Return, for each, the milliseconds until it is handled."""
+    """Make the accounts' invoices due, one after another. Return each wait in milliseconds until the lane is done."""
     waits: list[float] = []
     for account_id in accounts:
         began = time.perf_counter()

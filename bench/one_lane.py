@@ -83,7 +83,7 @@ def _resident() -> float:
 def started(
     url: str, lane: str, count: int, *, niceness: int = 0
 ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Start the worker. A positive `niceness` lowers its priority, as `fatura up` does with its worker."""
+    """Start the worker. A positive `niceness` lowers the worker's priority, as `fatura up` does with its worker."""
     return ready("bench.one_lane", url, lane, str(count), niceness=niceness)
 
 

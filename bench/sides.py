@@ -15,7 +15,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One prepared database with its account and number of subscriptions."""
+    """One prepared database, with its account and the number of the account's subscriptions."""
 
     name: str
     url: str

@@ -78,7 +78,7 @@ def _check_python(folder: Path, engine: Engine, *, package: str, checked: list[s
 
 
 def _check_typescript(folder: Path, engine: Engine, *, call: str) -> list[str]:
-    """Compile the client and the calling program in strict mode, then run the program."""
+    """Compile the client and the calling program in strict mode, and run the program."""
     for name in (f"{call}.ts", "tsconfig.json"):
         shutil.copy(HERE / "calls" / name, folder)
     (folder / "package.json").write_text('{"type": "commonjs"}', "utf-8")

@@ -70,7 +70,7 @@ class Child:
         self._arguments = [*arguments, "--data-dir", str(settings.data_dir), "--until-stdin-closes"]
 
     async def keep_running(self, stop: asyncio.Event) -> None:
-        """Run the child until `stop` is set, then stop it."""
+        """Run the child, and restart it whenever it ends. When `stop` is set, stop the child."""
         name = self._arguments[0]
         while not stop.is_set():
             process = await asyncio.create_subprocess_exec(

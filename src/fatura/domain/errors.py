@@ -310,7 +310,7 @@ MAX_SHOWN_ID_CHARS = 100
 
 
 def not_found(resource: str, sought: object) -> EngineError:
-    """Return the 404. Unknown ids, malformed ids and ids of other accounts get the same (spec 5 rule 4, D-11)."""
+    """Return the 404. Unknown ids, malformed ids and ids of other accounts get the same error (spec 5 rule 4, D-11)."""
     return EngineError(NOT_FOUND, f"No {resource} has the id {str(sought)[:MAX_SHOWN_ID_CHARS]}.")
 
 

@@ -43,7 +43,7 @@ CATALOGUE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event before it is stored. The store assigns its id and its sequence. `data` is JSON text."""
+    """An event that is not stored yet, so it has no id and no sequence. `data` is JSON text."""
 
     type: str
     created_at: datetime

@@ -38,7 +38,7 @@ class ManualMethod(StrEnum):
 
 
 SHOWN_ENTRIES = 100
-"""Number of newest entries that an invoice shows in its detail and in its events (D-178)."""
+"""Maximum number of entries, the newest, in the detail and in the events of an invoice (D-178)."""
 MAX_MANUAL_PAYMENTS = 100
 """Maximum number of manual payments of an invoice; a payment that covers the total is exempt (D-178)."""
 
@@ -76,7 +76,7 @@ class PaymentEntry:
 
     @property
     def polled_from(self) -> datetime:
-        """Return the instant from which the delays of the polls after a payment count (D-55).
+        """Return the instant from which the delays of the polls after this payment are counted (D-55).
 
         Normally, this is `occurred_at`. It is `recorded_at` if the entry was recorded more than a day later, or if
         `occurred_at` is after `recorded_at` because the gateway's clock is ahead.

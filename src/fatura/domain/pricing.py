@@ -154,7 +154,7 @@ def next_attempt_at(
     """Return when to make the next call after `failures` failed ones, or None when the schedule has ended (D-29).
 
     `jitter_permille` (0..1000) is the share of the maximum jitter to add. After an outage of the engine, the missed
-    calls are made at least 30 s apart, the first interval of the schedule.
+    calls are made at least 30 s apart, which is the first interval of the schedule.
     """
     if failures >= len(OFFSETS):
         return None

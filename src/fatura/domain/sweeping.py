@@ -14,7 +14,7 @@ So even after a long pause, a sweep compares all charges that could have changed
 NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 """Sweeps begin between 01:00 and 05:00, Sao Paulo time. A connection's sweep begins at the same time each night."""
 MARGIN = timedelta(hours=1)
-"""A charge created this close to the start or end of the swept time may be absent from the list, as clocks differ."""
+"""A charge created this close to either end of the swept time may be missing in the list, because clocks differ."""
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
 """Sweeps check unpaid charges every night. They check a paid charge again this long after it was last in the list."""
 

@@ -50,7 +50,7 @@ class Capabilities:
     - "key": the provider makes one refund for each `refund_id`, however often the request is repeated. The engine looks
       the refund up, and repeats the request if the charge does not show the refund.
     - "lookup": the provider does not deduplicate, but `Charge.refunds` shows the refund. The engine looks the refund
-      up before the first request too. It never repeats a request, and marks a refund that does not appear as failed.
+      up before the first request too, and never repeats a request. If the refund does not appear, the refund fails.
     - "none": `refund_charge` raises PermanentError.
 
     `lists_charges` is true if `charges_since` works. The nightly sweep (D-161) and a restore from a backup (D-123) need
@@ -277,7 +277,7 @@ class Gateway(Protocol):
         ...
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with this reference, canceled ones too, oldest first."""
+        """Return all charges with this reference, including canceled charges, oldest first."""
         ...
 
     async def get_charge(self, charge_id: str) -> Charge:
@@ -296,8 +296,8 @@ class Gateway(Protocol):
     async def cancel_charge(self, charge_id: str) -> Charge:
         """Cancel a charge and return it with its new state; safe to repeat (D-27).
 
-        The state is CANCELED only if the charge can no longer be paid. If it cannot be canceled, for example because it
-        is paid, return it unchanged. Raises NotFoundError, PermanentError, UnknownOutcomeError.
+        The state is CANCELED only if the charge can no longer be paid. If the charge cannot be canceled, for example
+        because it is paid, return it unchanged. Raises NotFoundError, PermanentError, UnknownOutcomeError.
         """
         ...
 

@@ -70,7 +70,7 @@ def _formatted(value: Any) -> Any:
 
 
 class PaginationView(View):
-    """The place of a page in its list."""
+    """The position of a page in the whole list."""
 
     page: Ordinal
     page_size: Annotated[int, Meta(ge=1, le=100)]

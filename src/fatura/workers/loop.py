@@ -21,7 +21,7 @@ POLL_SECONDS = 1
 IDLE_PAUSE_SECONDS = 0.05
 """Minimum pause after an empty poll, even when notified: all workers get each notification, but most find no work."""
 MOST_BACK_OFF_SECONDS = 5
-"""Maximum pause after a failed poll. The first pause lasts one second. Each further failure in a row doubles it."""
+"""Maximum pause after a failed poll. The first pause is about one second; each further failure doubles the pause."""
 POLL_SHARE = 0.2
 """Maximum share of its time that a lane spends on polls, so that long polls do not keep the database busy."""
 MOST_PAUSE_SECONDS = 5

@@ -78,7 +78,7 @@ def _items(*products: str) -> list[dict[str, str]]:
 
 
 async def enroll(client: Client, plans: list[str], *, progress: Progress) -> None:
-    """Subscribe twenty customers with different charge days. Three of them use a connection with unpaid charges."""
+    """Subscribe twenty customers with different charge days. Three use a connection whose charges nobody pays."""
     prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
     never = await client.post(
         "/v1/integration/gateways",

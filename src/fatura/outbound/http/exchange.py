@@ -23,7 +23,7 @@ class ExchangeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The result of one call. `status` is None if no response arrived; `body` is the part of it that was read."""
+    """The result of one call. `status` is None if no complete head arrived; `body` is the part that was read."""
 
     outcome: ExchangeOutcome
     status: int | None

@@ -269,7 +269,7 @@ class SandboxGateway:
         return self._as_of_now(found[0])
 
     async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
-        """Return charges with their current status. First store what the payers of open charges have done until now."""
+        """Store what the payers of open charges have done until now. Return the charges with their current status."""
         due = [charge.charge_id for charge in charges if self._as_of_now(charge) is not charge]
         if not due:
             return charges
