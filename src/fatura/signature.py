@@ -39,7 +39,7 @@ def verify(
     tolerance_seconds: int = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> None:
-    """Check that a `v1` signature is valid for the body, and that `t` is within the tolerance of `now` (real time).
+    """Check that a `v1` signature is valid for the body, and that `t` is within `tolerance_seconds` of real time `now`.
 
     Pass the header as received, or None when it is missing. Signatures are compared in constant time.
     Raises SignatureError (spec 5.6, spec 8, D-40).

@@ -58,7 +58,7 @@ async def run_engine(
     port: int,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run API and worker as child processes until `stop` is set. Also call `meanwhile`, whose failure stops both."""
+    """Run API and worker as child processes, and call `meanwhile`. Stop when `stop` is set or `meanwhile` fails."""
     children = [
         Child(["api", "--host", host, "--port", str(port)], settings=settings),
         Child(["worker", "--beside-api"], settings=settings),

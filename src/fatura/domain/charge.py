@@ -13,7 +13,7 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_CHARGES = 50
-"""An invoice with this many confirmed charges is not reissued, because each of its polls reads all charges (D-176)."""
+"""An invoice with this many confirmed charges is not reissued, as each of its polls reads all its charges (D-176)."""
 
 
 class ChargeStage(StrEnum):
