@@ -1,7 +1,7 @@
 """Execute the fault runs (`make faults`), each in its own process, and print one table of their results.
 
-`python -m tests.faults [NAME ...] [--seed N] [--short]` executes the named runs, or all. The exit code is 1 if a run
-fails.
+`python -m tests.faults [NAME ...] [--seed N] [--short]` executes the named runs, or all runs. The exit code is 1 if a
+run fails.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tests.faults.runs import RUNS, Run
 AT_ONCE = 2
 """Number of concurrent runs, not counting runs that mostly wait.
 
-Each run is bound to its own cores, because runs that could use all cores were a fifth slower.
+Each of these concurrent runs is bound to its own cores. Runs that could use all cores were a fifth slower.
 """
 
 
@@ -110,9 +110,10 @@ def _shares_of_cores() -> Sequence[Sequence[int]]:
 
 @asynccontextmanager
 async def _turn(run: Run, slots: asyncio.Queue[Sequence[int]]) -> AsyncGenerator[Sequence[int]]:
-    """Reserve cores for a run during the block, and yield their numbers.
+    """Reserve cores for a run during the block, and yield the numbers of these cores.
 
-    For a run that is `alone` or `waits` (see `runs.Run`), reserve and yield nothing: the run may use all cores.
+    For a run that is `alone` or `waits` (see `runs.Run`), reserve no cores and yield no numbers: the run may use all
+    cores.
     """
     if run.alone or run.waits:
         yield ()

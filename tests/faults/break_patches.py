@@ -1,7 +1,7 @@
 """Functions that each disable one mechanism of the engine in this process (see `breaks`).
 
-Each function replaces functions of the engine, or changes SQL statements before the engine sends these statements.
-The docstring names the fault run that must detect the missing mechanism.
+Each function replaces functions of the engine, or changes SQL statements before the engine sends these statements. The
+docstring of each function names the fault run that must detect the missing mechanism.
 """
 
 import json
@@ -39,7 +39,7 @@ Put = Callable[[Any, str, Any], None]
 """A function that sets an attribute: permanently (`setattr`) or for one test (`monkeypatch.setattr`)."""
 
 PATCHES: dict[str, Callable[[], None]] = {}
-"""The functions marked with `_break`, by the name of the break, such as `long-lease`."""
+"""The functions decorated with `_break`. The key is the function's name with hyphens, such as `long-lease`."""
 
 Patch = TypeVar("Patch", bound=Callable[..., None])
 
@@ -165,8 +165,8 @@ def store_keys_separately() -> None:
 def number_events_by_sequence() -> None:
     """Number events by a PostgreSQL sequence instead of the counter row. The run `orders` detects this.
 
-    A transaction then locks the counter row only after it has its numbers. Events may therefore be committed in a
-    different order than their numbers.
+    With this break, a transaction gets its numbers before it locks the counter row. Transactions may therefore commit
+    their events in another order than the order of the numbers.
     """
     add = counters.add
 
@@ -229,7 +229,7 @@ def drop_second_payment() -> None:
 
 @_break
 def count_refund_twice() -> None:
-    """Show double the refunds of an invoice as `refundedCents`. The run `simulator` detects this."""
+    """Show twice the refunded amount of an invoice as `refundedCents`. The run `simulator` detects this."""
     weaken(
         "SELECT v.invoice_id, v.subscription_id, v.cycle, v.status",
         "sum(e.amount_cents) FILTER (WHERE e.kind = 'refund')",
@@ -254,7 +254,7 @@ def send_refunds_again() -> None:
 
 @_break
 def sweep_nothing() -> None:
-    """Never compare a gateway's charges with the invoices in the nightly sweep. The run `simulator` detects this."""
+    """Let the nightly sweep act on no difference that it finds. The run `simulator` detects this."""
 
     async def nothing(*_args: object) -> Counter[str]:
         return Counter()
@@ -274,7 +274,7 @@ def issue_all_at_once() -> None:
 
 @_break
 def trust_any_provider_account() -> None:
-    """Accept credentials of another account at the provider. The run `simulator` detects this."""
+    """Let a connection's credentials change to another account at the provider. The run `simulator` detects this."""
     gateway_connections._refuse_other_account = lambda *_args: None
 
 
@@ -341,7 +341,7 @@ def read_any_account() -> None:
 
 @_break
 def unbind_ciphertexts() -> None:
-    """Encrypt without binding a ciphertext to its row. The ciphertext then decrypts in other rows, too.
+    """Encrypt secrets without binding a ciphertext to its row, so that it can be decrypted in other rows too.
 
     The run `secrets` detects this.
     """

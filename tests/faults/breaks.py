@@ -42,7 +42,10 @@ _NUMBERS_BY_SEQUENCE = """
         RETURN coalesce(last, 0);
     END $f$;
 """
-"""Creates one sequence per account. When a trial restores the account's counter row, a trigger resets the sequence."""
+"""Creates one PostgreSQL sequence per account.
+
+When a trial restores the account's counter row, a trigger sets the PostgreSQL sequence to `last_sequence`.
+"""
 
 SQL = {
     "number-events-by-sequence": _NUMBERS_BY_SEQUENCE,
@@ -53,7 +56,10 @@ SQL = {
     "allow-any-transition": "DROP TRIGGER IF EXISTS invoice_moves ON invoice",
     "disable-policy": "ALTER TABLE invoice DISABLE ROW LEVEL SECURITY",
 }
-"""SQL statements of the breaks that change the database. The run `constraints` must detect each of the last five."""
+"""SQL statements of the breaks that change the database.
+
+The run `constraints` must detect each of the last five breaks.
+"""
 
 
 def _chosen() -> str:

@@ -1,4 +1,4 @@
-"""Functions that the test gateways of several runs share. They return a gateway's capabilities and its charges."""
+"""Functions that the test gateways of several runs share."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -23,8 +23,9 @@ from tests.faults.journal import Journal
 def capabilities_of(config: ConnectionConfig) -> Capabilities:
     """Return the gateway's capabilities.
 
-    The connection's setting `idempotency` says how the gateway protects against duplicate charges. The default is
-    look-ups by reference. The setting `refunds` says how the gateway makes refunds. By default, it makes none.
+    The connection's setting `idempotency` says how the gateway protects against duplicate charges. By default, the
+    engine looks up a charge by its reference before it repeats a request. The setting `refunds` says how the gateway
+    makes refunds. By default, it makes none.
     """
     return Capabilities(
         issues_charges=True,

@@ -13,7 +13,7 @@ _SECONDS = struct.Struct("d")
 
 @dataclass(frozen=True, slots=True)
 class FastClock:
-    """A UTC clock that shows `start` at monotonic time `since` and then runs at `speed` times real time.
+    """A UTC clock that shows `start` at monotonic time `since` and then runs `speed` times as fast as real time.
 
     All processes of a machine read the same monotonic time, so their clocks agree. The file `jumps` contains the
     seconds by which the clock was set forward. One process writes this file, and all processes read it.
@@ -53,7 +53,7 @@ def _mapped(path: str) -> mmap.mmap:
 def started(
     *, speed: float, at: datetime = datetime(2033, 11, 20, 15, tzinfo=UTC), jumps: Path | None = None
 ) -> FastClock:
-    """Return a clock that shows `at` at the time of this call. With a file `jumps`, it can be set forward later."""
+    """Return a clock that shows `at` at the time of this call. If `jumps` is a file, the clock can be set forward."""
     if jumps is not None:
         jumps.write_bytes(bytes(_SECONDS.size))
     return FastClock(at, time.monotonic(), speed, str(jumps or ""))

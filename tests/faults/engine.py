@@ -19,10 +19,10 @@ from tests.support.unlimited import UNLIMITED
 
 
 class OnClock:
-    """A database that shows the time of the fault run's clock instead of PostgreSQL's time.
+    """A database that returns the time of the fault run's clock instead of PostgreSQL's time.
 
-    The engine compares this time with its own clock (D-5). The engine uses the run's clock too, so it finds no
-    difference.
+    The engine compares the database's time with its own clock (D-5). In a fault run, the engine's clock is the run's
+    clock, so the engine finds no difference.
     """
 
     def __init__(self, db: Database, clock: Callable[[], datetime]) -> None:
@@ -72,7 +72,7 @@ async def engine_on(
     providers: Callable[[Database], AbstractAsyncContextManager[Providers]] | None = None,
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
-    """Do the same as `open_engine` with an open database. The caller closes the database."""
+    """Do the same as `open_engine`, but on a database that is already open. The caller closes the database."""
     read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
     deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:

@@ -31,7 +31,7 @@ SECRETS_FILE = "secrets.json"
 """Name of the file that contains the signing secrets of each account."""
 
 SLOW_SECONDS = 15
-"""Maximum age of a request that creates a charge. The gateway drops requests that a busy machine delays longer."""
+"""Maximum age of a request that creates a charge. The gateway drops older requests, which a busy machine delayed."""
 ROUTES = (
     ("POST", "/charges", "create"),
     ("GET", "/charges", "find"),
@@ -51,7 +51,7 @@ A merchant may move its webhook from `/webhook` to `/elsewhere`.
 
 class GatewayAndMerchant:
     signed_within_seconds = TOLERANCE_SECONDS
-    """Maximum age of a signature. If a run's clock may be set forward during a call, the run needs more."""
+    """Maximum age of a signature. A run that sets its clock forward during calls needs a larger value."""
 
     def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
         self.folder = folder
@@ -71,10 +71,10 @@ class GatewayAndMerchant:
         return app
 
     async def create(self, request: web.Request) -> web.Response:
-        """Create a charge. A fault may prevent or delay this.
+        """Create a charge. A fault may prevent or delay the creation.
 
-        With `knows_keys`, a repeated request gets the first charge or, if `refuses_repeats` is set, a 409. Without
-        `knows_keys`, a repeated request creates a second charge.
+        If the faults have `knows_keys`, a repeated request gets the first charge or, with `refuses_repeats`, the status
+        409. Without `knows_keys`, a repeated request creates a second charge.
         """
         body = await request.json()
         wrong = self.faults
@@ -239,7 +239,7 @@ class GatewayAndMerchant:
         return int(charge_id[-6:], 16) % 1000 >= self.faults.never_paid
 
     async def price(self, request: web.Request) -> web.Response:
-        """Answer a price call with the cents in the URL plus the cycle number, or with 500 if a fault occurs."""
+        """Answer with the cents in the URL plus the cycle number, or with the status 500 if a fault occurs."""
         raw = await request.read()
         asked = json.loads(raw)
         status = 500 if self.fault("price", fails=self.faults.price_fails) else 200
@@ -277,7 +277,7 @@ class GatewayAndMerchant:
     def _verified(self, request: web.Request, raw: bytes) -> bool:
         """Return whether the request's signature is valid.
 
-        A valid signature uses a secret of the account. Its timestamp differs from the run's clock by at most
+        The signature must use a secret of the account, and its timestamp may differ from the run's clock by at most
         `signed_within_seconds`.
         """
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(

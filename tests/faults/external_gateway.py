@@ -32,7 +32,7 @@ from tests.faults.charges import capabilities_of, charge_of
 from tests.faults.clock import FastClock
 
 SENT_AT = "X-Sent-At"
-"""Header with the time of sending. The gateway drops requests that a busy machine delivers much later."""
+"""Header with the time of sending. The gateway drops a request that arrives more than `external.SLOW_SECONDS` later."""
 
 ANSWER_SECONDS = 10
 """Call time-out in real seconds if no clock is given."""
@@ -155,8 +155,8 @@ def external_providers(
 ) -> Any:
     """Return a function that opens a provider for the gateway at `url`.
 
-    If the settings of a connection contain another `url`, the connection uses the gateway at that URL. Time-outs of
-    calls elapse on `clock`, or in real time if no clock is given. `connections` limits the calls in progress.
+    If the settings of a connection contain another `url`, the connection uses the gateway at that URL. The time-out of
+    a call is measured on `clock`, or in real time if no clock is given. `connections` limits the calls in progress.
     """
     seconds = ANSWER_SECONDS if clock is None else clock.real_seconds(CALL_TIMEOUT_SECONDS)
 

@@ -32,7 +32,7 @@ SELECT c.invoice_id, e.kind, e.reference, e.amount_cents FROM entry e JOIN charg
 class Ledgers:
     """Collects the differences.
 
-    The caller sets `at_rest` when all work should be final. Then unfinished work is a problem, too, such as an
+    If `at_rest` is true, the engine should have finished all work. Unfinished work is then a problem too, such as an
     uncharged invoice or an undelivered event.
     """
 
@@ -52,7 +52,7 @@ async def check(
 ) -> list[str]:
     """Return one sentence for each kind of difference between the ledgers, and for each violated invariant.
 
-    With `has_payers`, the simulator's payers pay the charges. The caller then compares charges and entries itself.
+    If `has_payers` is true, the simulator's payers pay the charges, and the caller compares charges and entries itself.
     """
     opened = await asyncpg.connect(url)
     try:
@@ -140,7 +140,7 @@ async def _check_charges(ledgers: Ledgers, connection: Any) -> None:
 
 
 def paid_on_earlier_charges(journal: Journal) -> Counter[str]:
-    """Return the part payments of the canceled charges of each invoice, in cents."""
+    """Return the cents that were paid on the canceled charges of each invoice."""
     rows = journal.read(
         "SELECT c.invoice_id, sum(e.amount_cents) AS cents FROM entry e JOIN charge c ON c.charge_id = e.charge_id "
         "WHERE e.kind = 'payment' AND c.state = 'canceled' GROUP BY c.invoice_id"
@@ -166,7 +166,8 @@ def _charge_errors(
 
 def _amount_errors(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
-    # After a restore, an invoice adopts a charge with payments even if its amount differs from the total (D-170).
+    # After a restore, an invoice adopts a charge with payments even if the charge's amount differs from the invoice's
+    # total (D-170).
     is_adopted = invoice["is_restored"] and charge["has_payments"]
     if charge["amount_cents"] + invoice["earlier_cents"] != invoice["total_cents"] and not is_adopted:
         found.append("charged another amount than the total")

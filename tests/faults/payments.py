@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 KINDS = ("payment", "refund", "dispute_opened", "dispute_won", "dispute_lost")
-"""The kinds of entries. Entries of the same instant happen in this order."""
+"""The kinds of entries. Entries with the same instant are sorted in this order."""
 _SIGN = {"payment": 1, "refund": -1, "dispute_opened": -1, "dispute_won": 1, "dispute_lost": 0}
 OPEN = frozenset({"ready", "issued", "overdue"})
 """States of an invoice in which payments count towards its total."""
@@ -61,7 +61,7 @@ class ReceivedByHand:
 
 @dataclass(slots=True)
 class AskedRefund:
-    """A refund that a merchant asked for, with the statuses of the final answers.
+    """A refund that a merchant asked for, with the HTTP statuses of the final answers to the merchant.
 
     Each refund has a different reason.
     """
@@ -74,7 +74,7 @@ class AskedRefund:
 
 @dataclass(frozen=True, slots=True)
 class MadeRefund:
-    """A refund at the provider, which is `pending`, `done` or `failed`, or a recorded refund of manual payments."""
+    """A refund at the provider (`pending`, `done` or `failed`), or a recorded refund of manual payments."""
 
     invoice_id: str
     amount_cents: int
@@ -82,7 +82,7 @@ class MadeRefund:
 
 
 def is_manual_refund(entry: Entry) -> bool:
-    """Return whether the engine recorded a refund of manual payments. Its `reference` is the refund's reason."""
+    """Return whether an entry is a refund of manual payments. Its `reference` is the refund's reason."""
     return entry.kind == "refund" and entry.charge_id is None
 
 
@@ -91,9 +91,9 @@ def refund_errors(
 ) -> Iterator[str]:
     """Yield what is wrong with a refund (D-53, D-151).
 
-    `stage` is the refund's stage in the engine; None if the engine stored no refund. If `complete` is true, the engine
-    must have finished the refund. A refusal counts only if it is the newest answer, because a repeat of the refused
-    request may succeed.
+    `stage` is the refund's stage in the engine, or None if the engine stored no refund. If `complete` is true, the
+    engine must have finished the refund. A refusal counts only if it is the newest answer, because a repeat of the
+    refused request may succeed.
     """
     live = [each for each in made if each.state != "failed"]
     is_done = any(each.state == "done" for each in live)
@@ -117,7 +117,7 @@ def refund_errors(
 def held_after_each(entries: Iterable[Entry]) -> Iterator[int]:
     """Yield how many cents the merchant holds after each entry, in the order in which the entries happened.
 
-    A charge of the provider whose refunds and disputes exceed its payments counts as 0 (D-150).
+    If the refunds and disputes of a provider's charge exceed its payments, the charge counts as 0 (D-150).
     """
     kept = Counter[str | None]()
     for entry in sorted(entries, key=lambda each: (each.occurred_at, KINDS.index(each.kind), each.reference)):
@@ -147,7 +147,7 @@ def differences(
 def unpaid_or_uncovered(
     true: Collection[Entry], *, status: str, total_cents: int | None, complete: bool
 ) -> str | None:
-    """Return what is wrong with an invoice's state. `true` has the entries that the ledger should have (D-50, D-150).
+    """Return what is wrong with an invoice's state. `true` contains the correct entries (D-50, D-150).
 
     If `complete` is true, the engine must know the whole ledger.
     """
@@ -163,11 +163,12 @@ def unpaid_or_uncovered(
 def may_be_charged(
     amount_cents: int, *, total_cents: int, theirs: Collection[Entry], by_hand: Collection[Entry]
 ) -> bool:
-    """Return whether `amount_cents` was open at some time. The open amount is the total minus what the merchant held.
+    """Return whether the engine may have seen `amount_cents` as the invoice's open amount at some time.
 
-    The engine learns in any order of the entries of each charge and of the payments that merchants record. At some
-    time, it may know no entry of a charge, or all entries up to one of them. It may know a recorded payment or not.
-    Every combination of these states is possible.
+    The open amount is the total minus the money that the merchant holds.
+
+    The engine may learn of the charges and of the recorded payments in any order. At a given time, it knows the oldest
+    entries of each charge (none, some or all), and some of the recorded payments. Every combination is possible.
     """
     ledgers = defaultdict[str, list[Entry]](list)
     for entry in (*theirs, *by_hand):
@@ -181,7 +182,7 @@ def may_be_charged(
 def unreported(
     ours: Collection[Entry], ids: Mapping[Entry, str], *, status: str, named: Collection[str]
 ) -> Sequence[str]:
-    """Return the payments that no event reports; `named` are the ids of the entries that events name.
+    """Return a message for each payment that no event reports; `named` has the ids of the entries that events name.
 
     `invoice.paid` names no entry, so no event needs to name the payment that covered the total.
     """

@@ -26,7 +26,8 @@ def server(settings: Mapping[str, str] | None = None) -> Generator[str]:
 def process_count() -> int:
     """Return the number of worker processes: the number of cores plus one, but only one if there is a single core.
 
-    A worker waits while its server process executes a statement, so both together use about one core.
+    A worker waits while PostgreSQL executes its statement, so the worker and its database session together use about
+    one core.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if cores == 1 else cores + 1

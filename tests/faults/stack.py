@@ -1,7 +1,4 @@
-"""Run API processes and a worker on one database, and keep their logs.
-
-The class `Client` sends requests, and repeats a request at another API process if the first does not respond.
-"""
+"""Run API processes and a worker on one database, and keep their logs."""
 
 import asyncio
 from collections.abc import Generator, Iterator, Sequence
@@ -92,7 +89,7 @@ def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables:
 class Client:
     """Sends each request to the next API process.
 
-    If it gets no response, it repeats the request at another API process.
+    If a request gets no response, the client repeats it at another API process.
     """
 
     def __init__(self, stack: Stack, api_key: str) -> None:

@@ -1,4 +1,6 @@
-"""A worker process of the engine for fault runs. It runs all lanes on the run's clock and charges through `external`.
+"""A worker process of the engine for fault runs.
+
+It runs all lanes on the run's clock, and its gateway is in another process.
 
 `python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its stdin closes. While it
 works, FILE contains the number of its charge calls in progress.
@@ -31,7 +33,10 @@ JUMP_SECONDS = 0.02
 
 
 class OpenCalls:
-    """The number of charge calls in progress, in a file that other processes can read after a freeze or a kill."""
+    """The number of charge calls in progress, in a file.
+
+    Other processes can read it while this process is frozen, or after it was killed.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
