@@ -39,7 +39,7 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A constraint. `columns` are the columns of its key.
+    """A unique index, foreign key, check, trigger or policy. `columns` are the columns of a key.
 
     A foreign key references the columns `refers_to` of `target`.
     """
@@ -73,7 +73,7 @@ class Catalog:
     def get(self, kind: str, table: str, name: str) -> Constraint:
         """Return a constraint. If the database lacks it, return a placeholder.
 
-        The run then tries its violations as well, and reports that PostgreSQL accepts them.
+        The run tries the violations of the missing constraint too, and reports that PostgreSQL accepts them.
         """
         return next((each for each in self.of(kind) if each.name == name), Constraint(kind, name, table))
 

@@ -40,7 +40,7 @@ class Tally:
 async def try_violations(
     connection: Any, catalog: Catalog, violations: Sequence[Violation], tally: Tally
 ) -> None:
-    """Disable the other constraints of the tables, try the violations of one constraint, and roll everything back.
+    """Try to violate one constraint while all other constraints of its table are disabled. Roll everything back.
 
     `connection` must belong to a superuser, so that no policy applies.
     """

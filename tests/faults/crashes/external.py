@@ -24,7 +24,7 @@ FAULTS_FILE = "faults"
 KILL_FILE = "kill"
 """File names in a trial's folder. `kill` contains the id of a process.
 
-The external services kill this process before they answer its next call.
+The external services kill this process before they answer the next call of the trial.
 """
 KEPT = 32
 """Maximum number of open journals. The least recently used journal is closed first."""

@@ -1,7 +1,7 @@
 """Functions that create fixtures. A fixture is the account in which a flow starts.
 
-After most functions, the engine has no due work. The names of the other functions say what is due, such as
-`due_subscribers`.
+Most functions leave no due work. The others leave the work that a flow starts with: after `ready`, for example, an
+invoice is due to be issued.
 """
 
 from datetime import timedelta
@@ -271,7 +271,7 @@ def _to_the_morning(shop: Shop, *, days: int) -> None:
 
 
 def _change_at_gateway(shop: Shop, statement: str, *values: str) -> None:
-    """Change charges at the gateway, without a call of the engine."""
+    """Change charges at the gateway, as if payers or the gateway did it. The engine makes no call."""
     journal = Journal(shop.place.folder / JOURNAL_FILE)
     assert journal.change(statement, *values), statement
     journal.close()

@@ -24,7 +24,10 @@ PATIENCE_SECONDS = 60
 
 @dataclass(slots=True)
 class Fsyncs:
-    """The results of all kills. `acknowledged` contains the body of each 201 response, by Idempotency-Key."""
+    """The results of all kills.
+
+    `acknowledged` maps the Idempotency-Key of each request that was answered 201 to the response body.
+    """
 
     kills: int = 0
     acknowledged: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -118,7 +121,7 @@ def _tracing(postgres: Server, nth: int) -> Generator[None]:
 
 
 async def _ask_on(world: World, tried: Fsyncs, died: asyncio.Event) -> list[str]:
-    """Create products until the database fails. Return the Idempotency-Keys of unanswered requests."""
+    """Create products until the database fails. Return the Idempotency-Keys of requests without a 201 response."""
     unanswered: list[str] = []
     while not died.is_set():
         tried.asked += 1

@@ -1,6 +1,6 @@
 """The outcome of a trial: its final rows, events and charges.
 
-It omits ids, instants and numbers of attempts, because these differ between trials.
+The outcome omits ids, instants and numbers of attempts, because these differ between trials.
 """
 
 import re

@@ -51,8 +51,8 @@ class KillAt:
 class Points:
     """Counts the I/O inside `counting`, and kills the process at the point `kill_at`.
 
-    If the kill comes after an external call is sent, the external service kills the process. It finds the id of the
-    process in the file `kill` in `folder`.
+    At the moment SENT of an external call, the external service kills the process. It reads the id of the process from
+    the file `kill` in `folder`.
     """
 
     folder: Path
@@ -97,7 +97,7 @@ def kill_self() -> NoReturn:
 
 
 def _place() -> str:
-    """Return the engine's function that performs the I/O, as `module.function`."""
+    """Return the name of the engine's function that performs the I/O, as `module.function`."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

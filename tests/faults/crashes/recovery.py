@@ -49,7 +49,7 @@ _UNSETTLED = """
 async def recover(
     place: Place, flow: Flow, *, database: TrialDatabase, now: ShiftedClock, killed: bool
 ) -> dict[str, Any]:
-    """Run the lanes of a trial until no work is due within `flow.days`. Return the problems and the outcome.
+    """Run the lanes of a trial for `flow.days` days of the trial's clock. Return the problems and the outcome.
 
     Clients repeat their requests only if the process was `killed`.
     """

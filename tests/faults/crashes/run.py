@@ -74,7 +74,10 @@ def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
 
 
 def _workers(flows: Sequence[Flow]) -> dict[str, int]:
-    """Assign each flow to a worker process. Flows with the same fixture get the same worker, which creates it once."""
+    """Assign each flow to a worker process.
+
+    Flows with the same fixture get the same worker, which creates the fixture once.
+    """
     fixtures: defaultdict[str, list[Flow]] = defaultdict(list)
     for flow in flows:
         fixtures[flow.fixture].append(flow)
@@ -117,8 +120,8 @@ def _prepared(
 def _chosen(options: Options, known: dict[str, list[str]]) -> list[tuple[str, str, Moment]]:
     """Draw points from every flow: all points of short flows, and a sample of the points of long flows.
 
-    A point's random number depends only on the seed and the point. If a flow gets a new point, the sample of the other
-    points therefore hardly changes.
+    A point's random number depends only on the seed and the point. If a flow gets a new point, the rest of the sample
+    therefore hardly changes.
     """
     ranked: list[tuple[int, str, str, Moment]] = []
     for flow, points in known.items():

@@ -26,8 +26,8 @@ _MOVE_IN = """
 class TrialDatabase:
     """The connections to the database.
 
-    `root` is a superuser's connection. `reader` compares rows with the journal. The pool `db` serves the recovery after
-    a kill.
+    `root` is a superuser's connection. `reader` reads the rows that are compared with the journal. The engine uses the
+    pool `db` to create fixtures and during the recovery.
     """
 
     root: Any

@@ -1,8 +1,10 @@
-"""A process that creates fixtures and executes trials. For each trial, it forks a child process that is killed.
+"""A process that creates fixtures and executes trials.
+
+For each trial, it forks a child process that runs the flow and is killed.
 
 `python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks one worker for each socket FD. A worker
-receives the server's URL and a database name, then jobs, and sends one result per job. Each message is one line of
-JSON.
+first receives the server's URL and a database name. Then it receives jobs, and sends one result per job. Each message
+is one line of JSON.
 """
 
 import asyncio
@@ -110,7 +112,7 @@ class Worker:
     def _try_in(self, place: Place, flow: Flow, base: Place, *, at: KillAt | None) -> dict[str, Any]:
         """Restore the database, and fork a child process that runs the flow. Then run the recovery in this process.
 
-        The child is killed at the point `at`. If `at` is None, it runs the flow to its end.
+        The child is killed at the point `at`. If `at` is None, the child runs the whole flow.
         """
         self.runner.run(self.database.reset(place, like=base))
         (place.folder / FAULTS_FILE).write_text(str(flow.faults))
