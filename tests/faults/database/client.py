@@ -1,4 +1,4 @@
-"""API clients that repeat each write until they know whether it succeeded, and record all writes in a journal."""
+"""API clients that send writes, repeat writes that fail, and record all writes in a journal."""
 
 import asyncio
 import itertools
@@ -13,13 +13,13 @@ import httpx
 from tests.support.world import Json
 
 CLIENTS = 20
-"""Number of concurrent clients, more than the API has database connections."""
+"""Number of concurrent clients. The API has fewer database connections."""
 PACE_SECONDS = 0.2
 """Minimum time between the starts of two writes of a client. All clients together make about 100 writes per second."""
 ABANDONED_PERCENT = 10
-"""Chance that a client stops repeating a create request with an unknown outcome.
+"""Chance that a client gives up after a create request failed, without knowing its outcome.
 
-Either all rows of the request must then exist, or none.
+In this case, either all rows of the request must exist, or none.
 """
 PATIENCE_SECONDS = 60
 
@@ -63,7 +63,7 @@ class Client:
     async def run(self) -> None:
         """Send writes until `stop` is called.
 
-        After that, each client repeats its last write until it knows the outcome.
+        After `stop`, each client still repeats its last write until the write succeeds or the client gives up.
         """
         limits = httpx.Limits(max_connections=CLIENTS)
         opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)

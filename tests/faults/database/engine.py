@@ -38,7 +38,7 @@ class Engine:
     logs: Path
 
     def exited(self) -> list[str]:
-        """Return the processes that have ended, with their exit codes. None should end."""
+        """Return the processes that have ended, with their exit codes. No process should end during a run."""
         return [
             f"{name} ended with exit code {process.poll()}"
             for name, process in self.processes.items()

@@ -21,7 +21,7 @@ BUSY_WITHIN_SECONDS = 30
 REFUSED_WITHIN_SECONDS = 30
 STORM_SECONDS = 2
 HOLD_SECONDS = 6
-"""How long `hold_lock` holds its lock, longer than the engine's lock time-out."""
+"""How long `hold_lock` holds its lock. The engine's lock time-out is shorter."""
 PATIENCE_SECONDS = 120
 """Time limit of a recovery. The goal is ten seconds; slower recoveries are measured up to this limit."""
 
@@ -73,7 +73,7 @@ class Scene:
     async def recovered(self, what: str, *, since: float) -> None:
         """Wait until the readiness probe succeeds and the engine bills a new subscription. Record both times.
 
-        If one of them does not happen within PATIENCE_SECONDS, record a problem.
+        If the probe or the billing does not succeed within PATIENCE_SECONDS, record a problem.
         """
         ready = await self.engine.readiness.until(200, since=since, within_seconds=PATIENCE_SECONDS)
         recovery = await recovered_after(self.engine, since=since)

@@ -24,7 +24,10 @@ class Readiness:
                 await asyncio.gather(self._ready(http), self._alive(http), asyncio.sleep(EVERY_SECONDS))
 
     async def until(self, status: int, *, since: float, within_seconds: float) -> float | None:
-        """Wait for the first response after `since` that has `status`. Return its delay in seconds, or None."""
+        """Wait for the first response after `since` that has `status`.
+
+        Return its delay in seconds, or None if there is none.
+        """
         while monotonic() < since + within_seconds:
             came = [at for at, seen in self.seen if at >= since and seen == status]
             if came:

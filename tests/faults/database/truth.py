@@ -15,7 +15,7 @@ from tests.support.world import Json
 REPLAYED = 40
 """Number of acknowledged creates that are repeated after the faults."""
 _CHANGED_BY_BILLING = {"cycleCount", "nextDueDate", "nextPeriodStart", "commitment", "customer"}
-"""Fields that are not compared, because billing changes them, and `customer`, which is compared separately."""
+"""Fields that `_fixed` omits. Billing changes all of them except `customer`, which is compared separately."""
 _ROWS = {
     "product": "SELECT name FROM product WHERE name LIKE 'op-%'",
     "customer": "SELECT external_ref FROM customer WHERE external_ref LIKE 'op-%'",

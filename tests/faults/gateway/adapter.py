@@ -22,7 +22,7 @@ class ProviderGateway(ExternalGateway):
         return (await self._ask("GET", "/account"))["id"]
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Accept webhooks whose header HOOK_HEADER is the account's id. Raises AuthFailedError."""
+        """Accept webhooks whose header HOOK_HEADER is the id of the engine's account. Raises AuthFailedError."""
         if webhook.headers.get(HOOK_HEADER) != str(self._config.account_id):
             raise AuthFailedError("not signed")
         return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))

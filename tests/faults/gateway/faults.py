@@ -1,4 +1,4 @@
-"""The faults of the test gateway and merchants. A seed determines which calls they affect."""
+"""The faults of the test gateway and merchants. A seed determines which calls the faults affect."""
 
 import json
 import random

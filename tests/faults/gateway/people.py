@@ -1,7 +1,7 @@
 """Let the simulator's merchants, payers and persons act in the run `gateway`.
 
-Their code needs the simulator's `World`. The world that `gather` builds shows the run's clock, sends requests to the
-run's API, and gets its charges from the journal.
+Their code needs the simulator's `World`. `gather` builds a `World` that uses the run's clock, sends requests to the
+run's API, and gets the charges from the journal.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _UNPAID = ("issued", "overdue")
 
 @dataclass(slots=True)
 class RealTime:
-    """Replaces the simulator's `Schedule`: steps are executed at once, and pauses elapse on the run's clock."""
+    """Replaces the simulator's `Schedule`: steps are executed at once, and the run's clock measures pauses."""
 
     clock: FastClock
     trace: Trace = field(default_factory=Trace)
@@ -149,7 +149,7 @@ class People:
             await background_faults.send_webhook(self.world, read_record(row))
 
     async def move_money(self, *, permille: int) -> None:
-        """Let the gateways refund and dispute some charges. They send webhooks for half of these."""
+        """Let the gateways refund and dispute some charges. Send webhooks for half of these charges."""
         for moved in await self.run.control("move-money", permille=permille):
             for charge_id in moved:
                 self.acted["refunds and disputes by the gateway"] += 1

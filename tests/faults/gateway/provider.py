@@ -29,7 +29,7 @@ from tests.faults.simulator.gateway_state import OWN_ACCOUNT, GatewayState, SimC
 from tests.faults.simulator.payers import Payers
 
 CONNECTION, MERCHANT, PROVIDER_ACCOUNT = "X-Connection", "X-Merchant", "X-Provider-Account"
-"""Headers of the adapter's calls: the connection, its account, and the provider's account of its credentials."""
+"""Headers of the adapter's calls: the connection, the engine's account, and the account at the provider."""
 REFUSES_FOR = timedelta(days=1)
 LONGEST_JUMP = timedelta(days=65)
 """Maximum time by which the run sets its clock forward at once.
@@ -113,7 +113,8 @@ class Provider(GatewayAndMerchant):
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
         for each in alike:
-            # Each request's answer names only its own charge. The engine may know either, so both count as double.
+            # The answer to a request names only the charge of this request. The engine may know any of the charges, so
+            # all of them count as double.
             each.is_double = len(alike) > 1
         self.journal.write(
             "charge",
@@ -210,12 +211,12 @@ class Provider(GatewayAndMerchant):
         return web.json_response(msgspec.to_builtins(charge.shown(self.now())))
 
     async def refuse(self, _request: web.Request) -> web.Response:
-        """Refuse the calls of some connections for days from now on."""
+        """From now on, refuse the calls of some connections for days."""
         self._refuses_from = self.now()
         return web.json_response({})
 
     async def move_money(self, request: web.Request) -> web.Response:
-        """Refund and dispute some charges by itself. Return the ids of these charges."""
+        """Refund and dispute some charges without a request of the engine. Return the ids of these charges."""
         permille = int(request.query["permille"])
         moved = [
             each

@@ -29,7 +29,10 @@ SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
 STEP_SECONDS, DAY_SECONDS = 8 * 3600, 86400
 REST_DAYS, MENDING_DAYS = 9, 4
-"""Days without faults at the end. On the first MENDING_DAYS of them, persons do what the engine leaves to them."""
+"""Number of days without faults at the end.
+
+On the first MENDING_DAYS days, persons do what the engine leaves to persons.
+"""
 MOVED_PERMILLE = 20
 """Charges that the gateway refunds or disputes by itself, per thousand charges and step."""
 SECOND_CHARGES_PERMILLE = 5
@@ -38,10 +41,10 @@ SECOND_CHARGES_PERMILLE = 5
 A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
 """
 FEW_SECOND_CHARGES = 15
-"""Replaces that maximum if it is smaller, as in a short run.
+"""Lower bound of the maximum number of second charges. In a short run, SECOND_CHARGES_PERMILLE gives a smaller number.
 
-One frozen worker has several requests in progress, and a busy machine stops workers too. Without look-ups, about 120 of
-the short run's 300 charges would be created twice.
+A single frozen worker has several requests in progress, and a busy machine may suspend workers too. Without look-ups,
+about 120 of the short run's 300 charges would be created twice.
 """
 ACTION_SECONDS = 0.1
 
@@ -204,7 +207,7 @@ async def _count(
 
 
 async def _unreported(world: World, people: People) -> Sequence[str]:
-    """Return the gateways' charges that no invoice has, and that no `invoice.issue_failed` event names.
+    """Return the gateways' charges that the engine did not store and no `invoice.issue_failed` event names.
 
     A charge that was canceled without a payment needs no event, because it can cost the payer no money.
     """

@@ -31,7 +31,7 @@ NEXT = """
 """Selects when the next work is due, and when the last webhook lease ends.
 
 The next cycle of a subscription does not count as work. If it did, the clock could pass due dates before the late
-checks have canceled second charges (D-125).
+look-ups have canceled second charges (D-125).
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
@@ -50,13 +50,16 @@ OPEN = """
 """
 """Counts rows with unfinished work, up to `$3` rows.
 
-The engine looks up a paid second charge for months. Only look-ups in the next 12 hours count. If the run waited for
-all, the clock would pass all due dates, and the next cycle would begin.
+The engine looks up a paid second charge for months. Only look-ups in the next 12 hours count. If the run waited for all
+look-ups, the clock would pass all due dates, and the next cycle would begin.
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
 MORE, MORE_SHARE = timedelta(seconds=60), 0.1
-"""Each clock jump is longer than needed, by MORE and by MORE_SHARE of the jump. So it makes several rows due."""
+"""Each clock jump is longer than needed, by MORE and by MORE_SHARE of the jump.
+
+One jump therefore makes several rows due.
+"""
 CHECK_SECONDS = 0.1
 QUIET_SECONDS = 0.25
 """The clock is set forward when the next due time has not changed for this long."""
@@ -81,7 +84,7 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
     since = time.monotonic()
     while time.monotonic() < give_up_at:
         now = world.clock()
-        # Read this once: even if the frozen worker continues during this round, the jump must be short.
+        # Read this once: even if the frozen worker continues before the jump, the jump must be short.
         is_frozen = bool(workers.frozen)
         unsettled: int = await world.tables.fetchval(OPEN, include_polls, now, 1)
         if not unsettled and not is_frozen:

@@ -1,4 +1,7 @@
-"""The worker processes of the run `gateway`. It kills some of them, and freezes others for longer than their leases."""
+"""The worker processes of the run `gateway`.
+
+The run kills some of them, and freezes others for longer than their leases.
+"""
 
 import asyncio
 import os

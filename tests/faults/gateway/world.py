@@ -52,7 +52,7 @@ SUBSCRIBE_ALIKE = """
     SELECT n.account_id, n.subscription_id, 1, n.start_cycle, n.plan_version_id, 'enrolled', n.started_at
     FROM subscribed n
 """
-"""Copies the subscription `$1` and its customer `$2` times. Only the original was created through the API."""
+"""Makes `$2` copies of the subscription `$1` and of its customer. Only the original was created through the API."""
 
 LATEST_FOUND_SECONDS = 60
 """The engine's look-ups find a charge if the gateway creates it at most this long after the request."""
@@ -103,7 +103,7 @@ class World:
     client: httpx.AsyncClient
 
     async def control(self, name: str, **query: object) -> Sequence[Any]:
-        """Tell all gateways to do something, and return their answers."""
+        """Send the control request `name` to all gateways, and return their answers."""
         async with httpx.AsyncClient(timeout=60) as client:
             urls = [f"{url}/control/{name}" for url in self.gateway_urls]
             answers = await asyncio.gather(*(client.post(url, params=cast("Any", query)) for url in urls))
