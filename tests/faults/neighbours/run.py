@@ -72,7 +72,7 @@ class Round:
 
 @dataclass(slots=True)
 class Waits:
-    """Waiting times in seconds, by what is waited for and by `Round.doing`."""
+    """Waiting times in seconds. Each field names what was waited for; its keys are values of `Round.doing`."""
 
     deliveries: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     generation: dict[str, list[float]] = field(default_factory=dict[str, list[float]])

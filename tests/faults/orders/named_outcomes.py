@@ -16,7 +16,8 @@ class NamedOutcome:
 
     `reference` names this execution: a serial order of both operations (`a b` or `b a`), or one operation alone (`a` or
     `b`). `answers` has a regular expression for each response that differs. Rows of `ignored_tables` are not compared.
-    If there are any, all new ids count as equal, because the name of an id depends on all rows that contain it.
+    If any tables are ignored, all new ids count as equal, because the name of an id depends on all rows that contain
+    it.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""The database and the two engines of all trials. The rows of an account are restored before each trial."""
+"""The database and the two engines of all trials. Before each trial, the rows of the fixture's account are restored."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

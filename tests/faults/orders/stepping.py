@@ -1,6 +1,7 @@
 """A deterministic stepper for concurrent tasks: only one task runs at a time, from one statement to the next.
 
-The caller chooses which task runs next. It can therefore try every order, draw random orders, or repeat an order.
+The caller chooses which task runs next. The caller can therefore try every order, draw random orders, or repeat an
+order.
 """
 
 import asyncio
@@ -175,7 +176,8 @@ class Stepper:
 
         Other threads wait until the I/O ends or is blocked by a lock.
 
-        `pid` is the server process of a statement. With `waits_for_turn=False`, the I/O starts without being chosen.
+        `pid` is the server process of a statement. With `waits_for_turn=False`, the I/O starts before this thread is
+        chosen.
         """
         actor = _ACTOR.get()
         if actor is None:

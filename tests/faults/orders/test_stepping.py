@@ -1,4 +1,4 @@
-"""The stepper reaches all orders, detects blocked statements, and repeats a schedule exactly."""
+"""The stepper executes the statements of concurrent tasks in a given order, and detects blocked statements."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence

@@ -33,7 +33,7 @@ CANCELS_CHARGES = {
     "post /v1/invoices/{invoiceId}/reissue": INVOICE_NOT_REISSUABLE,
     "post /v1/invoices/{invoiceId}/payments": INVOICE_NOT_PAYABLE,
 }
-"""Routes that cancel a charge at the gateway, each with the problem type of its answer if the gateway refuses."""
+"""Routes that cancel a charge at the gateway, each with the problem of the API's answer if the gateway refuses."""
 CALLS_OUT = ("pricing-test", "retry-pricing")
 """Routes that call a merchant's endpoint. The run skips these routes: their rate limit would refuse most requests."""
 

@@ -28,7 +28,7 @@ class Answer:
 class Judge:
     """Checks responses.
 
-    `secret` has texts that no response may contain, and `names` texts that no error may contain.
+    `secret` has texts that no response may contain, and `names` has texts that no error response may contain.
     """
 
     document: Json
