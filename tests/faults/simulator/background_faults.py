@@ -20,9 +20,9 @@ EVERY_SECONDS = 15_000
 MOVED_PERCENT = 2
 """Percentage of the charges to which `_move_money` may add an entry."""
 POLLED_FOR = timedelta(days=110)
-"""For at least this long after the payment, the engine polls a paid charge (D-55)."""
+"""The engine polls a paid charge for at least this long after the first payment (D-55)."""
 SWEPT_FOR = timedelta(days=125)
-"""For at least this long after a charge was created, the nightly sweep compares it with the gateway's list (D-161)."""
+"""The nightly sweep checks a charge for at least this long after the charge was created (D-161)."""
 
 
 async def make(world: World, merchants: Sequence[Merchant]) -> None:
@@ -55,7 +55,7 @@ async def _stop_endpoint(world: World, merchants: Sequence[Merchant]) -> None:
 
 
 async def _change_token(world: World, merchants: Sequence[Merchant]) -> None:
-    """Make the gateway refuse an account's credentials. The merchant gives the engine new ones within about an hour."""
+    """Make the gateway refuse an account's credentials. The merchant sends new credentials within about an hour."""
     merchant = world.rng.choice(merchants)
     world.side.gateway.token_of[UUID(merchant.account_id)] += 1
     await world.schedule.sleep(world.rng.randrange(60, 4000))

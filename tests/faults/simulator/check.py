@@ -50,7 +50,7 @@ class Checker:
     async def check(self, *, at_rest: bool = False) -> None:
         """Report every violation.
 
-        The caller sets `at_rest` when all work should be final. Unfinished work is then reported too.
+        If `at_rest` is true, all work should be finished, and unfinished work is reported too.
         """
         await self._invariants(at_rest=at_rest)
         await self._money.check(at_rest=at_rest)

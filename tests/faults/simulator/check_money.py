@@ -19,14 +19,14 @@ ASKED_WITHIN = timedelta(days=2)
 KNOWN_WITHIN = timedelta(hours=12)
 """While no faults occur, the engine must have recorded every entry that is older than this."""
 LAST_DAYS = {"boleto": 10}
-"""Maximum number of days from a charge's due date until its invoice is overdue. Other methods have two days."""
+"""Maximum number of days from a charge's due date until its invoice is overdue. It is two for other methods."""
 FAILING_SPAN, FAILING_CALLS, CALLS_APART = timedelta(hours=12), 6, timedelta(minutes=30)
 """A connection must be reported as failing after FAILING_CALLS refused calls in a row, over at least FAILING_SPAN.
 
 A call less than CALLS_APART after the last counted call is not counted, because a batch makes many calls together.
 """
 SWEPT_WITHIN = timedelta(days=2)
-"""While no faults occur, a connection's newest complete sweep began within this time (D-161)."""
+"""While no faults occur, each connection's last complete sweep must have begun less than this long ago (D-161)."""
 SPACING = timedelta(hours=24) - timedelta(minutes=5)
 """Minimum time between the charges of two invoices of one subscription that waited at the same time (D-57).
 
@@ -57,12 +57,12 @@ FROM event WHERE type LIKE 'connection.%' ORDER BY account_id, sequence
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What both sides know about one invoice.
+    """What the gateway, the engine and the merchant know about one invoice.
 
     `made` has the gateway's charges. `true` has the entries that the engine must have recorded. `ours` has the entries
-    that it has recorded, and `ids` their ids. `by_hand` has the payments that the merchant recorded. `types` has the
-    types of the invoice's events, and `named` the ids of the entries that these events name. While the world is not at
-    rest, `types` and `named` are empty.
+    that the engine has recorded, and `ids` the ids of these entries. `by_hand` has the payments that the merchant
+    recorded. `types` has the types of the invoice's events, and `named` the ids of the entries that these events name.
+    While the world is not at rest, `types` and `named` are empty.
     """
 
     invoice: Mapping[str, Any]
@@ -88,7 +88,7 @@ class MoneyChecker:
     async def check(self, *, at_rest: bool) -> None:
         """Report every difference.
 
-        The caller sets `at_rest` when all work should be final. Unknown entries and unfinished work are then reported.
+        If `at_rest` is true, all work should be finished. Unknown entries and unfinished work are then reported too.
         """
         self._world.side.gateway.all_as_of(self._world.schedule.now)
         books = await self._books(at_rest=at_rest)
@@ -104,7 +104,7 @@ class MoneyChecker:
             await self._check_sweeps()
 
     async def _check_refunds(self, books: Mapping[str, Books], *, at_rest: bool) -> None:
-        """Compare the refunds that merchants asked for with those that were made, and with the engine's stages."""
+        """Compare the refunds that merchants asked for with the gateway's refunds, and with the engine's stages."""
         made = defaultdict[str, list[MadeRefund]](list)
         for each in books.values():
             for charge in each.made:
@@ -189,8 +189,8 @@ class MoneyChecker:
         """Return the entries that the engine must have recorded, and those that it may have recorded.
 
         The engine cannot know a charge's entries if it does not know the charge's id, or if the gateway has forgotten
-        the charge. If the gateway created a charge twice, the engine must know the entries of both, because the nightly
-        sweep finds the second charge (D-161).
+        the charge. If the gateway created a charge twice, the engine must know the entries of both charges, because the
+        nightly sweep finds the second charge (D-161).
         """
         required, optional = list[Entry](), list[Entry]()
         until = self._world.schedule.now - KNOWN_WITHIN
@@ -219,7 +219,7 @@ class MoneyChecker:
     def _unfinished(self, books: Books) -> Iterator[str]:
         """Yield the unfinished work of an invoice.
 
-        If the gateway canceled a charge more than ASKED_WITHIN ago, a poll must have found this.
+        If the gateway canceled a charge more than ASKED_WITHIN ago, a poll must have found the cancellation.
         """
         now, status, shown = self._world.schedule.now, books.invoice["status"], books.named_charge
         others = [
@@ -303,7 +303,7 @@ def _charge_errors(books: Books) -> Iterator[str]:
 
     An invoice may have a second charge in four cases: a charge was paid after it was closed, the gateway forgot a
     charge, the gateway created a charge twice, or payments were returned. A charge that was created twice can be paid
-    twice until the nightly sweep finds the second one.
+    twice until the nightly sweep finds the second charge.
 
     Several charges may also share the total. After a part payment, the next charge is for the rest. If the gateway then
     returns the part payment, another charge is for the returned amount.

@@ -42,8 +42,8 @@ class Client:
         """Repeat a request until a final response arrives. Raises NoAnswerError.
 
         If the response is no success and its status is not in `allowed`, a problem is reported. If a POST succeeds
-        twice, both responses must have the same bytes (D-14). With `keyed=False`, this is not checked.
-        `key` is the Idempotency-Key; by default, each call has a new one.
+        twice, both responses must have the same bytes (D-14). With `keyed=False`, the responses are not compared. `key`
+        is the Idempotency-Key; by default, each call has a new one.
         """
         self._calls += 1
         headers = {"Authorization": f"Bearer {self.api_key}"}

@@ -1,4 +1,4 @@
-"""How simulated merchants collect unpaid invoices: they reissue them, or record money received without the gateway."""
+"""How simulated merchants collect unpaid invoices: by reissues, or by recording payments outside the gateway."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -64,7 +64,10 @@ def _instant(at: datetime) -> str:
 
 
 async def collect_all(merchant: Merchant) -> None:
-    """For each overdue invoice, choose at random: reissue it, record a payment, cancel it, or leave it unchanged."""
+    """Reissue each overdue invoice, record a payment, or cancel it, at random.
+
+    Skip invoices for which `is_left` is true.
+    """
     for found in await invoices.all_of(merchant, "&status=overdue"):
         if invoices.is_left(found["id"]):
             continue

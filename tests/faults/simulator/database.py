@@ -71,7 +71,10 @@ class ConnectionStore:
 
 
 class Session:
-    """A simulated connection, with the asyncpg methods that `store.db` uses. It borrows a real one per transaction."""
+    """A simulated connection, with the asyncpg methods that `store.db` uses.
+
+    It uses one real connection per transaction.
+    """
 
     def __init__(self, pool: "SimPool") -> None:
         self._pool = pool
@@ -103,7 +106,7 @@ class Session:
         return await self._step("fetchval", sql, values)
 
     def add_log_listener(self, _listener: object) -> None:
-        """Do nothing. The engine listens for warnings about a standby, and there is none."""
+        """Do nothing. The engine listens for warnings about a standby, but this server has no standby."""
 
     def remove_log_listener(self, _listener: object) -> None:
         """Do nothing, like `add_log_listener`."""

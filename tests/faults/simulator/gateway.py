@@ -219,7 +219,7 @@ class SimGateway:
         return refusal or charge
 
     def read_webhook(self, webhook: Webhook) -> WebhookHint:
-        """Accept webhooks whose header HOOK_HEADER is the account's id. Raises AuthFailedError."""
+        """Accept webhooks whose header HOOK_HEADER is the id of the engine's account. Raises AuthFailedError."""
         if webhook.headers.get(HOOK_HEADER) != str(self._config.account_id):
             raise AuthFailedError("not signed")
         return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))

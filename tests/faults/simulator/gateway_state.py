@@ -1,4 +1,4 @@
-"""The simulated gateway's charges and their entries, the accepted tokens, and the calls that it refuses."""
+"""The simulated gateway's charges and their entries, the accepted tokens, and the refused calls."""
 
 import random
 from collections import defaultdict
@@ -58,11 +58,11 @@ class SimRefund:
 class SimCharge:
     """One charge. `acts` contains what its payer and the gateway will do.
 
-    `is_forgotten` is true while the gateway does not know the charge, and `was_forgotten` from then on. `was_paid_late`
-    is true if a payment arrived although the gateway had closed the charge. If the gateway made two charges for one
-    request, its answer named only the first, and `is_double` is true for the second. `was_returned` is true if a person
-    canceled the charge and returned its payments. `told` counts the entries that the gateway returned in its last
-    answer.
+    `is_forgotten` is true while the gateway does not know the charge. `was_forgotten` stays true afterwards.
+    `was_paid_late` is true if a payment arrived although the gateway had closed the charge. `is_double` is true if the
+    engine may not know the charge, because the gateway created another charge with the same reference. `was_returned`
+    is true if a person canceled the charge and returned its payments. `told` counts the entries that the gateway
+    returned in its last answer.
     """
 
     charge_id: str
@@ -133,7 +133,7 @@ class SimCharge:
         return sum(entry.amount_cents for entry in self.entries if entry.kind is kind)
 
     def shown(self, now: datetime) -> Charge:
-        """Return the charge as the gateway's API shows it, and count its entries as told."""
+        """Return the charge as the gateway's API shows it, and set `told` to the number of entries."""
         self.told = len(self.entries)
         return Charge(
             charge_id=self.charge_id,
@@ -221,7 +221,7 @@ class GatewayState:
         return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
 
     def made_for(self, invoice_id: UUID, attempt: int) -> Sequence[SimCharge]:
-        """Return all charges that requests with a reference have created, also the forgotten ones."""
+        """Return all charges that requests with a reference have created, including forgotten charges."""
         return self._of_reference.get((invoice_id, attempt), ())
 
     def find(self, charge_id: str, *, now: datetime) -> SimCharge | None:
@@ -262,7 +262,7 @@ class GatewayState:
     def refund(
         self, charge: SimCharge, request: RefundRequest, *, now: datetime, shown: datetime, is_slow: bool
     ) -> None:
-        """Accept a refund, and make it at once unless it is slow. A repeated request is another refund."""
+        """Accept a refund, and make it at once unless it is slow. A repeated request creates another refund."""
         seconds = self.faults.rng.choice((90, 4000, 40_000, 200_000)) if is_slow else 0
         refund = SimRefund(
             refund_id=request.refund_id,
@@ -340,7 +340,7 @@ class GatewayState:
         self.move(charge, "canceled", at=now)
 
     def move_money(self, charge: SimCharge, *, now: datetime, rng: random.Random) -> bool:
-        """Add a refund or a step of a dispute to a charge that allows it. Return whether one was added."""
+        """Add a refund or a step of a dispute to a charge that allows it. Return whether an entry was added."""
         if self.as_of(charge, now).is_forgotten:
             return False
         left_cents = charge.left_cents

@@ -52,7 +52,7 @@ class _Selector(selectors.DefaultSelector):
     on_quiet: Callable[[], None] | None = None
 
     def select(self, timeout: float | None = None) -> "list[tuple[selectors.SelectorKey, int]]":
-        """Return finished I/O. Wait only if no task is ready, and call `on_quiet` if the wait is long."""
+        """Return finished I/O. Wait only if no task is ready. Call `on_quiet` if no I/O ends within QUIET_SECONDS."""
         if timeout is not None and timeout <= 0:
             return []
         found = super().select(None if self.on_quiet is None else QUIET_SECONDS)
@@ -91,7 +91,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
 class _Turn:
     """An awaitable that lets all ready tasks run once, as `asyncio.sleep(0)` does.
 
-    `determinism` replaces `asyncio.sleep` during a simulation.
+    `asyncio.sleep(0)` itself cannot be used, because the module `determinism` replaces it during a simulation.
     """
 
     def __await__(self) -> Generator[None]:

@@ -9,7 +9,7 @@ from tests.faults.simulator.actions import Merchant
 
 EVERY_SECONDS = 30_000
 REPEATED_AFTER_SECONDS = (5, 600, 7200, timedelta(hours=26).total_seconds())
-"""Pauses before a request is repeated. The engine keeps its Idempotency-Key longer than each of them (D-14)."""
+"""Pauses before a request is repeated. The engine keeps the request's Idempotency-Key longer than each pause (D-14)."""
 
 
 async def make(merchant: Merchant) -> None:

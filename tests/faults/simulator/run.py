@@ -41,7 +41,7 @@ SERVER = {
 def run(options: Options) -> Report:
     """Run many worlds.
 
-    Run the first one twice, and check that both executions have the same steps in the same order.
+    Run the first world twice, and check that both executions have the same steps in the same order.
     """
     seeds = _seeds(options)
     report = Report("simulator", options.seed)
@@ -85,7 +85,7 @@ def _count(report: Report, worlds: Sequence[Outcome], options: Options, *, alone
 
 
 def _outcomes(seeds: Sequence[int], options: Options) -> Iterator[Outcome]:
-    """Run all worlds, and the first one again in another process.
+    """Run all worlds, and the first world again in another process.
 
     Concurrent worlds have separate servers. Other transactions on a server would affect when PostgreSQL prunes pages,
     and therefore the order of rows without ORDER BY.

@@ -134,7 +134,7 @@ class Schedule:
                 self._pass_time()
 
     def forget(self, host: Host) -> list[Step]:
-        """Remove a dead machine's waiting tasks. Return those of its steps that wait for locks in PostgreSQL."""
+        """Remove a dead machine's steps and sleeping tasks. Return its steps that wait for locks in PostgreSQL."""
         self._steps = [each for each in self._steps if each.host is not host]
         self._sleepers = [each for each in self._sleepers if each.host is not host]
         heapq.heapify(self._sleepers)

@@ -29,7 +29,7 @@ class World:
 
     The connection `observer` reads the rows of all accounts for checks. No faults affect its statements. While faults
     are off, a worker pauses at least `calm_nap` between two polls. `received` are the payments that merchants recorded
-    by hand, and `refunds` the refunds that they asked for.
+    by hand, and `refunds` are the refunds that merchants asked for.
     """
 
     seed: int

@@ -34,7 +34,7 @@ def signal(step: Step, number: Signals) -> None:
 
 
 async def do_at_once(step: Step) -> None:
-    """Execute a step that cannot block, and return its result to its task."""
+    """Execute a step that cannot block, and pass the result to the task that waits for it."""
     try:
         result = await step.work()
     except Exception as error:  # noqa: BLE001 - raised again in the task

@@ -47,7 +47,7 @@ LONG_NAP, LAST_NAP = timedelta(days=2), timedelta(minutes=50)
 """Minimum pauses between two polls of a worker: LONG_NAP during LONG_REST, and LAST_NAP before the last check."""
 TAIL_LINES = 25
 COUNTED_FINDINGS = frozenset({"unmatched", "entry_missing"})
-"""What the nightly sweep finds in most worlds: second charges, and entries that nothing reported (D-161)."""
+"""What the nightly sweep finds in most worlds: second charges, and entries that nothing else reported (D-161)."""
 ELSEWHERE: dict[str, Any] = {"user": "postgres", "database": "postgres"}
 """The connection that watches lock waits uses another database than the world.
 
@@ -81,7 +81,7 @@ class Plan:
     """The parameters of a world, determined by its seed.
 
     If `rests_long` is true, the world ends with a pause that is long enough for the engine to poll every paid charge
-    again. The gateway then sends webhooks only for charges that the engine no longer polls.
+    again. Before this pause, the gateway sends missing webhooks only for charges that the engine no longer polls.
     """
 
     accounts: int
