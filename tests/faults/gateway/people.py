@@ -158,7 +158,7 @@ class People:
                     await background_faults.send_webhook(self.world, read_record(row))
 
     async def resolve_all(self) -> None:
-        """Do what the engine leaves to a person, except for stopped invoices for which `is_left` is true."""
+        """Do what the engine leaves to a person, except for invoices for which `invoices.is_left` is true."""
         for merchant in self.merchants:
             await merchant.send_credentials()
             await collecting.collect_all(merchant)

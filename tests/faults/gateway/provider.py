@@ -229,7 +229,7 @@ class Provider(GatewayAndMerchant):
         return web.json_response([each.charge_id for each in moved])
 
     async def person(self, request: web.Request) -> web.Response:
-        """Cancel all charges of an invoice, and return their payments, as a person does at the provider."""
+        """Cancel all charges of an invoice, and refund their payments, as a person does at the provider."""
         now = self.now()
         for each in self.state.of_invoice(request.query["invoiceId"]):
             if self.state.as_of(each, now).state != "canceled":

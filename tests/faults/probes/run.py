@@ -30,7 +30,7 @@ SAME_ANSWERS = {
 }
 """Routes that respond to own and unknown ids alike in this run, with the reason.
 
-Scenarios test the other responses of these routes.
+Scenarios test these routes with variable products and with signed webhooks.
 """
 
 
@@ -56,7 +56,7 @@ class Probe:
 
 
 def probes(document: Json, own: Owned) -> Iterator[Probe]:
-    """Yield a probe for every place of every route that takes an id. For a GET, also yield it as a HEAD request."""
+    """Yield a probe for every place of every route that takes an id. Yield each GET as a HEAD too."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -197,7 +197,7 @@ def _not_as_unknown(answer: Answer, expected: tuple[Any, ...]) -> bool:
 
 
 async def _own(world: World, own: Owned, *, chance: random.Random, report: Report) -> int:
-    """Send own ids, and return their number. Report each probe that gets the same response to own and unknown ids."""
+    """Send own ids, and return how many. Report each probe that gets the same response to own and unknown ids."""
     tried = 0
     listed = list(probes((await world.get("/docs-json")).json, own))
     # Probes with the id in the body come first, because other probes archive resources that the bodies need.

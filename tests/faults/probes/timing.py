@@ -16,7 +16,7 @@ FAR_OFF = 0.15
 async def compare_times(world: World, other: Owned, *, chance: random.Random, report: Report) -> None:
     """Measure response times for ids of another account and for unknown ids.
 
-    Report how well the time tells which id was sent (0.5: not at all).
+    Report how well the response times distinguish foreign from unknown ids, as `_auc` (0.5: not at all).
     """
 
     async def plan(sought: str) -> None:

@@ -24,7 +24,7 @@ _CHANGES: ContextVar[list[str] | None] = ContextVar("changes", default=None)
 class Watched(asyncpg.Connection):
     """Just before each commit, records PostgreSQL's id of the transaction.
 
-    PostgreSQL gives no id to a transaction that does not write, so only those that write are recorded.
+    PostgreSQL gives no id to a transaction that does not write, so only transactions that write are recorded.
     """
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:

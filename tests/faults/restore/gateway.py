@@ -110,7 +110,10 @@ class JournalGateway:
         raise PermanentError("no_catalog", str(product.product_id))
 
     def _read(self, condition: str, *values: Any) -> Sequence[Charge]:
-        """Find the connection's charges that meet an SQL condition. Record their due payments, then return them."""
+        """Find the connection's charges that meet an SQL condition.
+
+        Record their due payments, and return the charges.
+        """
         found = list(
             self._journal.read(
                 f"SELECT * FROM charge WHERE connection_id = ? AND {condition}",  # noqa: S608 - written here

@@ -22,9 +22,9 @@ Cycle = tuple[str, int]
 class Truth:
     """Counts of all trials, and records of the current trial.
 
-    `billed` has the cycles of the lost database by invoice id, and `charges` its charges since the backup.
-    `paid_before` has the part payments of canceled charges in cents, by invoice id. `reported` has the ids of the
-    charges that `fatura restored` reported as unmatched.
+    `billed` maps each invoice id of the lost database to the invoice's cycle. `charges` has the charges that were
+    created since the backup. `paid_before` has the cents that were paid on canceled charges, by invoice id. `reported`
+    has the ids of the charges that `fatura restored` reported as unmatched.
     """
 
     restores: int = 0
@@ -93,7 +93,7 @@ def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) ->
 def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: set[str], *, at: str) -> None:
     """Check that each live charge is the charge of its cycle's invoice again.
 
-    If their amounts differ, the invoice may instead wait for a person (stage `parked`).
+    If the invoice's total differs from the charge's amount, the invoice may instead wait for a person (stage `parked`).
     """
     restored = {_cycle(row): row for row in invoices}
     for charge in truth.charges:

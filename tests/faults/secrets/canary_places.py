@@ -14,7 +14,7 @@ from tests.support.receiver import Receiver
 async def everything(
     stack: Stack, client: Client, receiver: Receiver, *, url: str
 ) -> AsyncIterator[tuple[str, str]]:
-    """Yield each text to search, after the name of the place where it was found, such as `log`."""
+    """Yield the name of a place, such as `log`, with each text of this place."""
     for name, text in _answers(client):
         yield name, text
     events = [each["data"] for each in await _events(client)]

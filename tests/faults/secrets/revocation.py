@@ -13,7 +13,7 @@ REQUESTS_A_SECOND = 50
 
 
 async def revoke(client: Client, canaries: "Canaries", *, report: Report, requests: int) -> None:
-    """Send 50 requests per second to all APIs, revoke the key while they continue, and check the responses."""
+    """Send 50 requests per second to all APIs, revoke the key while requests continue, and check the responses."""
     made = (await client.ask("POST", "/v1/integration/api-keys", {"name": "to be revoked"})).json()
     key = canaries.add("api key", made["key"])
     before: list[int] = []

@@ -51,7 +51,10 @@ async def rotate_under_load(world: World, report: Report) -> None:
 
 
 async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
-    """Re-encrypt all secrets in small batches, with an interruption and during requests. Return their number."""
+    """Re-encrypt all secrets in small batches, with an interruption and during requests.
+
+    Return how many secrets were re-encrypted.
+    """
 
     async def rotate(*, batches: int) -> int:
         reencrypted = 0

@@ -1,6 +1,6 @@
 """Move ciphertexts to other rows with SQL. No moved ciphertext may decrypt.
 
-Work that needs such a secret must wait until a client replaces the secret.
+If work needs a secret whose ciphertext was moved, the work must wait until a client replaces the secret.
 """
 
 from collections.abc import AsyncGenerator
