@@ -331,8 +331,8 @@ def random_invoice_ids() -> None:
 def read_any_account() -> None:
     """Let each account read the invoices of all accounts. The run `probes` detects this.
 
-    This function removes the account from the conditions of queries. For this break, `breaks` also disables Row Level
-    Security.
+    This function removes the comparison with the account's id from queries. For this break, `breaks` also disables Row
+    Level Security.
     """
     for columns in ("v.invoice_id, v.subscription_id", "i.invoice_id, i.item_id"):
         for table in "vscip":
@@ -341,7 +341,7 @@ def read_any_account() -> None:
 
 @_break
 def unbind_ciphertexts() -> None:
-    """Encrypt secrets without binding a ciphertext to its row, so that it can be decrypted in other rows too.
+    """Encrypt secrets without binding a ciphertext to its row, so that the ciphertext can be decrypted in other rows.
 
     The run `secrets` detects this.
     """

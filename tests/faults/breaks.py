@@ -63,7 +63,7 @@ The run `constraints` must detect each of the last five breaks.
 
 
 def _chosen() -> str:
-    """Return the name of the break to apply, or an empty text. Raises ValueError if no break has the name."""
+    """Return the name of the break to apply, or an empty text. Raises ValueError if the name is unknown."""
     name = os.environ.get(VARIABLE, "")
     if name and name not in {*PATCHES, *SQL}:
         raise ValueError(f"no break is called {name}: {', '.join(sorted({*PATCHES, *SQL}))}")
@@ -71,7 +71,7 @@ def _chosen() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variable that makes a child process apply the same break."""
+    """Return the environment variable that makes a child process apply the break of this process."""
     return {VARIABLE: os.environ.get(VARIABLE, "")}
 
 

@@ -15,8 +15,8 @@ _SECONDS = struct.Struct("d")
 class FastClock:
     """A UTC clock that shows `start` at monotonic time `since` and then runs `speed` times as fast as real time.
 
-    All processes of a machine read the same monotonic time, so their clocks agree. The file `jumps` contains the
-    seconds by which the clock was set forward. One process writes this file, and all processes read it.
+    All processes of a machine read the same monotonic time, so their clocks agree. The file `jumps` contains the total
+    number of seconds by which the clock was set forward. One process writes this file, and all processes read it.
     """
 
     start: datetime
@@ -30,7 +30,6 @@ class FastClock:
         )
 
     def jumped_seconds(self) -> float:
-        """Return the total seconds by which the clock was set forward."""
         return _SECONDS.unpack_from(_mapped(self.jumps))[0] if self.jumps else 0
 
     def jump(self, seconds: float) -> None:

@@ -156,7 +156,8 @@ def external_providers(
     """Return a function that opens a provider for the gateway at `url`.
 
     If the settings of a connection contain another `url`, the connection uses the gateway at that URL. The time-out of
-    a call is measured on `clock`, or in real time if no clock is given. `connections` limits the calls in progress.
+    a call is CALL_TIMEOUT_SECONDS at the speed of `clock`, or ANSWER_SECONDS if no clock is given. `connections` limits
+    the calls in progress.
     """
     seconds = ANSWER_SECONDS if clock is None else clock.real_seconds(CALL_TIMEOUT_SECONDS)
 

@@ -20,8 +20,9 @@ ENDS: Mapping[str, frozenset[str]] = {
 """The states in which the engine may wait for a person, each with the events that say what the person must do.
 
 What the person does depends on the state. In `awaiting_value`, the person enters a value. In `ready`, the person checks
-the gateway and retries issuance. In `issued` and `overdue`, the person reissues the invoice or records a payment. The
-person can also cancel the invoice. An invoice may end only in one of these states, or in `paid` or `canceled`.
+the gateway and retries issuance. In `issued` and `overdue`, the person reissues the invoice or records a payment. In
+each of these states, the person can also cancel the invoice. An invoice may end only in one of these states, or in
+`paid` or `canceled`.
 """
 _CONTINUES = frozenset({"invoice.created", "invoice.ready", "invoice.issued", "invoice.reissued"})
 """Events after which the engine continues by itself."""
@@ -82,7 +83,7 @@ class MadeRefund:
 
 
 def is_manual_refund(entry: Entry) -> bool:
-    """Return whether an entry is a refund of manual payments. Its `reference` is the refund's reason."""
+    """Return whether an entry is a refund of manual payments. The entry's `reference` is the refund's reason."""
     return entry.kind == "refund" and entry.charge_id is None
 
 

@@ -35,7 +35,7 @@ JUMP_SECONDS = 0.02
 class OpenCalls:
     """The number of charge calls in progress, in a file.
 
-    Other processes can read it while this process is frozen, or after it was killed.
+    Other processes can read the file while this process is frozen, or after this process was killed.
     """
 
     def __init__(self, path: Path) -> None:

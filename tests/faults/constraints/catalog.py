@@ -39,7 +39,9 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A unique index, foreign key, check, trigger or policy. `columns` are the columns of a key.
+    """A unique index, foreign key, check, trigger or policy.
+
+    `columns` are the columns of an index, foreign key or check.
 
     A foreign key references the columns `refers_to` of `target`.
     """

@@ -71,7 +71,7 @@ class Violations:
     def _duplicate(self, constraint: Constraint, unique: Sequence[str], *, where: str = "") -> Violation:
         """Return a violation of a unique index: a statement that inserts a copy of a row.
 
-        The copy and the row have the same values in the columns `unique`, and other values in most other columns.
+        The copy and the row have the same values in the columns `unique`, and differ in most other columns.
         """
         types = self.catalog.columns[constraint.table]
         same = json.loads(f"{{{where}}}")

@@ -111,7 +111,7 @@ async def issued(shop: Shop) -> None:
 
 
 async def forgotten(shop: Shop) -> None:
-    """An issued invoice whose charge the gateway does not know any more. Its poll is due."""
+    """An issued invoice whose charge the gateway does not know any more. The charge is due to be polled."""
     await issued(shop)
     _change_at_gateway(shop, "DELETE FROM charge")
     _to_the_morning(shop, days=2)
@@ -126,7 +126,7 @@ async def partly_paid(shop: Shop) -> None:
 async def unswept(shop: Shop) -> None:
     """Changes at the gateway that no poll finds: a canceled charge was paid, and an issued invoice has a second charge.
 
-    The nightly sweep of the connection is due. It finds such changes.
+    The nightly sweep of the connection, which finds such changes, is due.
     """
     await two_ready(shop)
     await shop.run()
@@ -165,7 +165,10 @@ async def overdue(shop: Shop) -> None:
 
 
 async def disputed(shop: Shop) -> None:
-    """Two charges that were paid since the last poll. A part of each was refunded, another part is disputed."""
+    """Two charges that were paid since the last poll.
+
+    A part of each charge was refunded, and another part is disputed.
+    """
     await two_due(shop)
     _change_at_gateway(shop, _REFUND_AND_DISPUTE, shop.now().isoformat())
 
@@ -205,7 +208,10 @@ async def unmirrored(shop: Shop) -> None:
 
 
 async def new_version(shop: Shop) -> None:
-    """A plan with a second version. Its three subscribers still have the first version. One of them is customized."""
+    """A plan with a second version.
+
+    Its three subscribers still have the first version. One of the subscribers is customized.
+    """
     await two_subscribers(shop)
     await _enrolled(shop, shop.ids["plan"], "second")
     third = await _enrolled(shop, shop.ids["plan"], "third")
@@ -237,7 +243,7 @@ async def a_day_before(shop: Shop) -> None:
 
 
 async def old_keys(shop: Shop) -> None:
-    """Idempotency-Keys that are older than their 30 days of validity."""
+    """Idempotency-Keys that have expired, because they are older than 30 days."""
     await account(shop)
     await shop.product(100)
     await shop.run()

@@ -96,7 +96,7 @@ async def _kill_once(postgres: Server, world: World, tried: Fsyncs, *, nth: int,
 async def _returned(postgres: Server) -> None:
     """Wait until the server accepts connections. If the server has ended, restart it.
 
-    The server ends when its postmaster or the process of its recovery is killed.
+    The server ends when its postmaster or its recovery process is killed.
     """
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:

@@ -1,4 +1,4 @@
-"""Kill and suspend a durable PostgreSQL, and use up its connections, while an API and two workers use it."""
+"""Kill and suspend PostgreSQL, and use up its connections, while an API and two workers use the database."""
 
 import asyncio
 import tempfile

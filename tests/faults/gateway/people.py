@@ -85,7 +85,7 @@ class People:
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     async def act(self, *, count: int, pause_seconds: float) -> None:
-        """Let random merchants do `count` random things, one every `pause_seconds` real seconds."""
+        """Let random merchants do `count` random actions, one every `pause_seconds` real seconds."""
         deeds = (
             (3, self._cancel),
             (2, self._retry),
@@ -169,7 +169,7 @@ class People:
                     await merchant.post(path, allowed=(409,), keyed=False)
 
     def read_charges(self) -> None:
-        """Read the gateways' charges from the journal, and execute their due acts."""
+        """Read the gateways' charges from the journal, and let the acts happen that are due for them."""
         gateway = self.world.side.gateway
         rows = self.run.journal.read("SELECT * FROM charge")
         gateway.charges = {row["charge_id"]: read_record(row) for row in rows}

@@ -1,7 +1,8 @@
 """A process with a test gateway that also refunds, disputes and forgets charges. Payers pay in parts, twice or late.
 
-It differs from `tests.faults.external` only in what happens to a charge: each charge is a `SimCharge` of the simulator.
-The journal's column `charge.record` has the newest version of each charge, with its payments, refunds and disputes.
+This gateway differs from `tests.faults.external` only in what happens to a charge: each charge is a `SimCharge` of the
+simulator. The journal's column `charge.record` has the newest version of each charge, with its payments, refunds and
+disputes.
 """
 
 import os
@@ -146,7 +147,7 @@ class Provider(GatewayAndMerchant):
             )
 
     def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
-        """Execute the due acts of charges that meet an SQL condition, and return all but the forgotten charges."""
+        """Find charges by an SQL condition, let their due acts happen, and return all but the forgotten charges."""
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         now = self.now()
         found: list[Mapping[str, Any]] = []

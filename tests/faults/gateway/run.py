@@ -207,7 +207,7 @@ async def _count(
 
 
 async def _unreported(world: World, people: People) -> Sequence[str]:
-    """Return the gateways' charges that the engine did not store and no `invoice.issue_failed` event names.
+    """Return the gateways' charges that are not stored, and that no `invoice.issue_failed` event names.
 
     A charge that was canceled without a payment needs no event, because it can cost the payer no money.
     """

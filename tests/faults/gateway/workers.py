@@ -105,8 +105,9 @@ class Workers:
     async def _freeze(self, victim: WorkerProcess, *, seconds: float) -> None:
         """Leave a stopped worker frozen for `seconds` of the run's clock, then let it continue.
 
-        The run may set its clock forward, which shortens the freeze in real time. But the worker's call time-outs
-        elapse in real time. The freeze therefore also lasts longer than such a time-out in real time.
+        The run may set its clock forward, which shortens the freeze in real time. But setting the clock forward does
+        not shorten the time-outs of the worker's calls. In real time, the freeze therefore also lasts longer than such
+        a time-out.
         """
         clock = self.world.clock
         thaws_at = clock().timestamp() + seconds

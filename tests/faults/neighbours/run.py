@@ -32,7 +32,7 @@ MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
 If merchants waited for a hanging call (10 s), the ratio could reach 100.
 """
 LEAST_WAIT_SECONDS = 0.1
-"""Ratios use this value if the p99 in quiet rounds is smaller. A smaller p99 depends mostly on the machine."""
+"""In ratios, this value replaces a smaller p99 of quiet rounds, which would depend mostly on the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
 """Maximum ratio of the p99 during a large billing run to the p99 in quiet rounds.
 

@@ -111,7 +111,7 @@ async def issued(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def paid(builder: FixtureBuilder) -> dict[str, Any]:
-    """An issued invoice whose charge is paid at the gateway. The engine has not polled the charge since then."""
+    """An issued invoice whose charge is paid at the gateway. The engine has not polled the charge since the payment."""
     facts = await issued(builder)
     await builder.root.execute(
         f"{SILENTLY['payment']} WHERE account_id = $1",

@@ -126,7 +126,7 @@ def _written(table: str, row: dict[str, Any], times: "_Times") -> str:
 
 
 def _opened(found: re.Match[str]) -> str:
-    """Decode stored bytes that are JSON. Replace all other bytes, which are encrypted or hashed, by a word."""
+    """Decode stored bytes that are JSON. Replace all other bytes, which are encrypted or hashed, by `bytes`."""
     try:
         return json.dumps(json.loads(bytes.fromhex(found[1])), sort_keys=True)
     except ValueError:

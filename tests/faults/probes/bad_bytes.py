@@ -26,7 +26,7 @@ class Sent:
 
 
 def send_all(server_url: str, options: Options) -> Sent:
-    """Send many requests with invalid bytes. None may cause a 5xx or a write, and the API must keep running."""
+    """Send many requests with invalid bytes. No request may cause a 5xx or a write, and the API must keep running."""
     return asyncio.run(_with_api(server_url, options))
 
 
@@ -62,7 +62,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
 async def _judged(port: int, raw: bytes) -> list[str]:
     """Send bytes, then close the sending side of the connection. Return the problems of the responses.
 
-    No response at all is correct, too.
+    It is correct too if the API closes the connection without a response.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

@@ -1,4 +1,4 @@
-"""Send generated bad requests. None may cause a 5xx, change data when refused, or reveal secrets."""
+"""Send generated bad requests. No request may cause a 5xx or reveal secrets, and no refused request may change data."""
 
 import json
 import random

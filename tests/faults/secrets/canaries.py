@@ -51,7 +51,6 @@ class Canaries:
         return self.add(kind, "cnry" + "".join(self.chance.choices("abcdefghijkmnpqrstuvwxyz23456789", k=14)))
 
     def add(self, kind: str, text: str) -> str:
-        """Add a secret to the known ones, and return it."""
         assert kind in SHOWN, kind
         self.kinds[text] = kind
         return text

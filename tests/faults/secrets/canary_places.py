@@ -14,7 +14,7 @@ from tests.support.receiver import Receiver
 async def everything(
     stack: Stack, client: Client, receiver: Receiver, *, url: str
 ) -> AsyncIterator[tuple[str, str]]:
-    """Yield the name of a place, such as `log`, with each text of this place."""
+    """Yield pairs of a place's name, such as `log`, and a text from this place."""
     for name, text in _answers(client):
         yield name, text
     events = [each["data"] for each in await _events(client)]

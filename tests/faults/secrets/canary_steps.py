@@ -19,7 +19,6 @@ FAULTS = ("server_error", "timeout_after", "rate_limited", "rejected")
 async def push(
     client: Client, canaries: "Canaries", receiver: Receiver, *, server_url: str, url: str
 ) -> None:
-    """Send every kind of secret in valid requests, in invalid requests, and during failures."""
     await _wrong_keys(client, canaries)
     connection_id = await _gateways(client, canaries)
     await _keys_and_secrets(client, canaries)

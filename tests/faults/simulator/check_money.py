@@ -19,7 +19,7 @@ ASKED_WITHIN = timedelta(days=2)
 KNOWN_WITHIN = timedelta(hours=12)
 """While no faults occur, the engine must have recorded every entry that is older than this."""
 LAST_DAYS = {"boleto": 10}
-"""Maximum number of days from a charge's due date until its invoice is overdue. It is two for other methods."""
+"""Maximum number of days from a charge's due date until its invoice is overdue. For other methods, it is two."""
 FAILING_SPAN, FAILING_CALLS, CALLS_APART = timedelta(hours=12), 6, timedelta(minutes=30)
 """A connection must be reported as failing after FAILING_CALLS refused calls in a row, over at least FAILING_SPAN.
 

@@ -83,7 +83,7 @@ KINDS = frozenset(
     )
 )
 EAGER = 5
-"""Multiplies the chance of a fault until it has occurred once in the world."""
+"""Multiplies the chance of each fault until this fault has occurred once in the world."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,10 @@ class Faults:
     _mood_of: dict[int, float] = field(default_factory=dict[int, float])
 
     def draw(self, chances: Chances) -> str | None:
-        """Decide at random whether a fault occurs at this I/O. Return its name and count it, or return None."""
+        """Decide at random whether a fault occurs at this I/O.
+
+        Return the fault's name and count the fault, or return None.
+        """
         if not self.on:
             return None
         factor = self._mood_of.get(id(chances))

@@ -120,7 +120,7 @@ class SimCharge:
 
     @property
     def is_only_paid(self) -> bool:
-        """Return whether all entries are payments in time, and the gateway neither forgot nor doubled the charge."""
+        """Return whether all entries are payments in time, and the charge was neither forgotten nor created twice."""
         was_open = not (self.was_paid_late or self.was_forgotten or self.is_double)
         return was_open and all(entry.kind is EntryKind.PAYMENT for entry in self.entries)
 
@@ -247,7 +247,7 @@ class GatewayState:
         is_late: bool,
         is_slow: bool,
     ) -> PermanentError | None:
-        """Accept a refund, unless the gateway knows its id and deduplicates. Return the refusal, if any.
+        """Accept a refund, unless the gateway deduplicates and knows the refund's id. Return the refusal, if any.
 
         `kind` is the capability `refunds`. A late refund is made up to LATEST after the request.
         """

@@ -34,7 +34,6 @@ async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
 
 
 async def retry_issuance(merchant: Merchant) -> None:
-    """Call `issue_again` for every ready invoice."""
     for found in await all_of(merchant, "&status=ready"):
         await issue_again(merchant, found["id"])
 

@@ -30,7 +30,7 @@ LATENCIES_MS = (40, 40, 40, 40, 700)
 class SimMerchants:
     """Replaces `outbound.http.MerchantClient` for all merchants of a world.
 
-    `down_until` is the end of an endpoint's outage. Accounts in `rotating` have requested a new secret that they may
+    `down_until` has the end of each endpoint's outage. Accounts in `rotating` have requested a new secret that they may
     not have received yet, so they accept any signature.
     """
 

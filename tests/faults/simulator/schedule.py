@@ -250,7 +250,7 @@ class Schedule:
         self._go_on(max(self.now, min(instants)))
 
     def _wake_one(self) -> bool:
-        """Wake one sleeping task whose time has come. Return whether there was one."""
+        """Wake one sleeping task whose time has come. Return False if there is none."""
         while self._sleepers and self._sleepers[0].until <= self.now:
             sleeper = heapq.heappop(self._sleepers)
             if sleeper.done.done():

@@ -51,8 +51,8 @@ COUNTED_FINDINGS = frozenset({"unmatched", "entry_missing"})
 ELSEWHERE: dict[str, Any] = {"user": "postgres", "database": "postgres"}
 """The connection that watches lock waits uses another database than the world.
 
-In the world's database, its snapshots would affect when PostgreSQL prunes pages, and therefore the order of rows
-without ORDER BY.
+In the world's database, the snapshots of this connection would affect when PostgreSQL prunes pages, and therefore the
+order of rows without ORDER BY.
 """
 _APPS: list[FastAPI] = []
 
