@@ -1,6 +1,6 @@
 """Functions that create fixtures. A fixture is the account in which a flow starts.
 
-Most functions leave no due work. The others leave the work that a flow starts with: after `ready`, for example, an
+Some functions leave no due work. The others leave the work that a flow starts with: after `ready`, for example, an
 invoice is due to be issued.
 """
 

@@ -51,8 +51,8 @@ class KillAt:
 class Points:
     """Counts the I/O inside `counting`, and kills the process at the point `kill_at`.
 
-    At the moment SENT of an external call, the external service kills the process. It reads the id of the process from
-    the file `kill` in `folder`.
+    At the moment SENT of an external call, the external service kills the process. The service reads the id of the
+    process from the file `kill` in `folder`.
     """
 
     folder: Path

@@ -1,6 +1,6 @@
 """A process that creates fixtures and executes trials.
 
-For each trial, it forks a child process that runs the flow and is killed.
+For each trial, the process forks a child, which runs the flow and is killed.
 
 `python -m tests.faults.crashes.worker FOLDER EXTERNAL_URL RING FD ...` forks one worker for each socket FD. A worker
 first receives the server's URL and a database name. Then it receives jobs, and sends one result per job. Each message

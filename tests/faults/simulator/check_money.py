@@ -19,7 +19,10 @@ ASKED_WITHIN = timedelta(days=2)
 KNOWN_WITHIN = timedelta(hours=12)
 """While no faults occur, the engine must have recorded every entry that is older than this."""
 LAST_DAYS = {"boleto": 10}
-"""Maximum number of days from a charge's due date until its invoice is overdue. For other methods, it is two."""
+"""For a payment method, the maximum number of days from a charge's due date until its invoice is overdue.
+
+The default is two.
+"""
 FAILING_SPAN, FAILING_CALLS, CALLS_APART = timedelta(hours=12), 6, timedelta(minutes=30)
 """A connection must be reported as failing after FAILING_CALLS refused calls in a row, over at least FAILING_SPAN.
 
@@ -104,7 +107,7 @@ class MoneyChecker:
             await self._check_sweeps()
 
     async def _check_refunds(self, books: Mapping[str, Books], *, at_rest: bool) -> None:
-        """Compare the refunds that merchants asked for with the gateway's refunds, and with the engine's stages."""
+        """Compare the merchants' requests for refunds with the refunds that were made, and with the engine's stages."""
         made = defaultdict[str, list[MadeRefund]](list)
         for each in books.values():
             for charge in each.made:

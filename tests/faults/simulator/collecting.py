@@ -64,7 +64,7 @@ def _instant(at: datetime) -> str:
 
 
 async def collect_all(merchant: Merchant) -> None:
-    """Reissue each overdue invoice, record a payment, or cancel it, at random.
+    """For each overdue invoice, choose at random: reissue it, record a payment, or cancel it.
 
     Skip invoices for which `is_left` is true.
     """
