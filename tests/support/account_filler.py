@@ -28,7 +28,7 @@ class Resources:
 
 
 class Account:
-    """An API client. A call that does not succeed fails the test."""
+    """An API client of one account. It fails the test if the API answers with an error."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
@@ -60,7 +60,7 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Resources:
-    """Fill an account while a worker runs. The server at `merchant_url` must return prices, but errors at `/later`."""
+    """Fill an account that a worker serves. `merchant_url` must return prices, but at `/later` an error."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})
@@ -135,7 +135,7 @@ def _api_keys(account: Account) -> list[str]:
 
 
 def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
-    """Return an inactive connection without subscriptions, from which a move was requested."""
+    """Request a move from a new connection without subscriptions. Return the connection's path parameter."""
     body = {"provider": "sandbox", "credentials": {}}
     old = account("POST", "/v1/integration/gateways", body)["connectionId"]
     account("POST", f"/v1/integration/gateways/{old}/move", {"toConnectionId": connection_id})
@@ -144,7 +144,7 @@ def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
 
 
 def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) -> Json:
-    """Return an invoice whose charge the gateway rejected. The engine does not retry until a person asks for it."""
+    """Create an invoice whose charge the gateway rejects. The engine retries only at a person's request."""
     refused = {"connectionId": connection_id, "operation": "create_charge", "fault": "rejected"}
     account("POST", "/v1/sandbox/faults", refused)
     subscription = account.enroll(plan_id)
@@ -154,7 +154,7 @@ def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) 
 
 
 def _ended(account: Account) -> dict[str, str]:
-    """Create an archived product and an archived plan whose subscriber is canceled. Return their ids."""
+    """Create an archived product and an archived plan with a canceled subscription. Return both ids."""
     product_id = account.product(mode="fixed", monthlyPriceCents=0)
     plan_id = account.plan(product_id)
     subscription = account.enroll(plan_id)

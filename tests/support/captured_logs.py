@@ -1,4 +1,4 @@
-"""Capture the engine's log lines. Any earlier logging configuration of the process has no effect."""
+"""Capture the engine's log lines, whatever logging configuration the process had before."""
 
 import io
 import logging

@@ -63,7 +63,10 @@ class Contract:
         return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
     async def judge(self, response: httpx.Response) -> None:
-        """Check a response and, if it is a success, its request against their schemas. httpx calls this event hook."""
+        """Check a response against its schema. If the response is a success, check the request too.
+
+        httpx calls this method for each response.
+        """
         method, path = response.request.method.lower(), self._template(response.request.url.path)
         body, status = await response.aread(), str(response.status_code)
         operation = self.document["paths"][path][method]

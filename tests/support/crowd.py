@@ -85,7 +85,7 @@ class Crowd:
 
 @asynccontextmanager
 async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
-    """Open an account whose API runs in this process. Worker processes can use its database and its key ring."""
+    """Open an account and run its API in this process. Worker processes can use its database and key ring."""
     read = settings.read(UNLIMITED)
     db = await connect(database_url, max_connections=5)
     try:

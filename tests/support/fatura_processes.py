@@ -98,7 +98,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str, env: dict[str, str], output: Path, module: str = "fatura") -> Generator[Running]:
-    """Run a command during the block, then kill it. Its child processes then end by themselves; wait for them."""
+    """Run a command during the block, then kill it, and wait until its child processes end by themselves."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],

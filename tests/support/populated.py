@@ -50,7 +50,8 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    # Tests insert a copy of the newest invoice. PostgreSQL accepts the copy, because a new free invoice may be `paid`.
+    # Tests insert a copy of the newest invoice. PostgreSQL accepts the copy, because an invoice with a total
+    # of zero may be `paid` when it is inserted.
     free = await merchant.product(0)
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()
@@ -112,7 +113,7 @@ async def _propagate(merchant: Merchant, connection_id: str) -> None:
 
 
 async def _move(merchant: Merchant) -> None:
-    """Move two subscriptions to another connection. One is skipped, because the new connection cannot bill it."""
+    """Move a pix and a boleto subscription to a connection for pix only. The boleto one is skipped."""
     plan = await merchant.plan()
     old, new = [
         (await merchant.connect(methods=each))["connectionId"] for each in (["pix", "boleto"], ["pix"])
@@ -223,7 +224,7 @@ async def tables(connection: Connection) -> list[str]:
 
 
 async def refused_by(connection: Connection, statement: str, *values: object) -> str:
-    """Run a statement and roll it back. Return the violated constraint or the SQLSTATE, or "yes" if it succeeded."""
+    """Run a statement and roll it back. Return "yes", or the violated constraint or SQLSTATE of a failure."""
     transaction = connection.transaction()
     await transaction.start()
     try:

@@ -20,7 +20,7 @@ INSERT_EVENTS = """
         CASE WHEN $3::int > 0 THEN md5('invoice ' || n % $3::int)::uuid END
     FROM counted, account a, generate_series(1, $2::int) n WHERE a.account_id = $1
 """
-"""Inserts events directly, for tests that concern only their delivery."""
+"""Inserts events directly, for tests that concern only the delivery of events."""
 
 
 async def register(merchant: Merchant, receiver: Receiver) -> Json:
@@ -32,7 +32,7 @@ async def register(merchant: Merchant, receiver: Receiver) -> Json:
 async def emit(
     world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
 ) -> None:
-    """Insert `count` events. They belong to `invoices` invoices in turn, or to none if `invoices` is 0."""
+    """Insert `count` events, spread evenly over `invoices` invoices. With 0, they belong to no invoice."""
     await world.sql(INSERT_EVENTS, world.account_id, count, invoices, type_)
 
 

@@ -1,4 +1,4 @@
-"""Measure how long a block of code stalls other asyncio tasks, and its peak memory. Run a block without descriptors."""
+"""Measure how long a block stalls other tasks, and how much memory it adds. Exhaust the file descriptors."""
 
 import asyncio
 import gc

@@ -26,7 +26,7 @@ async def queue_fault(merchant: Merchant, operation: str, fault: str, *, times: 
 
 
 async def fail_for(merchant: Merchant, operation: str, fault: str, *, seconds: int) -> Json:
-    """Make all calls of an operation fail for some real time on the account's first connection."""
+    """Make all calls of an operation fail for `seconds` of real time on the account's first connection."""
     return await _queue(merchant, operation=operation, fault=fault, seconds=seconds)
 
 
@@ -135,7 +135,7 @@ async def stored_charges(world: World) -> list[Json]:
 
 
 async def park(world: World) -> None:
-    """Park a ready invoice's charge, so that a person must decide: a look-up finds it with a wrong amount."""
+    """Park a ready invoice's charge: a look-up finds it with a wrong amount, so a person must decide."""
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
     await world.sql("UPDATE sandbox_charge SET amount_cents = 999")

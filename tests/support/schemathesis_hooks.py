@@ -176,7 +176,7 @@ def fix_payment(case: Any) -> None:
 
 
 def fix_fault(case: Any) -> None:
-    """Remove `seconds` if `times` is given, because a fault may have only one of them."""
+    """Remove `seconds` if `times` is given, because a fault may have only one of these fields."""
     if given(case, "times"):
         case.body.pop("seconds", None)
 

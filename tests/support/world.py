@@ -68,7 +68,7 @@ class Merchant:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
     ) -> Answer:
-        """Call the API. A POST sends `key` as Idempotency-Key, by default a new one. None sends no key."""
+        """Call the API. A POST sends `key` as Idempotency-Key (by default a new key; if None, no key)."""
         sent = {"Authorization": f"Bearer {self.api_key}"}
         if method == "POST" and key is not None:
             sent["Idempotency-Key"] = str(uuid4()) if key == "fresh" else key
