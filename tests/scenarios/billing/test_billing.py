@@ -53,9 +53,9 @@ REFUSE_INVOICES = (
 
 
 async def test_a_subscription_billed_by_another_worker_is_not_put_off(world: World) -> None:
-    """A worker fails to bill a cycle, but another worker bills it meanwhile.
+    """A worker fails to bill a cycle, but another worker has already billed this cycle.
 
-    The first worker must then not delay the next cycle. [D-4, D-142]
+    The first worker must not delay the next cycle. [D-4, D-142]
     """
     await world.enroll(await world.plan())
     await world.run("generation")

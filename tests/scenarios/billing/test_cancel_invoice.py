@@ -136,7 +136,7 @@ async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world:
 
 async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
     """The request cancels the charge, but a poll records the cancellation before the request does.
-    The request succeeds all the same. A later request cancels no charge, so it is refused. [D-27 charge]
+    The request still succeeds. A later request cancels no charge, so Fatura refuses it. [D-27 charge]
     """
     invoice = await issued_invoice(world)
 
@@ -151,7 +151,7 @@ async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World)
 
 
 async def test_a_key_in_use_cancels_no_other_invoice(world: World):
-    """The second request comes while the first one waits for the gateway. [D-14, D-27 charge]"""
+    """A request reuses the key of a request that still waits for the gateway. [D-14, D-27 charge]"""
     invoice, other = await unpaid_invoice(world), await issued_invoice(world)
     asked = list[asyncio.Task[Answer]]()
 
@@ -176,7 +176,7 @@ async def test_a_key_in_use_cancels_no_other_invoice(world: World):
 async def test_a_repeat_continues_the_cancellation_of_a_process_that_died(
     world: World, moment: str, *, is_polled: bool
 ):
-    """If a poll has canceled the invoice meanwhile, the repeat returns the canceled invoice. [D-14, D-27 charge]"""
+    """If a poll canceled the invoice before the repeat, the repeat returns it. [D-14, D-27 charge]"""
     invoice = await unpaid_invoice(world)
     await killed(cancel(world, invoice, key="once"), **{moment: die})
     early = await cancel(world, invoice, key="once")

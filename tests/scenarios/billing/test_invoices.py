@@ -32,7 +32,7 @@ def table_item(shown: Json, product: Json, **fields: Json) -> Json:
 
 
 def payment_entry(shown: Json) -> Json:
-    """Return the payment of a paid invoice of 15.02 as its detail shows it."""
+    """Return the expected JSON of the only payment of a paid invoice of 15.02."""
     (entry,) = shown["payments"]
     return {
         "id": entry["id"],

@@ -1,4 +1,4 @@
-"""If a subscription cannot be billed, Fatura reports it and retries it later.
+"""If a subscription cannot be billed, Fatura reports the failure and bills the subscription later.
 
 When billing works again, the subscription is billed for the same cycle (D-142).
 """

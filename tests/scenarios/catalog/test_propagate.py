@@ -104,8 +104,9 @@ async def test_from_version_moves_only_that_versions_subscribers(world: World):
 
 
 async def test_subscribers_whose_connection_cannot_bill_are_skipped_with_a_reason(world: World):
-    """The pinned connection of a subscriber must be active and issue charges. It must also support the
-    payment method and the installments that the subscriber would have after the move. [D-23 skipped, D-20]
+    """The pinned connection of a subscriber must be active and issue charges. The connection must also
+    support the payment method and the installments that the subscriber would have after the move.
+    [D-23 skipped, D-20]
     """
     product = await world.product(1000)
     plan = await world.plan(product)

@@ -21,10 +21,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let propagation requests return after one batch.
-
-    With many subscribers, they otherwise return after 5 s.
-    """
+    """Make propagation requests return after one batch, instead of after 5 s."""
     monkeypatch.setattr(propagation, "BATCH", 2)
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 0)
 
@@ -122,7 +119,7 @@ async def test_workers_go_on_after_the_request_was_answered(world: World):
 
 @pytest.mark.usefixtures("impatient")
 async def test_the_test_clock_waits_for_the_propagation(world: World):
-    """If the clock did not wait, it could bill subscribers under their old terms. [D-54 target, D-45]"""
+    """If the clock did not wait, the engine could bill subscribers on old terms. [D-54 target, D-45]"""
     await world.advance("2035-01-05")
     plan = await world.plan(await world.product(100))
     subscriptions = [await world.enroll(plan, chargeDay=20) for _ in range(5)]
@@ -136,7 +133,7 @@ async def test_the_test_clock_waits_for_the_propagation(world: World):
 
 @pytest.mark.usefixtures("impatient")
 async def test_subscribers_canceled_or_customized_meanwhile_do_not_move(world: World):
-    """The subscriptions changed before their batch, so the propagation does not select them.
+    """The subscriptions change before their batch begins, so the propagation does not select them.
     [D-54 meanwhile, D-23 races]
     """
     plan, subscriptions = await enrolled(world, 6)
@@ -227,7 +224,7 @@ async def test_a_request_that_selects_fewer_subscribers_waits_for_the_running_on
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_repeat_with_its_key_answers_the_progress_of_its_own_propagation(world: World):
-    """A repeat never starts another propagation, even if a newer version was published since. [D-54 repeat, D-14]"""
+    """A repeat never starts another propagation, even after a newer version. [D-54 repeat, D-14]"""
     plan, subscriptions = await enrolled(world, 5)
     assert (await send(world, plan, key="move")).status == 202
     await world.run("propagation")

@@ -34,7 +34,7 @@ FAULTS = (
 
 @pytest.fixture
 def early_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls that hang time out after two seconds."""
+    """Set the time-out of gateway calls to two seconds."""
     monkeypatch.setattr("fatura.gateways.port.CALL_TIMEOUT_SECONDS", 2)
 
 
@@ -76,7 +76,7 @@ async def test_a_failed_look_up_decides_nothing(
     (charge,) = await charges(world)
     assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
     # `invoice.issue_delayed` is emitted after an hour of failures.
-    # One failed look-up delays the charge by less than an hour, twelve delay the charge by more.
+    # One failed look-up delays the charge by less than an hour. Twelve failed look-ups delay it by more.
     # Refused credentials are reported at once.
     is_delayed = times == 12 or looking_up == "unauthorized"
     assert len(await world.events("invoice.issue_delayed")) == is_delayed
@@ -193,7 +193,7 @@ async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
 async def test_a_worker_that_dies_during_a_call_leaves_one_charge(
     world: World, stopped_at: str, charges_made: int
 ) -> None:
-    """Another worker looks for a charge before it sends a new request. [D-33]"""
+    """Before another worker sends a new request, it looks up the charge at the gateway. [D-33]"""
     invoice = await ready_invoice(world)
     async with table_held(world, stopped_at):
         dying = asyncio.create_task(world.run("issuance"))
@@ -223,7 +223,8 @@ async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: Wor
 
     issued = await read(world, invoice)
     took = datetime.fromisoformat(issued["issuedAt"]) - datetime.fromisoformat(issued["createdAt"])
-    # An empty look-up counts only 80 s after the request (LOOKUP_COUNTS_AFTER). The second one runs 60 s later.
+    # An empty look-up counts from 80 s after the request (LOOKUP_COUNTS_AFTER). The second look-up runs 60 s
+    # later.
     assert 140 <= took.total_seconds() < 145
 
 

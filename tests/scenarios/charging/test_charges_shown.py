@@ -1,4 +1,4 @@
-"""The detail of an invoice shows its charges, and how the payer can pay the open one (D-49)."""
+"""The detail of an invoice shows its charges, and how the payer can pay the open charge (D-49)."""
 
 import pytest
 

@@ -32,7 +32,7 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Issue an invoice by a second request for a charge, after the first was lost and two look-ups found nothing."""
+    """Issue an invoice with its second charge request. The first was lost, and two look-ups found nothing."""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -226,7 +226,7 @@ async def test_a_parked_charge_with_another_amount_is_reported_once(world: World
 async def test_a_charge_that_is_parked_while_issuance_retries_is_not_sent_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An attempt of issuance fails while a late look-up finds a wrong charge. [D-33, D-34]"""
+    """While a late look-up finds a wrong charge, an attempt to issue the invoice fails. [D-33, D-34]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
@@ -355,7 +355,9 @@ async def test_a_late_check_is_empty_if_the_gateway_does_not_know_the_reference(
 
 
 async def test_a_second_charge_is_reported_again_after_it_was_canceled(world: World) -> None:
-    """A late look-up finds it canceled. Later, the gateway opens it again and refuses to cancel it. [D-125]"""
+    """The engine cancels the charge, and a late look-up confirms this. Then the gateway opens the charge
+    again. [D-125]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await _believed_absent(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")

@@ -81,7 +81,7 @@ async def test_the_connection_shows_its_minimums(world: World) -> None:
 async def test_a_customer_cannot_subscribe_if_a_cycle_would_be_too_cheap(
     world: World, discounts: list[tuple[int, int, int | None]], start_cycle: int, status: int
 ) -> None:
-    """The amount of every cycle is checked, from the first cycle on.
+    """Fatura checks the amount of every cycle from the start cycle on.
 
     Cycles that cost nothing are not checked, because they are not charged. [D-49 minimums, D-155, D-9, D-58]
     """
@@ -152,8 +152,8 @@ async def test_a_preview_below_the_minimum_is_refused(world: World) -> None:
 
 
 async def test_subscribers_whose_amounts_would_be_too_low_are_skipped(world: World) -> None:
-    """A discount that covers only past cycles is no reason to skip a subscriber. The dry run gives the same answer.
-    [D-49 minimums, D-155, D-23 skipped, D-111]
+    """A discount that covers only past cycles is no reason to skip a subscriber. A dry run gives the same
+    answer. [D-49 minimums, D-155, D-23 skipped, D-111]
     """
     product = await world.product(1000)
     plan = await world.plan(product)

@@ -1,6 +1,6 @@
-"""If the issuance of an invoice fails unexpectedly, Fatura reports the invoice and retries it later (D-186).
+"""If the issuance of an invoice fails unexpectedly, Fatura reports the delay and retries later (D-186).
 
-PostgreSQL refuses the charges of the invoice, to simulate the unexpected error. Other invoices are issued.
+To simulate this error, PostgreSQL refuses the charges of one invoice. Fatura still issues other invoices.
 """
 
 from tests.support.captured_logs import captured_logs

@@ -135,7 +135,7 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
 
 
 async def test_a_repeat_sends_the_very_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The customer and the date change between the two calls.
+    """The customer's data changes between the first call and its repeats.
 
     The gateway would refuse a changed request with the same key. [D-49 request, D-33]
     """

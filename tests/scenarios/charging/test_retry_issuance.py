@@ -116,7 +116,7 @@ async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
 
 
 async def test_a_charge_that_the_person_overlooked_is_canceled(world: World):
-    """Late look-ups find it, and the payer cannot pay both charges. [D-34 retry, D-113, D-125]"""
+    """Late look-ups find and cancel the charge, so the payer cannot pay both. [D-34 retry, D-113, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)
@@ -257,8 +257,8 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """At the first request, a worker was still working on the attempt, so nobody had looked for its charge.
-    A repeat with the same key does not mean that a person has looked for the charge since. [D-113]
+    """When the first request came, a worker was still sending the attempt, so no person had checked for its
+    charge. A repeat with the same key does not mean that a person has now checked the gateway. [D-113]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
@@ -274,7 +274,9 @@ async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World
 
 
 async def test_the_key_of_another_request_is_refused(world: World):
-    """With this key, the engine could not recognize a repeat, which could send a second charge. [D-113, D-14]"""
+    """With this key, the engine could not recognize a repeat. The repeat could send a second charge.
+    [D-113, D-14]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"

@@ -1,4 +1,4 @@
-"""Invoices of one subscription are issued at least 24 hours apart when more than one waits (D-57)."""
+"""If several invoices of one subscription wait, Fatura issues them at least 24 hours apart (D-57)."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from tests.support.world import Json, World
 
 
 async def held_cycles(world: World, count: int) -> list[Json]:
-    """Return invoices of one subscription, one for each cycle, which all wait for a value."""
+    """Return the invoices of the first `count` cycles of one subscription. They all wait for a value."""
     await world.set_up_gateway(behaviour="never_pay")
     await world.enroll(await world.plan(await world.variable_product()))
     await world.advance(days=31 * count - 25)
@@ -101,9 +101,9 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 
 
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
-    """The gateway first refuses the request of the later cycle.
+    """The gateway rate-limits the request of the later cycle.
 
-    Then both cycles wait for the connection. [D-57, D-34]
+    Afterwards, both cycles wait for the inactive connection. [D-57, D-34]
     """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rate_limited")
@@ -148,8 +148,8 @@ async def test_other_subscriptions_do_not_wait(world: World) -> None:
 async def moved_before_second_cycle(world: World, fault: str | None = None) -> Json:
     """Return a subscription that was moved to a working connection while its first cycle waited at a broken one.
 
-    The calls of the broken connection end with `fault` or, if `fault` is None, it is inactive. The second cycle is
-    generated about 28 days later.
+    The calls of the broken connection end with `fault`. If `fault` is None, this connection is inactive. The
+    second cycle is generated about 28 days later.
     """
     await world.set_up_gateway(behaviour="never_pay")
     old = await connection_id(world)
@@ -179,7 +179,9 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
 
 
 async def test_a_cycle_that_is_due_with_an_earlier_one_looks_again_within_hours(world: World) -> None:
-    """Workers that run once a day find both cycles due, and the earlier one still cannot be sent. [D-57, D-59 move]"""
+    """The workers run once a day, so both cycles are due at once. The earlier cannot be sent.
+    [D-57, D-59 move]
+    """
     subscription = await moved_before_second_cycle(world)
     await skip_days(world, 5)
     earlier, later = await world.invoices(subscription)
