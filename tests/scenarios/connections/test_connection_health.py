@@ -1,4 +1,4 @@
-"""While a connection's calls fail, Fatura sends only single probes and delays its other work.
+"""While a connection's calls fail, Fatura sends only single probes and delays the connection's other work.
 
 The connection's health, the events and the log show the failure (D-55).
 """
@@ -116,7 +116,7 @@ async def test_every_waiting_invoice_is_reported_as_delayed(world: World) -> Non
 
 
 async def test_polls_that_fail_make_the_connection_failing(world: World) -> None:
-    """Every charge is still polled later, and the log has one line for each change of the connection's health.
+    """After the recovery, every charge is polled. The log has one line for each change of health.
 
     [D-55 failing, D-35 polling]
     """

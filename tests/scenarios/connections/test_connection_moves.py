@@ -1,4 +1,4 @@
-"""Move subscriptions in batches to another gateway connection. The engine stores this target first (D-59)."""
+"""Move subscriptions in batches to another gateway connection, which the engine stores first (D-59)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,10 +24,7 @@ from tests.support.world import Answer, Json, World, rows, subscription_body
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let requests to move subscriptions return after one batch.
-
-    With many subscriptions, they otherwise return after 5 s.
-    """
+    """Make requests to move subscriptions return after one batch, instead of after 5 s."""
     monkeypatch.setattr(connection_moves, "BATCH", 2)
     monkeypatch.setattr(connection_moves, "WAIT_SECONDS", 0)
 
@@ -58,7 +55,7 @@ async def connections_of(world: World, subscriptions: Sequence[Json]) -> list[st
 
 
 async def enrolled(world: World, count: int, **terms: Json) -> tuple[str, list[Json]]:
-    """Return the first connection, and subscriptions that it bills."""
+    """Return the id of the account's first connection, and subscriptions pinned to this connection."""
     plan = await world.plan(**terms)
     old = await connection_id(world)
     return old, [await world.enroll(plan, gatewayConnectionId=old) for _ in range(count)]
@@ -155,7 +152,7 @@ async def test_a_move_to_a_connection_that_cannot_bill_is_refused(
 ) -> None:
     """A refused move changes nothing.
 
-    A connection of another mode (sandbox or live) always belongs to another account.
+    No row tests a connection of another mode (sandbox or live), which would always belong to another account.
     [D-59 refused, D-160, D-21, D-44]
     """
     old, subscriptions = await enrolled(world, 1)
@@ -334,7 +331,9 @@ async def test_the_old_connection_may_become_inactive_meanwhile(world: World) ->
 
 
 async def test_a_move_waits_for_the_billing_run(world: World) -> None:
-    """The invoice that the billing run generates keeps the old connection. [D-59 meanwhile]"""
+    """The test locks the subscription, as a billing run does. The move waits for the lock.
+    [D-59 meanwhile]
+    """
     old, (subscription,) = await enrolled(world, 1)
     new = await other_connection(world)
     async with row_held(world, "subscription", subscription_id=subscription["id"]):

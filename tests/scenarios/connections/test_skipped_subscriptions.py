@@ -1,6 +1,6 @@
-"""Answers of moves list a limited number of skipped subscriptions (D-59, D-180).
+"""The answer to a move request lists a limited number of skipped subscriptions (D-59, D-180).
 
-For each connection, the engine keeps only the list of the newest move.
+For each connection, the engine stores only the skipped subscriptions of the newest move.
 """
 
 from uuid import UUID

@@ -138,9 +138,9 @@ async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: st
 
 
 async def test_a_part_received_before_a_refund_may_cover_the_total(world: World, issued: Json) -> None:
-    """Until the refund, this part and the earlier one covered the total together.
+    """Before the refund, this part and the earlier part together covered the total.
 
-    So the charge is canceled before the part is recorded. [D-52, D-150]
+    So Fatura cancels the charge before it records this part. [D-52, D-150]
     """
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay", {"amountCents": 4000})
     await world.run("reconciliation")
@@ -210,7 +210,7 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
 
 
 async def test_a_repeat_may_reach_a_host_whose_clock_is_behind(world: World, issued: Json) -> None:
-    """The time of the payment lies in the future of this host, but the payment is recorded already. [D-52 key]"""
+    """For this host, the payment is in the future, but it is already recorded. [D-52 key]"""
     await pass_time(world, hours=1)
     received = {"key": "once", "paidAt": (await now(world)).isoformat(timespec="milliseconds")[:-6] + "Z"}
     await killed(receive(world, issued, **received))
@@ -226,7 +226,8 @@ async def test_a_repeat_may_reach_a_host_whose_clock_is_behind(world: World, iss
 async def test_a_late_cancellation_records_the_payment(world: World, issued: Json) -> None:
     """The API process is suspended just before it asks the gateway to cancel the charge.
 
-    Meanwhile, polls find the charge payable. Then the process resumes, sends the cancellation and dies. [D-171]
+    While it is suspended, polls find the charge payable. Then it resumes, sends the cancellation and dies.
+    [D-171]
     """
 
     async def wait() -> None:

@@ -13,7 +13,7 @@ DISPUTE = """
     UPDATE sandbox_charge SET entries = entries || jsonb_build_array(jsonb_build_object(
         'kind', 'dispute_opened', 'reference', 'late', 'amount_cents', 4000, 'occurred_at', now()))
 """
-"""Dispute the payment at the gateway. The sandbox's API refuses a dispute after a refund."""
+"""Disputes the payment in the gateway's table, because the sandbox's API refuses a dispute after a refund."""
 
 
 @pytest.fixture

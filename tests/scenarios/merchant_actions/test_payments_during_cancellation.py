@@ -87,7 +87,10 @@ async def test_a_second_person_records_nothing_meanwhile(
 async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
     world: World, issued: Json, fault: str
 ) -> None:
-    """The merchant may believe that the first payment failed. Fatura does not record both. [D-52 crash, D-171]"""
+    """The merchant may believe that the first payment was not recorded. Fatura does not record both.
+
+    [D-52 crash, D-171]
+    """
     await queue_fault(world, "cancel_charge", fault)
     assert (await receive(world, issued, amountCents=9990)).status == 409
 
@@ -174,7 +177,7 @@ async def test_an_amount_above_what_is_open_cancels_no_charge(world: World, issu
 
 
 async def test_a_slow_cancellation_records_the_payment_soon(world: World, issued: Json) -> None:
-    """The gateway cancels the charge two minutes after its answer was lost. [D-52, D-171]"""
+    """The cancellation gets no answer. The gateway cancels the charge two minutes later. [D-52, D-171]"""
     await queue_fault(world, "cancel_charge", "timeout_before")
     assert (await receive(world, issued)).status == 409
     await pass_time(world, minutes=2)

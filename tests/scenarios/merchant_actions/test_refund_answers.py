@@ -210,7 +210,10 @@ async def test_a_gateway_that_does_not_deduplicate_is_asked_once(
 
 
 class LateGateway:
-    """A gateway that does not deduplicate refunds, loses its first request, and makes that refund when told to."""
+    """A gateway that does not deduplicate refunds and does not answer the first request.
+
+    The gateway makes the refund of this request when the test calls `make_the_lost_one`.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lost: tuple[SandboxGateway, RefundRequest] | None = None
@@ -345,7 +348,7 @@ async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Js
 async def test_a_late_answer_does_not_change_a_refund_that_another_process_took_over(
     world: World, paid: Json
 ) -> None:
-    """The late answer means that the first process sent nothing, but the other process may have sent the refund.
+    """The late answer says that the first call had no effect, but the other process may have sent the refund.
 
     [D-53 crash]
     """

@@ -68,7 +68,9 @@ async def test_parts_are_refunded_up_to_what_was_paid(world: World, paid: Json) 
 
 
 async def test_a_refund_in_the_gateway_lowers_what_is_left(world: World, paid: Json) -> None:
-    """The engine has not polled that refund yet, so it asks for too much, and the gateway refuses. [D-53 refused]"""
+    """No poll has found that refund yet, so the engine requests too much, and the gateway refuses.
+    [D-53 refused]
+    """
     await refund_silently(world)
 
     answer = await refund(world, paid, amountCents=1)

@@ -61,7 +61,7 @@ async def test_an_overdue_invoice_gets_another_charge(world: World) -> None:
 
 
 async def test_failures_of_the_first_issue_do_not_count_for_the_reissue(world: World) -> None:
-    """`invoice.issue_delayed` is emitted once for each time that issuing fails for an hour. [D-34, D-51]"""
+    """An issue and a reissue that fail for an hour each emit `invoice.issue_delayed` once. [D-34, D-51]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=12)
     await pass_time(world, hours=24)
@@ -310,7 +310,7 @@ async def test_no_refund_begins_before_the_next_charge_is_confirmed(world: World
 
 
 async def test_a_retry_waits_for_a_pending_refund(world: World) -> None:
-    """The retry then charges the refunded amount again. [D-53, D-34]"""
+    """After the refund is made, the retry charges the refunded amount again. [D-53, D-34]"""
     invoice = await unpaid_invoice(world)
     await pay(world, invoice, amountCents=4000)
     await ask(world, invoice)

@@ -51,7 +51,9 @@ async def test_an_unconfirmed_cancellation_changes_nothing(
 async def test_a_slow_cancellation_continues_the_reissue_soon(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway cancels the charge hours after its answer was lost. The polls in between get rarer. [D-171]"""
+    """The cancellation gets no answer. Polls become rarer until the gateway cancels the charge hours later.
+    [D-171]
+    """
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
     await refused(world, invoice)
@@ -79,7 +81,7 @@ async def test_a_slow_cancellation_continues_the_reissue_soon(
 async def test_an_ended_reissue_leaves_a_later_cancellation_alone(world: World) -> None:
     """The gateway did not confirm the cancellation, so the reissue ended.
 
-    Weeks later, the merchant cancels the charge at the gateway. This cancels the invoice. [D-51 409, D-27]
+    Two days later, the merchant cancels the charge at the gateway. This cancels the invoice. [D-51 409, D-27]
     """
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -129,7 +131,7 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world
 async def test_a_change_of_the_connection_during_the_cancellation_does_not_stop_the_reissue(
     world: World, changes: Json
 ) -> None:
-    """The charge is canceled by then, so a refusal would be wrong: the next poll would continue the reissue.
+    """The gateway cancels the charge, so a refusal would be wrong: the next poll would continue the reissue.
     [D-51, D-131]
     """
     invoice = await unpaid_invoice(world)
@@ -154,7 +156,8 @@ async def test_a_change_of_the_connection_during_the_cancellation_does_not_stop_
 async def test_a_late_cancellation_continues_the_reissue(world: World) -> None:
     """The API process is suspended just before it asks the gateway to cancel the charge.
 
-    Meanwhile, polls find the charge payable. Then the process resumes, sends the cancellation and dies. [D-171]
+    While it is suspended, polls find the charge payable. Then it resumes, sends the cancellation and dies.
+    [D-171]
     """
     invoice = await unpaid_invoice(world)
 
