@@ -1,4 +1,4 @@
-"""An invoice with many entries: which ones it shows, the list of all, and the limits of manual payments and refunds."""
+"""An invoice with many entries: those that it shows, the list of all, and limits of manual entries."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

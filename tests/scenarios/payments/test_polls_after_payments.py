@@ -1,4 +1,4 @@
-"""Every charge with money on it is polled after its payments, to find refunds and disputes without a webhook (D-55)."""
+"""For months, Fatura polls charges with payments, to find refunds and disputes without a webhook (D-55)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> Polls:
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """Return the only invoice of a canceled subscription, whose payer does nothing. No sweep looks for its charges."""
+    """Return the only invoice of a canceled subscription. The payer does nothing, and no sweep runs."""
     invoice = await unpaid_invoice(world)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
@@ -51,7 +51,7 @@ async def issued(world: World) -> Json:
 
 
 async def pay(world: World, charge_id: str, **body: Json) -> datetime:
-    """Pay a charge. The gateway's webhook triggers a poll. Return the time."""
+    """Pay a charge, run the poll that the payment triggers, and return the time."""
     await world.made(f"/v1/sandbox/charges/{charge_id}/pay", body)
     await world.run("reconciliation")
     return await now(world)

@@ -17,7 +17,7 @@ from tests.support.world import Json, World
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """Return the only invoice of a canceled subscription, whose payer does nothing. No sweep looks for its charges."""
+    """Return the only invoice of a canceled subscription. The payer does nothing, and no sweep runs."""
     invoice = await unpaid_invoice(world)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
@@ -33,12 +33,12 @@ async def reissued(world: World, invoice: Json) -> str:
 
 
 async def pay_earlier(world: World, invoice: Json) -> None:
-    """Pay the first charge of a reissued invoice, which makes the invoice paid."""
+    """Pay the first charge of a reissued invoice at the gateway."""
     await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay")
 
 
 async def payable_again(world: World, invoice: Json) -> str:
-    """Open the canceled charge of an invoice again at the gateway, and let the engine poll it."""
+    """Open an invoice's canceled charge again at the gateway, make its poll due, and return its id there."""
     await world.sql("UPDATE sandbox_charge SET status = 'open'")
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     return invoice["gatewayInvoiceId"]
@@ -51,7 +51,7 @@ async def reported(world: World) -> Sequence[str]:
 
 
 async def cancellations(world: World, **duration: float) -> int:
-    """Let time pass. Return how many cancellations the gateway refused meanwhile."""
+    """Return how many cancellations the gateway refuses while this duration passes."""
     with captured_logs() as logs:
         await pass_time(world, **duration)
     return logs.getvalue().count("second_charge_not_canceled")
@@ -82,7 +82,7 @@ async def test_the_charge_of_an_invoice_that_another_charge_paid(world: World, i
 async def test_a_canceled_charge_that_is_payable_again(
     world: World, issued: Json, deed: str, body: Json
 ) -> None:
-    """The invoice is canceled, or was paid by hand. [D-125, D-185]"""
+    """The invoice was canceled, or paid without the gateway. [D-125, D-185]"""
     await world.made(f"/v1/invoices/{issued['id']}/{deed}", body)
     await fail_for(world, "cancel_charge", "rejected", seconds=3600)
     charge_id = await payable_again(world, issued)
@@ -119,7 +119,9 @@ async def test_a_charge_that_stays_payable_after_its_cancellation_is_reported(
 async def test_a_charge_is_reported_again_if_it_is_payable_after_a_confirmed_cancellation(
     world: World, issued: Json
 ) -> None:
-    """The gateway cancels the charge later, but opens it again and refuses again. [D-125, D-185]"""
+    """After a cancellation, the gateway opens the charge again and refuses to cancel it again.
+    [D-125, D-185]
+    """
     await world.made(f"/v1/invoices/{issued['id']}/cancel", {})
     await fail_for(world, "cancel_charge", "rejected", seconds=3600)
     charge_id = await payable_again(world, issued)

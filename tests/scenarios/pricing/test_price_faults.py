@@ -47,7 +47,7 @@ async def reserve(world: World, *, by_hand: bool = False) -> CallBatch:
 
 
 async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
-    """Kill a worker while the endpoint is handling `limit` of its calls."""
+    """Kill a worker while the endpoint is handling `limit` of the worker's calls."""
     prices.calls, prices.withheld, prices.withholds = [], [], True
     worker = asyncio.create_task(pull(world, limit=limit))
     await prices.wait_for_calls(limit)
@@ -60,7 +60,7 @@ async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
 
 
 async def expire_leases(world: World, *, attempts: bool = True) -> None:
-    """Expire the leases of the dead worker. With `attempts`, its unfinished calls also count as lost."""
+    """Expire the leases of the dead worker. If `attempts` is true, its unfinished calls count as lost."""
     await world.sql("UPDATE price_pull SET lease_until = now() WHERE lease_until IS NOT NULL")
     if attempts:
         await world.sql("UPDATE pricing_attempt SET open_until = now() WHERE outcome IS NULL")

@@ -1,4 +1,4 @@
-"""One row that fails unexpectedly delays no other row of its account (D-186)."""
+"""If the work on one database row fails unexpectedly, no other row of the account is delayed (D-186)."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.support.world import Json, World
 
 
 async def make_unreadable(world: World, invoice: Json) -> None:
-    """Remove the name of the invoice's customer, which every customer has."""
+    """Remove the name of the invoice's customer. The engine expects every customer to have a name."""
     await world.sql("ALTER TABLE customer ALTER COLUMN name DROP NOT NULL")
     await world.sql(
         "UPDATE customer SET name = NULL WHERE external_ref = $1", invoice["customer"]["externalRef"]
@@ -115,7 +115,7 @@ async def test_a_late_look_up_that_cannot_be_made_delays_no_other(world: World, 
 
 
 async def test_a_look_that_cannot_be_made_delays_no_other(world: World, three: list[Json]) -> None:
-    """The engine cannot forget a charge that was stored after a webhook named it. [D-162, D-186]"""
+    """PostgreSQL refuses to delete the row of one unmatched charge, so the look fails. [D-162, D-186]"""
     first, failing, _ = three
     double = await double_silently(world, first)
     await world.sql(

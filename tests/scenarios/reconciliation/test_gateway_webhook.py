@@ -1,6 +1,6 @@
-"""An authentic gateway webhook triggers polls: of the charges that it names, or of all open charges (D-35).
+"""An authentic gateway webhook triggers polls of the charges that it names (D-35).
 
-The engine ignores the other content of the webhook.
+If it names none, the engine polls all unpaid charges. The engine ignores the webhook's other content.
 """
 
 import asyncio

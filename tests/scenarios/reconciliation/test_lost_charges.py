@@ -39,7 +39,7 @@ async def lost_charge(world: World) -> tuple[Json, str]:
 
 @pytest.fixture
 def lagging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let look-ups by reference show no charge yet."""
+    """Make look-ups by reference find no charge, as if the gateway's search were not up to date."""
 
     async def nothing(*_: object) -> list[Charge]:
         return []
@@ -67,7 +67,7 @@ async def test_the_invoice_adopts_the_charge(
 
 
 async def test_the_invoice_adopts_one_of_two_charges(world: World) -> None:
-    """The other is canceled. [D-162, D-125]"""
+    """The other charge is canceled. [D-162, D-125]"""
     invoice, lost = await lost_charge(world)
     second = await double_silently(world, {"gatewayInvoiceId": lost})
     for each in (lost, second):
@@ -134,7 +134,7 @@ async def test_the_invoice_adopts_one_of_two_charges_while_a_request_is_in_progr
 
 
 async def test_a_charge_with_the_requested_amount_is_adopted(world: World) -> None:
-    """Since the request, a part payment of the replaced charge was recorded. [D-162, D-181, D-67 reissue]"""
+    """After the request, a part payment of the replaced charge is recorded. [D-162, D-181, D-67 reissue]"""
     await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
     issued = await issued_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")

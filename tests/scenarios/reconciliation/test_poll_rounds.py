@@ -47,7 +47,7 @@ async def statuses(world: World) -> set[str]:
 
 
 async def test_webhooks_cause_at_most_one_round_a_minute(world: World, issued: Json):
-    """The webhooks of one minute cause one more round at its end, so that no payment is missed. [D-190]"""
+    """The later webhooks of a minute cause one more round at the end of the minute. [D-190]"""
     await notify(world)
     assert await world.run("reconciliation") == 1
     await paid_unnoticed(world, issued)
@@ -63,7 +63,7 @@ async def test_webhooks_cause_at_most_one_round_a_minute(world: World, issued: J
 
 
 async def test_a_webhook_reads_no_invoices(world: World, issued: Json):
-    """The workers read them. [D-190]"""
+    """The workers read the invoices. [D-190]"""
     async with reads_held(world, "invoice"):
         await notify(world, times=2)
     assert await world.run("reconciliation") == 1
@@ -189,7 +189,7 @@ async def test_a_long_round_lets_the_rounds_of_other_connections_begin(
 
 
 async def test_the_next_round_waits_until_the_budget_has_allowed_all_polls(world: World, issued: Json):
-    """Otherwise the polls of a new round would keep charges of the last round waiting without end. [D-190]"""
+    """If rounds followed sooner, charges of an earlier round could wait for their poll forever. [D-190]"""
     await issued_invoice(world)
     await notify(world)
     await advance(world)

@@ -1,4 +1,4 @@
-"""Every night, the charges of each connection are compared with the provider's list, in both directions (D-161)."""
+"""Each night, Fatura compares a connection's charges with the provider's list, in both directions (D-161)."""
 
 import asyncio
 import json
@@ -256,7 +256,7 @@ async def test_an_interrupted_sweep_continues_where_it_was(
 async def test_many_charges_of_one_instant_do_not_stop_a_sweep(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run begins at an instant of the list, and reads at least all charges of this instant. [D-161]"""
+    """Each run continues from the creation time of a charge, and reads all charges of this time. [D-161]"""
     for _ in range(3):
         await issued_invoice(world)
     await world.sql("UPDATE sandbox_charge SET created_at = '2033-11-20T15:00:00Z'")
@@ -377,7 +377,7 @@ async def test_a_provider_without_a_list_is_not_swept(
 
 
 async def test_a_test_clock_does_not_stop_every_night(world: World) -> None:
-    """The clock does not stop for each night's sweep. The sweep runs when the clock stops next. [D-161, D-45]"""
+    """An advance does not stop for each night's sweep. A due sweep runs at the next stop. [D-161, D-45]"""
     assert (await world.advance(days=365))["processed"].get("sweep") == 1
     row = await stored_sweep(world)
     assert timedelta(0) < row["next_sweep_at"] - await now(world) <= timedelta(days=1)

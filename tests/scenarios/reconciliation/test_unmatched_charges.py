@@ -252,7 +252,7 @@ async def test_a_spent_budget_delays_the_looks(world: World, issued: Json, asked
 async def test_only_the_connection_of_the_invoice_records_a_second_charge(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both connections belong to one account at the provider, and get a webhook. [D-162, D-50]"""
+    """Both connections belong to one account at the provider, and each gets a webhook. [D-162, D-50]"""
     other = await share_provider_account(world, monkeypatch)
     second = await double_silently(world, issued, status="paid")
     await notify(world, second)
