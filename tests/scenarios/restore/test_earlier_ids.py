@@ -12,7 +12,7 @@ from tests.support.world import Json, World
 
 
 async def billed_again(world: World, *, attempts: int, is_charged: bool = False) -> tuple[Json, list[str]]:
-    """Bill a cycle again that has charges with its earlier invoice id. Return the invoice and these charges.
+    """Bill a cycle again whose charges have an earlier invoice id. Return the new invoice and the charge ids.
 
     If `is_charged`, the engine also charges the invoice again.
     """
@@ -57,7 +57,9 @@ async def test_a_refused_cancellation_is_repeated(world: World):
 
 @pytest.mark.parametrize("by_sweep", [False, True])
 async def test_a_later_payment_of_a_charge_that_is_not_adopted_is_recorded(world: World, *, by_sweep: bool):
-    """The payer paid it before the engine could cancel it. A repeated look or the sweep finds that. [D-181, D-50]"""
+    """The payer pays the charge before the engine cancels it. A repeated look or a sweep finds the payment.
+    [D-181, D-50]
+    """
     invoice, [older, newer] = await billed_again(world, attempts=2)
     await queue_fault(world, "cancel_charge", "rejected")
     await compare(world)
@@ -79,7 +81,7 @@ async def test_a_later_payment_of_a_charge_that_is_not_adopted_is_recorded(world
 async def test_the_earlier_charge_of_a_cycle_that_was_charged_again_is_a_second_charge(
     world: World, *, is_paid: bool
 ):
-    """The sweep finds it: it is canceled, or its payment is recorded. [D-123, D-125, D-161]"""
+    """A sweep finds the charge. The engine cancels it, or records its payment. [D-123, D-125, D-161]"""
     invoice, [earlier] = await billed_again(world, attempts=1, is_charged=True)
     own = (await read(world, invoice))["gatewayInvoiceId"]
     await compare(world)

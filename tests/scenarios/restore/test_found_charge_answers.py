@@ -25,7 +25,7 @@ from tests.support.world import World
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
-    """Return a dict. The sandbox gateway refuses to read the charges whose ids are in it, with these errors."""
+    """Return errors by charge id. The sandbox gateway raises an error when the engine reads its charge."""
     errors: dict[str, Exception] = {}
     get = SandboxGateway.get_charge
 
@@ -81,7 +81,7 @@ async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
 
 
 async def test_the_payment_of_a_cycle_that_was_billed_again_is_recorded(world: World):
-    """Before the command, a worker bills the cycle again, so its charge has another invoice id. [D-181, D-123]"""
+    """A worker billed the cycle again before the command ran, so the charge has another id. [D-181, D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())
     old_id = await lost_invoice_id(world, subscription)
@@ -117,7 +117,7 @@ async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(wor
 
 
 async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, refused: dict[str, Exception]):
-    """The gateway did not show a charge once, hours before it hides another one for a moment. [D-181, D-56]"""
+    """The gateway once hid one charge. Hours later, it hides the other for a moment. [D-181, D-56]"""
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
     await compare(world)
     await stop_sweeps(world)
@@ -137,7 +137,7 @@ async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, re
 
 
 async def test_deleted_charges_that_appear_again_are_compared(world: World):
-    """A late look-up finds both, and the invoice adopts the paid one. [D-181, D-125]"""
+    """A late look-up finds both charges, and the invoice adopts the paid charge. [D-181, D-125]"""
     invoice, older, newer = await two_charges(world)
     await compare(world)
     await stop_sweeps(world)
@@ -154,7 +154,7 @@ async def test_deleted_charges_that_appear_again_are_compared(world: World):
 
 
 async def test_a_retry_charges_what_a_canceled_charge_leaves_open(world: World):
-    """The canceled charge was paid in part, and another one is missing. [D-181, D-50]"""
+    """The canceled charge was paid in part, and another charge is missing. [D-181, D-50]"""
     invoice, older, newer = await two_charges(world, 4000, TOTAL)
     await compare(world)
     await stop_sweeps(world)
@@ -285,7 +285,7 @@ async def test_a_charge_about_which_the_gateway_does_not_answer_is_named(
 
 
 async def test_found_charges_are_read_at_the_same_time(world: World, monkeypatch: pytest.MonkeyPatch):
-    """Reading one after the other would take longer than a call may take. [D-181]"""
+    """Reading the charges one after the other would exceed the time limit of a call. [D-181]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     for attempt in range(1, 6):

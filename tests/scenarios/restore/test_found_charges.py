@@ -18,7 +18,7 @@ TOTAL = 9990
 
 @pytest.fixture
 def expired(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Return a set. The sandbox gateway shows the unpaid charges whose ids are in it as expired."""
+    """Return a set of charge ids. The sandbox gateway shows these unpaid charges as expired."""
     ids: set[str] = set()
     as_charge = adapter.as_charge
 
@@ -32,7 +32,7 @@ def expired(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 async def two_charges(world: World, *cents: int) -> tuple[Json, str, str]:
-    """Return an invoice, and two charges of it that the database lacks: the older one, and its successor."""
+    """Return an invoice and the ids of two charges of it that the database lacks, the older charge first."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     older, newer = [
@@ -43,7 +43,7 @@ async def two_charges(world: World, *cents: int) -> tuple[Json, str, str]:
 
 
 async def expire(world: World, expired: set[str], *charge_ids: str) -> None:
-    """Let charges expire at the gateway. The sandbox does not cancel them."""
+    """Make charges expire at the gateway. The sandbox does not cancel these charges."""
     expired.update(charge_ids)
     await world.sql(
         "UPDATE sandbox_charge SET is_double = true WHERE charge_id = ANY($1::text[])", list(charge_ids)
@@ -86,7 +86,7 @@ async def test_the_newest_of_two_expired_charges_is_adopted(world: World, expire
 
 @pytest.mark.parametrize("is_newer_paid", [False, True])
 async def test_the_paid_one_of_two_charges_is_adopted(world: World, *, is_newer_paid: bool):
-    """The other one is canceled and reported. [D-181, D-125]"""
+    """The other charge is canceled and reported. [D-181, D-125]"""
     invoice, *found = await two_charges(world)
     other, paid = found if is_newer_paid else found[::-1]
     await pay_silently(world, paid)
@@ -178,7 +178,7 @@ async def test_an_event_names_at_most_six_charges_with_other_amounts(world: Worl
 
 
 async def test_charges_with_other_amounts_are_left_until_one_is_paid(world: World):
-    """Then the invoice adopts the paid charge, and the other one is canceled. [D-181, D-170]"""
+    """The invoice adopts the paid charge, and the other charge is canceled. [D-181, D-170]"""
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
     await compare(world)
     await world.run()
@@ -206,7 +206,7 @@ async def test_charges_with_other_amounts_are_left_until_one_is_paid(world: Worl
 async def test_an_expired_charge_with_another_amount_is_replaced_after_a_retry(
     world: World, expired: set[str], *, is_open_again: bool
 ):
-    """The older charge has the right amount, but is canceled. The engine cancels the expired one at the gateway too.
+    """The older charge has the right amount, but is canceled. The engine also cancels the expired charge.
 
     [D-181, D-113, D-125]
     """
@@ -253,7 +253,7 @@ async def test_found_charges_that_the_gateway_deletes_wait_for_a_person(world: W
 
 
 async def test_a_deleted_charge_that_appears_again_is_adopted(world: World):
-    """The gateway shows one of two charges again, which is adopted an hour later. [D-181]"""
+    """The gateway shows one of two charges again, and the invoice adopts it an hour later. [D-181]"""
     invoice, _, newer = await two_charges(world)
     await compare(world)
     await world.sql("CREATE TABLE kept AS SELECT * FROM sandbox_charge WHERE charge_id = $1", newer)
@@ -303,7 +303,7 @@ async def test_a_charge_that_was_left_out_is_canceled_if_it_appears_again(world:
 async def test_an_expired_charge_that_was_not_adopted_is_looked_at_again(
     world: World, expired: set[str], *, is_paid: bool
 ):
-    """It becomes payable again, or is paid late. No webhook names it, and no sweep runs. [D-181, D-125, D-50]"""
+    """The charge becomes payable again or is paid late, without a webhook or sweep. [D-181, D-125, D-50]"""
     invoice, older, newer = await two_charges(world)
     await expire(world, expired, older)
     await compare(world)

@@ -23,7 +23,7 @@ TOTAL = 9990
 
 
 async def absent_charge(world: World) -> Json:
-    """Return an invoice whose charge the engine assumes not to exist. Its first late look-up is due in minutes."""
+    """Return an invoice whose charge is believed absent. The first late look-up is due in minutes."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")

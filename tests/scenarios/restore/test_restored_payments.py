@@ -1,4 +1,4 @@
-"""A restored database lacks the reissues after the backup, or the payments of the charges that they replaced.
+"""A restored database lacks reissues after the backup, or payments of the charges that reissues replaced.
 
 The engine finds the payments of the replaced charges, and charges only the rest.
 """
@@ -129,7 +129,7 @@ async def test_later_payments_of_a_canceled_charge_are_recorded_after_another_wa
 
 
 async def test_a_found_charge_with_another_amount_is_adopted_when_it_is_paid(world: World):
-    """The charge is parked until then. No person has to act. [D-170, D-123]"""
+    """Until the payment, the charge is parked. No person has to act. [D-170, D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     charge = await create_unmatched_charge(world, UUID(invoice["id"]), REST)
@@ -155,7 +155,7 @@ async def test_a_found_charge_with_another_amount_is_adopted_when_it_is_paid(wor
 
 
 async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(world: World):
-    """The stored charge has the number of the canceled charge, which is not its own reference. [D-123, D-125]"""
+    """The adopted charge is stored with the canceled charge's number, not with its own. [D-123, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     adopted, canceled = [
@@ -209,7 +209,7 @@ async def test_a_late_payment_of_a_replaced_charge_is_not_charged_again(
 ):
     """In the backup, the next charge is not sent yet, and the charge that it replaces is unpaid.
 
-    That charge may be too old for the list of charges that the command reads. [D-123, D-67 reissue]
+    The replaced charge may be too old for the list of charges that the command reads. [D-123, D-67 reissue]
     """
     invoice = await unpaid_invoice(world)
     await end_subscription(world, invoice)
@@ -271,7 +271,9 @@ async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_rep
 
 
 async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_without_a_sweep(world: World):
-    """The payer could otherwise pay the invoice's own charge too, until the next sweep. [D-123, D-125, D-50]"""
+    """Until the payment is recorded, the payer could pay the invoice's own charge too.
+    [D-123, D-125, D-50]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     second = (

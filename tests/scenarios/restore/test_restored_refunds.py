@@ -21,7 +21,7 @@ CENTS = 4000
 
 @pytest.fixture(autouse=True)
 def gateway_that_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the gateway show refunds by their ids, and make a refund for every request."""
+    """Make the gateway show refunds by their ids, and send money for every request, even a repeated one."""
     capabilities, refunded = SandboxGateway.capabilities, adapter.refunded
 
     def only_looks_up(gateway: SandboxGateway) -> Capabilities:
@@ -41,7 +41,7 @@ async def paid(world: World) -> Json:
 
 
 async def make_after_backup(world: World, invoice: Json) -> None:
-    """Make the refund of the key `once` at the gateway only, as the lost part of the history did."""
+    """Make the refund of the key `once` only at the gateway, as if the restored database had lost it."""
     gateway, invoice_id = await gateway_of(world), UUID(invoice["id"])
     request = RefundRequest(
         refund_id=refund_id_of(invoice_id, "once"),

@@ -176,7 +176,7 @@ async def test_a_frozen_worker_does_not_end_a_later_advance(
 async def test_a_slow_lane_does_not_end_the_lease_of_a_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No second worker drives a clock while calls to its gateway hang. [D-45, D-61 faults]"""
+    """While gateway calls of an account hang, no second worker advances its clock. [D-45, D-61 faults]"""
     monkeypatch.setattr(test_clock, "LEASE", timedelta(seconds=1))
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     assert (await world.post("/v1/test-clock/advance", {"to": "2033-11-20T20:00:00.000Z"})).status == 202
@@ -198,7 +198,7 @@ async def test_a_slow_lane_does_not_end_the_lease_of_a_clock(
 async def test_a_worker_that_lost_the_lease_does_not_move_the_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile, another worker has claimed the clock and runs a lane. [D-45]"""
+    """Another worker has claimed the clock and runs a lane. [D-45]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     assert (await world.post("/v1/test-clock/advance", {"to": "2033-11-20T20:00:00.000Z"})).status == 202
     account = await load_account(world.deps, world.account_id)

@@ -10,7 +10,9 @@ DISCOUNTS = ((50, 1, 6), (20, 7, 8))
 
 
 async def test_the_first_invoice_has_the_start_cycle(world: World):
-    """Discounts count from the start cycle. Only the first due date may differ from the charge day.
+    """Discounts apply by the cycle's number, so the discounts of earlier cycles are never used.
+
+    Only the first due date may differ from the charge day.
     [D-58, spec 2.4 cycleCount, spec 2.3 discount resolution]
     """
     await world.advance("2035-01-05")
