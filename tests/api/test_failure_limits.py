@@ -1,4 +1,4 @@
-"""Wrong API keys and unauthentic webhooks are limited for each client address, before the database is asked (D-191)."""
+"""Wrong API keys and unauthentic webhooks are limited by client address, before a database query (D-191)."""
 
 import asyncio
 import time
@@ -63,7 +63,7 @@ async def post(world: World, address: str, sent: Hook) -> Answer:
 
 
 def without_allowance(world: World) -> None:
-    """Refuse all attempts from an exhausted address, so that a test can count the address's own."""
+    """Use up the allowance that exhausted addresses share, so that a test can count attempts per address."""
     for limiter in _failure_limiters(world):
         limiter._allowance._full_at["everyone"] = time.monotonic() + 30
 
@@ -97,7 +97,7 @@ async def test_wrong_keys_are_limited_before_the_database_is_asked(database_url:
 
 
 async def test_accepted_keys_are_not_blocked_by_wrong_keys_from_the_same_address(database_url: str):
-    """A company or a proxy may have one address. [D-191]"""
+    """Many clients may share one address, for example behind a proxy. [D-191]"""
     async with open_world(database_url, FATURA_FAILURE_RATE_LIMIT="2") as world:
         without_allowance(world)
         new = (await world.made(f"{PATH}/api-keys", {"name": "new"}))["key"]
@@ -110,7 +110,7 @@ async def test_accepted_keys_are_not_blocked_by_wrong_keys_from_the_same_address
 
 
 async def test_an_exhausted_address_does_not_lock_out_new_keys_and_connections(database_url: str):
-    """The process lets a few of them through per second. [D-191]"""
+    """The process accepts a few attempts per second from exhausted addresses. [D-191]"""
     async with open_world(database_url, FATURA_FAILURE_RATE_LIMIT="1") as world:
         new = (await world.made(f"{PATH}/api-keys", {"name": "new"}))["key"]
         genuine = await hook(world, await issued_with_webhooks(world))
@@ -136,7 +136,7 @@ async def test_concurrent_wrong_keys_do_not_exceed_the_limit(database_url: str):
 
 
 async def test_malformed_keys_do_not_count(database_url: str):
-    """They do not reach the database. [D-191]"""
+    """Malformed keys do not reach the database. [D-191]"""
     async with open_world(database_url, FATURA_FAILURE_RATE_LIMIT="1") as world:
         without_allowance(world)
         assert await statuses(world, HOME, "rk_test_short", count=9) == [401] * 9
@@ -153,7 +153,7 @@ async def test_a_revoked_key_is_limited_too(database_url: str):
 
 
 async def test_requests_without_a_key_are_not_limited(database_url: str):
-    """They do not reach the database. [D-191]"""
+    """Such requests do not reach the database. [D-191]"""
     async with open_world(database_url, FATURA_FAILURE_RATE_LIMIT="1") as world:
         assert await statuses(world, HOME, None, count=9) == [401] * 9
         assert await statuses(world, HOME, world.api_key, count=1) == [200]

@@ -1,7 +1,7 @@
 """Schemathesis tests every operation in `/docs-json` on a real API with a worker.
 
-For each failed request, the output contains a curl command that repeats it. To send more requests, run
-`SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
+For each failed request, the output contains a curl command that repeats the request. To send more requests,
+run `SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
 """
 
 import json

@@ -22,14 +22,14 @@ TEMPTING = (
     "enable_material",
     "enable_memoize",
 )
-"""Planner settings that the test turns off. PostgreSQL may then run a sub-select once per row.
+"""Planner settings that the test turns off, so that PostgreSQL may run a sub-select once per row.
 
-A badly written claim would then lock more rows than its limit.
+With such a query plan, a badly written claim would lock more rows than its limit.
 """
 
 
 async def fill(world: World) -> None:
-    """Create more than LIMIT `ready` invoices, pending prices, and products that a gateway must mirror."""
+    """Create more than LIMIT of each: `ready` invoices, pending prices, and products to be mirrored."""
     await world.connect(productCatalog=True)
     fixed = await world.plan(*[await world.product(100) for _ in range(5)])
     variable = await world.plan(*[await world.variable_product() for _ in range(5)])

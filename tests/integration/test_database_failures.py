@@ -168,8 +168,8 @@ async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: R
     [D-14, D-100]
     """
     world = replicated.world
-    # At most once a minute, the API commits the instant of an API key's last use. This request makes it commit now, so
-    # that below only creations commit.
+    # At most once a minute, the API commits the instant of an API key's last use. This request makes the API
+    # commit this instant now, so that afterwards only the creations commit.
     await world.get("/v1/products")
     async with replicated.without_standby():
         key, asked = await replicated.waiting_create()

@@ -1,6 +1,6 @@
 """Discovery is a lane's search for accounts with due work. It finds every such account.
 
-An account's test clock and a backlog of other accounts make no difference.
+It finds the account whether its test clock was moved or not, and despite a backlog of other accounts.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 async def at_real_time(world: World, merchant: Merchant) -> Merchant:
     """Set the account's clock to real time.
 
-    Discovery then reads the account's work from indexes that begin with the time.
+    Discovery reads the work of such an account from indexes that begin with the time.
     """
     async with world.deps.db.transaction(merchant.account_id) as tx:
         await tx.execute("UPDATE account a SET clock_offset = interval '0' WHERE a.account_id = $1")

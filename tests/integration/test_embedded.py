@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL is shared by processes and survives the death of each of them. [D-47]"""
+"""Several processes share the embedded PostgreSQL, which survives the death of any of them. [D-47]"""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Every invariant of `fatura check` finds its violations. The test turns constraints off to create them."""
+"""Every invariant of `fatura check` finds its violations. To create them, the test turns constraints off."""
 
 import re
 from typing import Any

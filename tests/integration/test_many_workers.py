@@ -47,7 +47,7 @@ async def _bill_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> 
 
 
 async def _kill_some(crowd: Crowd, victims: list[Running], *, among: int, beyond: int = 0) -> None:
-    """Kill the victims one by one, at random moments while `among` invoices are added to the first `beyond`."""
+    """Kill the victims one by one, at random moments between invoices `beyond` and `beyond + among`."""
     for share in sorted(random.uniform(0.02, 0.9) for _ in victims):  # noqa: S311 - moments, not secrets
         await crowd.until(INVOICES, beyond + int(share * among))
         victims.pop().kill()

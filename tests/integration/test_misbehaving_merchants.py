@@ -31,7 +31,7 @@ RUNS = 3
 The outcomes must be right in every run.
 """
 MAX_SENT_BYTES = 3 * 500_000
-"""Maximum that a server may send in three calls. The kernel's buffers hold less.
+"""Maximum number of bytes that a server may send in three calls. The kernel's buffers hold less.
 
 If a server sent more, the client kept reading.
 """

@@ -33,7 +33,7 @@ def read(plan: Json) -> int:
 
 
 async def test_a_batch_of_a_round_reads_few_invoices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first batches and the later ones read about as many rows. [D-190]"""
+    """Early and late batches read about the same number of rows. [D-190]"""
     monkeypatch.setattr(poll_rounds, "BATCH", BATCH)
     await issued_with_webhooks(world)
     plan = await world.plan()

@@ -83,7 +83,8 @@ async def changed(connection: Any) -> set[str]:
 async def newest_rows(connection: Any) -> dict[str, str]:
     """Return the newest row of each table as JSON.
 
-    Tests insert copies of these rows. PostgreSQL accepts a copy of the newest invoice, which is free and `paid`.
+    Tests insert copies of these rows. PostgreSQL accepts a copy of the newest invoice, which is `paid` with a
+    total of zero.
     """
     return {
         table: await connection.fetchval(_SAMPLE.replace("TABLE", table))
