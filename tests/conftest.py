@@ -105,7 +105,7 @@ def database_url_of(url: str, name: str) -> str:
 
 @asynccontextmanager
 async def fresh_database(server_url: str, *, template: str = "template_fatura") -> AsyncGenerator[str]:
-    """Copy a template (by default the migrated one) to a new database, and drop it after the block."""
+    """Copy a template (by default the migrated database) to a new database, and drop it after the block."""
     name = f"test_{uuid4().hex}"
     connection = await asyncpg.connect(server_url)
     try:

@@ -1,4 +1,4 @@
-"""House rules on SQL: statements are literals, in certain packages, and read or write a single account."""
+"""House rules on SQL: statements are literals, stand in certain packages, and read or write one account."""
 
 import ast as python
 from collections.abc import Iterator

@@ -144,7 +144,10 @@ def test_any_bytes_are_parsed_or_refused(sent):
 
 
 def arriving(pieces: Iterable[bytes], *, end: bool = True) -> Any:
-    """Return an ASGI `receive` that yields these pieces, then the end of the body (or, without `end`, a disconnect)."""
+    """Return an ASGI `receive` that yields these pieces, and then the end of the body.
+
+    If `end` is False, it yields a disconnect instead of the end.
+    """
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages.append({"type": "http.request", "more_body": False} if end else {"type": "http.disconnect"})
     waiting = iter(messages)

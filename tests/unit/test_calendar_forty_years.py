@@ -21,7 +21,7 @@ CHARGE_DAYS = range(1, 29)
 PERIODS = (1, 3, 6, 12)
 YEARS = 40
 SCHEDULE = [(35, 2, 3), (100, 4, 4), (7, 1, 30), (13, 20, None)]
-"""Discounts (percent, fromCycle, toCycle) in priority order. Their cycles overlap, and the last one has no end."""
+"""Overlapping discounts (percent, fromCycle, toCycle) in priority order. The last discount has no end."""
 
 
 def period_starts(first: date, *, charge_day: int, months: int, years: int) -> list[date]:
@@ -56,7 +56,7 @@ def test_cycles_after_a_first_date_on_another_day_fall_on_the_charge_day(months)
 
 
 def percents_by_cycle(cycles: int) -> dict[int, int]:
-    """Return the discount of each cycle. Rules apply in reverse order: an earlier rule overwrites a later one."""
+    """Return the discount of each cycle. If several rules cover a cycle, the first rule applies."""
     found: dict[int, int] = {}
     for percent, first, last in reversed(SCHEDULE):
         found |= dict.fromkeys(range(first, (last or cycles) + 1), percent)

@@ -137,8 +137,8 @@ def test_an_endpoint_is_disabled_after_five_days_or_a_410(
 
 
 def test_failures_before_a_long_gap_do_not_count():
-    """An endpoint's earlier failures no longer count if no attempt was made for 30 hours after one was due. The retries
-    of an undelivered event always come sooner. [D-39 disabling]
+    """An endpoint's earlier failures no longer count if no attempt was made for 30 hours after an attempt was
+    due. The retries of an undelivered event always come sooner. [D-39 disabling]
     """
     failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
     assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY

@@ -15,7 +15,7 @@ Rule = tuple[int, int, int | None]
 
 
 def expected_percents(rules: list[Rule]) -> list[int | None]:
-    """Return the discount of each cycle. Rules apply in reverse order: an earlier rule overwrites a later one."""
+    """Return the discount of each cycle. If several rules cover a cycle, the first rule applies."""
     canvas: list[int | None] = [None] * LAST
     for percent, first, last in reversed(rules):
         for cycle in range(first, (LAST if last is None else min(last, LAST)) + 1):

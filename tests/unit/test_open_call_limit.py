@@ -1,4 +1,4 @@
-"""Limits on open price calls, and on requests that wait for gateways: per account and in all (D-105, D-175)."""
+"""Limits on open price calls and requests that wait for gateways, of one account and all (D-105, D-175)."""
 
 from contextlib import ExitStack, suppress
 from uuid import uuid4
@@ -59,7 +59,7 @@ def test_a_repeated_transaction_keeps_its_calls_although_others_have_taken_the_r
 
 
 def test_many_accounts_leave_places_to_others() -> None:
-    """Each of 30 accounts holds as many requests as it gets. Another account still gets some. [D-175]"""
+    """Each of 30 accounts starts as many requests as it may. Another account can still start some. [D-175]"""
     limit = OpenCallLimit(MAX_GATEWAY_REQUESTS, most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL, what="requests")
     accounts, held = [uuid4() for _ in range(30)], 0
     with ExitStack() as hanging:
@@ -76,7 +76,7 @@ def test_many_accounts_leave_places_to_others() -> None:
 
 
 def test_every_account_may_have_two_requests() -> None:
-    """30 accounts begin one after another, and each account holds as many requests as it gets. [D-175]"""
+    """30 accounts begin one after another, and each account starts as many requests as it may. [D-175]"""
     limit = OpenCallLimit(MAX_GATEWAY_REQUESTS, most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL, what="requests")
     with ExitStack() as hanging:
         for each in [uuid4() for _ in range(30)]:

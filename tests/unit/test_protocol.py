@@ -1,4 +1,4 @@
-"""Slow, oversized and malformed requests over a real socket. Sizes have the real limits, deadlines are shortened."""
+"""Slow, oversized and malformed requests over a real socket, with real size limits and shorter deadlines."""
 
 import asyncio
 import socket
