@@ -81,8 +81,8 @@ class SubscriptionForm(Body):
         int,
         IntRange(1, MAX_START_CYCLE),
         Field(
-            description="Cycle of the first invoice. Discounts and commitment count from this cycle, so a customer who "
-            "moves here in the middle keeps both."
+            description="Number of the first invoice's cycle. Discounts and the commitment use this number, so a customer "
+            "who moves here in the middle of either keeps the rest."
         ),
     ] = 1
     gatewayConnectionId: Annotated[
