@@ -14,6 +14,7 @@ Read `issuance` first, then `reservation`, `gateway_calls`, `outcomes` and `late
 #   10 min to 24 h after `absent`: four late look-ups search for a charge that appears later
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored charge.
-# If the gateway deduplicates requests by idempotency key or natural id, the request is repeated instead of looked up.
+# If the gateway deduplicates requests by idempotency key or natural id, the engine repeats the request and needs no
+# look-up.
 # If the gateway offers neither deduplication nor look-ups, it cannot say whether the charge exists: the charge is
 # parked, and a person decides.

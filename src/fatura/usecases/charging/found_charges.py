@@ -1,6 +1,6 @@
-"""Choose the charge that an invoice adopts, of the charges that were found for its request (D-181).
+"""Choose which of the charges that were found for an invoice's request the invoice adopts (D-181).
 
-`fatura restored` finds charges (D-123), and webhooks name them (D-162).
+Charges are found by `fatura restored` (D-123), or because webhooks name them (D-162).
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The amount that a found charge should have.
+    """What decides which amount a found charge should have.
 
     `entries` are the recorded entries of the invoice and the new entries of the found charges. `request` is the stored
     request.
@@ -36,15 +36,15 @@ class Expectation:
     request: ChargeRequest | None
 
     def is_met(self, charge: Charge) -> bool:
-        """Return whether the charge is for what other payments leave open, or for a requested amount below that."""
+        """Return whether the amount is what payments of other charges leave open, or was requested and is lower."""
         left = self._left_cents(charge)
         return charge.amount_cents == left or (charge.amount_cents < left and self._is_requested(charge))
 
     def allows(self, charge: Charge) -> bool:
         """Return whether the invoice can be issued with the charge.
 
-        The requested amount is allowed even if payments since the request leave less open. If other payments cover the
-        total, every amount is allowed: a poll then cancels the charge.
+        The requested amount is allowed even if payments since the request leave less open. If payments of other charges
+        cover the total, every amount is allowed, because a poll will cancel the charge.
         """
         return self.is_met(charge) or self._is_requested(charge) or self._left_cents(charge) == 0
 
@@ -71,7 +71,7 @@ async def expectation(
 
 
 def choose(found: Sequence[Charge], expected: Expectation) -> tuple[Charge, Sequence[Charge]]:
-    """Return the charge that the invoice adopts, and the others. Of equal charges, the first one is adopted."""
+    """Return the charge that the invoice adopts, and the others. Of equally suitable charges, the first is adopted."""
     adopted = max(found, key=lambda charge: _preference(charge, expected))
     return adopted, [charge for charge in found if charge is not adopted]
 
@@ -100,11 +100,12 @@ def amounts(found: Sequence[Charge]) -> str:
 async def wait_for_missing(
     work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
 ) -> bool:
-    """Handle a look-up that did not find all charges. Return False if the invoice can adopt one of the others.
+    """Handle a look-up that did not find all charges. Return False if the invoice can adopt a charge that was found.
 
-    Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that, ignore
-    them. If it shows no charge, or only canceled ones, record the payments of these, and park the stored charge: a new
-    charge could be one too many. But if canceled ones pay the invoice, it adopts one of them without waiting.
+    Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that time,
+    ignore the missing charges if a charge that is not canceled was found. If none was found, park the stored charge,
+    because a new charge could be one too many. Record the payments of canceled charges. If these payments cover the
+    invoice, it adopts a canceled charge without waiting.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     is_over = current.looked_up_at is not None and call.reserved_at - current.looked_up_at >= MISSING_AFTER
@@ -129,7 +130,7 @@ async def _repeat_or_park(
     if is_over:
         detail += "; check it there, then retry issuance."
         await retries.park(work, call, code="charge_missing", detail=detail, gateway_id=missing[0])
-        # a late look-up finds only charges with the number of the stored one
+        # late look-ups find only charges with the stored number, so also read the missing charges by id
         await second_charges.plan_checks(work, current.charge_id)
         await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
         return

@@ -57,9 +57,9 @@ class LookupUnsupportedError(port.GatewayError):
 
 @dataclass(frozen=True, slots=True)
 class FoundCharges:
-    """The charges that were found for one request, read again by their ids (D-181).
+    """The result of reading by id the charges that were found for one request (D-181).
 
-    The gateway does not know the ids in `missing`, or refuses to show these charges.
+    `missing` has the ids that the gateway does not know, or whose charges it refuses to show.
     """
 
     charges: Sequence[port.Charge]

@@ -1,7 +1,7 @@
 """Issue invoices: reserve a charge for each, call the gateways, record the answers (D-33, D-34).
 
-Workers call `issue`; the retry-issuance route calls `retry`. `reservation` decides on the calls, and `outcomes` handles
-the answers.
+Workers call `issue`; the retry-issuance route calls `retry`. `reservation` decides which calls to make, and `outcomes`
+handles the answers.
 """
 
 import asyncio
@@ -68,8 +68,8 @@ class _Leased:
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` invoices due for issuing, and make their gateway calls concurrently.
 
-    If the charges cannot be reserved together, issue the invoices one by one, and put off those that fail (D-186).
-    Return how many invoices were claimed. Raises DATABASE_FAILURES.
+    If reserving all charges in one transaction fails unexpectedly, issue the invoices one by one, and put off each
+    invoice that fails (D-186). Return how many invoices were claimed. Raises DATABASE_FAILURES.
     """
     limit = deps.answering.limit(account.account_id, limit)
     try:
@@ -88,9 +88,10 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    If the newest charge failed or is parked, a new charge is sent. If charges were found for a parked charge, and the
-    gateway still knows them, these charges are looked up instead. If the outcome of the newest request is unknown,
-    the request is repeated or its charge is looked up. While a worker leases the invoice, nothing is sent.
+    If the newest charge failed or is parked, a new charge is sent. But if charges were found at the gateway for a
+    parked charge, and the gateway still knows them, the found charges are looked up and no charge is sent. If the
+    outcome of the newest request is unknown, the request is repeated or its charge is looked up. While the invoice is
+    leased, nothing is sent.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
     `engine.account_recovering`, `engine.rate_limited`, `engine.unavailable`.
     """
@@ -155,7 +156,7 @@ async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[Gateway
 
 
 async def _lease_due(work: Work, *, limit: int) -> Sequence[_Leased]:
-    """Lease invoices due for issuing. While the account is frozen after a restore, none is leased (D-123)."""
+    """Lease invoices due for issuing. While the account is frozen after a restore, lease none (D-123)."""
     if not await frozen_accounts.may_charge(work.tx):
         return []
     real_now = work.deps.clock()
@@ -182,7 +183,7 @@ async def _put_off(work: Work, leased: _Leased) -> None:
 
 
 async def _is_held(work: Work, leased: _Leased) -> bool:
-    """Lock an invoice, and return whether this worker still holds its lease."""
+    """Lock an invoice. Return whether it is still `ready`, and this worker still holds the lease."""
     state = await issuance_state.lock(work.tx, leased.invoice_id)
     return state is not None and state.status is InvoiceStatus.READY and state.lease_until == leased.until
 
@@ -199,8 +200,8 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """Return the invoices that may be issued now, and put the others off (D-57).
 
     If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The others
-    follow at least 24 hours apart. While the earliest one cannot be sent, the others are put off by only an hour. After
-    a whole day, the earliest one could be due again at the same instant, and delay the others again.
+    follow at least 24 hours apart. While the earliest one cannot be sent, put the others off by only an hour. After a
+    pause of a day, they could become due together with the earliest one, which would delay them again.
     """
     await spacing.lock_subscriptions(work.tx, invoice_ids)
     until: dict[UUID, datetime] = {}
@@ -248,7 +249,7 @@ async def _reserve_one(
         raise EngineError(INVOICE_NOT_READY, detail)
     is_parked = stage is ChargeStage.PARKED
     if is_parked and is_repeated:
-        return []  # an earlier request with this key has done its work; the charge may have been parked again since
+        return []  # an earlier request with this key has retried issuance; a charge may have been parked again since
     await retries.pace(work, state)
     if is_parked and state.charge is not None:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)

@@ -39,7 +39,7 @@ RETRY_AFTER = timedelta(minutes=10)
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` charges whose late look-up is due, look them up concurrently, and return their number."""
+    """Claim up to `limit` charges whose late look-up is due, and look them up. Return how many were claimed."""
     claimed, calls = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(*(_check(deps, account, call) for call in calls), return_exceptions=True)
     await connection_health.record(deps, account, [call.gateway for call in calls])
@@ -50,7 +50,7 @@ async def check(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    """Return how many charges were claimed, and the look-ups to make now; none in a frozen account (D-123)."""
+    """Return how many charges were claimed, and the look-ups to make now. A frozen account gets no look-ups (D-123)."""
     due = await late_charge_checks.claim(work.tx, now=work.now, repeat_at=work.now + RETRY_AFTER, limit=limit)
     if not due or not await frozen_accounts.may_charge(work.tx):
         return len(due), []
@@ -75,7 +75,7 @@ async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[Gatew
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[charge.invoice_id],
-                # the known ids are left out: issuance, not this look-up, handles what `fatura restored` found
+                # without the ids of found charges: issuance reads these; a late look-up searches by the reference
                 charge=replace(charge, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
@@ -101,8 +101,8 @@ def _answers(call: GatewayCall, found: Sequence[Charge]) -> Sequence[ChargeAnswe
 async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[ChargeAnswer]) -> bool:
     """Report the second charges among these answers. Return whether `record_ahead` may record the payments.
 
-    It may not if the invoice can still adopt a charge, because the invoice must be issued before it gets payments.
-    It may not in a frozen account either, where nothing is reported (D-123).
+    Return False if the invoice can still adopt a charge, because the invoice must be issued before it gets payments.
+    Also return False in a frozen account, where nothing is reported (D-123).
     """
     if not await frozen_accounts.may_charge(work.tx):
         return False
@@ -137,7 +137,7 @@ async def _read(call: GatewayCall) -> Sequence[Charge]:
             found += await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
     known = call.charge.gateway_invoice_id
     if known is not None and known not in {charge.charge_id for charge in found}:
-        # the number of a charge that `fatura restored` found may be higher than its attempt (D-123)
+        # after a restore, the stored number may be higher than the charge's attempt: no look-up finds it (D-123)
         # a charge that cannot be read must not hide the others
         with suppress(InvalidAnswerError, NotFoundError, PermanentError):
             found.append(await call.gateway.get_charge(known))
@@ -171,7 +171,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
 async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge]) -> None:
     """Schedule the next late look-up of a charge.
 
-    If second charges are canceled now (`to_cancel`), repeat this look-up later to see whether that worked.
+    If the caller cancels second charges (`to_cancel`), repeat this look-up to check that they are canceled.
     """
     charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
     if to_cancel:

@@ -1,4 +1,4 @@
-"""Choose the charge that is sent next, a new or the stored one, and build its request (D-33, D-51, D-67).
+"""Choose the charge to send next, which is new or already stored, and build its request (D-33, D-51, D-67).
 
 The request is stored encrypted, so that it can be repeated unchanged (D-49).
 """

@@ -40,13 +40,13 @@ from fatura.usecases.transaction import LaneName, Work
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
 VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
-"""Time after a request by which its charge must be visible at the gateway (D-125)."""
+"""If a request created a charge, the gateway shows the charge within this time after the request (D-125)."""
 
 
 async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[port.Charge | None]:
     """Record answers for different invoices; return, for each answer, what `record` would return.
 
-    Most answers are the requested charge. All such answers are recorded by one statement per table.
+    Most answers are the requested charge. One statement per table records all of these answers.
     """
     current = await charges.lock(work.tx, [call.charge for call, _ in answered])
     confirming = [
@@ -70,10 +70,9 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[p
 async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.Charge | None:
     """Record one answer.
 
-    If the answer is a second charge, emit an event and return the charge; the caller cancels it. An answer
-    that is a charge is always recorded, whichever worker got it. Any other answer is ignored if the stored
-    charge has changed since this worker reserved it. This worker's lease may have expired by then, so that
-    another worker sent the request again.
+    If the answer is a second charge, emit an event and return the charge; the caller cancels it. Charges in an answer
+    are always recorded, whichever worker got the answer. A failure or an empty look-up is ignored if the outcome is
+    known by now. It is also ignored if another worker has sent the request again, because this worker's lease expired.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
@@ -101,7 +100,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
 def _confirms(current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether `charge` answers the request as expected.
 
-    Return False if charges were found for the request (D-181): `record` then records them together.
+    Return False if charges were found for the request (D-181), because `record` must handle all of them together.
     """
     return (
         current.stage in MAY_APPEAR
@@ -118,10 +117,10 @@ async def _has_wrong_amount(
     *,
     others: Sequence[port.Charge],
 ) -> bool:
-    """Return whether the gateway's charge has another amount than expected.
+    """Return whether the gateway's charge has an unexpected amount.
 
-    This is usually the amount of the request. If charges were found for the request, `found_charges` decides, because
-    `fatura restored` may have stored the amount of the gateway's charge.
+    Usually, the amount of the request is expected. If charges were found for the request, `found_charges` decides:
+    `fatura restored` may have copied the stored amount from the gateway's charge.
     """
     if not current.known_charge_ids:
         return charge.amount_cents != current.amount_cents
@@ -158,12 +157,12 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge
 
 
 def _needs_poll(charge: port.Charge) -> bool:
-    """Return whether the new charge must be polled immediately, because it is paid or closed, or has payments."""
+    """Return whether to poll the new charge immediately, because it is not simply open or already has payments."""
     return charge.state is not port.ChargeState.OPEN or bool(charge.entries)
 
 
 def _is_parked_as_missing(current: InvoiceCharge) -> bool:
-    """Return whether the gateway did not show the found charges of this stored charge (D-181)."""
+    """Return whether the charge is parked because the gateway does not show the charges found for it (D-181)."""
     is_missing = current.stage is ChargeStage.PARKED and current.error_code == "charge_missing"
     return is_missing and bool(current.known_charge_ids)
 
@@ -174,10 +173,9 @@ async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
 
 
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Schedule a look-up of all known charges of this request.
+    """Schedule a look-up of all charges that were found for this request (D-123, D-162).
 
-    More of them were found after the call was reserved (D-123, D-162). If the answer is a charge, add it to the known
-    charges.
+    If the answer is a charge, first add it to the found charges.
     """
     if isinstance(answer, port.Charge):
         await charge_matching.add_charge(
@@ -191,8 +189,8 @@ async def _record_found(
 ) -> port.Charge | None:
     """Let the invoice adopt one of the found charges, and record the payments of the others (D-181).
 
-    If another one can still be paid, schedule a look at it, which cancels it as a second charge. Schedule later looks
-    at expired and missing ones, which may become payable again.
+    A payable charge among the others is a second charge: `unmatched_charges` reads and cancels it immediately.
+    `unmatched_charges` reads expired and missing charges later, because they may become payable again.
     """
     if not found.missing and current.looked_up_at is not None:
         await charges.forget_empty_lookups(work.tx, current)
@@ -221,8 +219,8 @@ async def _record_charge(
 ) -> port.Charge | None:
     """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
 
-    But a charge with payments that is not canceled always becomes the invoice's charge (D-170). If the invoice already
-    has another charge or is closed, emit an event and return `charge`, which the caller must cancel.
+    But a charge that has payments and is not canceled becomes the invoice's charge whatever its amount (D-170). If the
+    invoice already has another charge or is closed, emit an event and return `charge`, which the caller must cancel.
     `others` are other charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice
@@ -230,7 +228,7 @@ async def _record_charge(
         if current.stage is ChargeStage.MISSING:
             await charge_polling.make_due(work.tx, invoice.invoice_id, at=work.now)
             work.notify(LaneName.RECONCILIATION)
-        # the charge was replaced before the look-up began, and is payable again
+        # a charge that was replaced before the look-up began can be paid again
         if charge.is_payable and call.charge.stage is current.stage and await _is_replaced(work, current):
             return await _record_second(work, current, charge)
         return None
@@ -254,7 +252,7 @@ async def _record_charge(
 
 
 async def _is_replaced(work: Work, stored: InvoiceCharge) -> bool:
-    """Return whether this closed charge should not be paid any more. An expired one may still be the newest charge."""
+    """Return whether a closed charge should not be paid. An expired charge may be paid if it is the newest one."""
     if stored.stage is ChargeStage.EXPIRED:
         newest = await charges.newest(work.tx, [stored.invoice_id])
         return newest[stored.invoice_id].charge_id != stored.charge_id
@@ -271,7 +269,7 @@ async def _record_wrong_amount(
 ) -> None:
     """Park a charge whose amount is not the expected one, until a person cancels it at the gateway or it expires.
 
-    Late look-ups of a parked charge find the same charges again, so they report only charges that are new to them.
+    Late look-ups of a parked charge find the same charges again, so each found charge is reported only once.
     """
     if await _is_retried(work, current, charge):
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
@@ -288,7 +286,7 @@ async def _record_wrong_amount(
 async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether a person has retried issuance after `charge` was reported, and nobody can pay `charge` now.
 
-    An expired charge may become payable again, so a person must have been told about this very charge.
+    An expired charge may become payable again. So the person must have been told about this charge.
     """
     if current.error_code is None or current.stage not in IN_DOUBT:
         return False
@@ -298,7 +296,7 @@ async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -
 
 
 async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> None:
-    """Park a charge if the gateway answers its request with an earlier charge, which has a stored charge of its own."""
+    """Park a charge because the gateway answered its request with a charge that is stored already."""
     if current.stage is ChargeStage.PARKED or not await _is_ready(work, current):
         return
     detail = (

@@ -1,4 +1,4 @@
-"""Put off the next call for an invoice, or stop it until a person acts (D-34), and pace retries (D-113)."""
+"""Put off an invoice's next call, or make none until a person acts (D-34); limit retries by persons (D-113)."""
 
 import math
 from datetime import datetime, timedelta
@@ -30,7 +30,7 @@ from fatura.views.events import IssueErrorView
 PUT_OFF_JITTER = timedelta(minutes=6)
 """Maximum extra delay when an invoice is put off by an hour.
 
-The delay is computed from the invoice's id, and spreads many invoices over time.
+The extra delay is computed from the invoice's id, and spreads many invoices over time.
 """
 _UNEXPECTED = IssueErrorView(
     code="unexpected_error",
@@ -138,7 +138,7 @@ async def refuse(work: Work, call: GatewayCall, *, code: str, detail: str) -> No
 async def park(
     work: Work, call: GatewayCall, *, code: str, detail: str, gateway_id: str | None = None
 ) -> None:
-    """Park a charge. If one charge of the gateway is the cause, `gateway_id` is the gateway's id of it."""
+    """Park a charge. If a charge at the gateway is the cause, `gateway_id` is that charge's id."""
     stage = ChargeStage.PARKED
     await _stop(work, call.invoice, call.charge, stage=stage, code=code, detail=detail, gateway_id=gateway_id)
 

@@ -1,7 +1,7 @@
 """Record the payments, refunds and disputes that gateways report, each once, and change the invoices (D-50).
 
 The same answer may arrive twice, late, or after a newer one. An entry is a payment, a refund or a step of a dispute.
-The provider's reference identifies it.
+The provider's reference identifies the entry.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -72,8 +72,7 @@ def may_exceed_batch(charge: Charge) -> bool:
 async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
     """If a charge has more than BATCH new entries, record the oldest ones in transactions of BATCH entries (D-178).
 
-    At most BATCH new entries of each charge are left. The caller must then call `record` with the same answers, which
-    records the entries that are left.
+    At most BATCH new entries of each charge are left. The caller must record them: call `record` with the same answers.
     """
     for answer in answers:
         if may_exceed_batch(answer.charge):
@@ -90,7 +89,7 @@ async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     if len(new) <= BATCH:
         return False
     # If the worker dies before the next batch, the entries that are left are recorded when the charge is read again: by
-    # a poll or, if the invoice has no charge of its own, by a repeated look or late look-up.
+    # a poll or, if the invoice has no charge of its own, by `unmatched_charges` or a late look-up.
     is_polled = invoices[answer.invoice_id].gateway_invoice_id is not None
     due_again = {answer.invoice_id} if is_polled else set[UUID]()
     await _add(work, invoices, [answer], in_order(new)[:BATCH], due_again=due_again)
@@ -156,7 +155,7 @@ async def report_new(
 
 
 async def _plan_polls(work: Work, new: Sequence[PaymentEntry]) -> None:
-    """Plan the polls after new payments of invoices that are paid or canceled (D-55)."""
+    """For each paid or canceled invoice with a new payment, schedule the next poll for refunds and disputes (D-55)."""
     first = {
         entry.invoice_id: at
         for entry in sorted(new, key=lambda each: each.polled_from)
@@ -171,7 +170,7 @@ async def _plan_polls(work: Work, new: Sequence[PaymentEntry]) -> None:
 async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """End the unsent charges of invoices that were paid before they were issued.
 
-    If a request may have created a charge, plan late checks for it.
+    If a request may have created a charge, plan late look-ups of the charge.
     """
     if not invoice_ids:
         return
@@ -225,7 +224,7 @@ def _is_elsewhere(invoice: LedgerInvoice, entry: PaymentEntry) -> bool:
 async def _charges_by_gateway_id(
     work: Work, invoice_ids: Sequence[UUID]
 ) -> Mapping[_GatewayId, InvoiceCharge]:
-    """Return the confirmed charges of invoices. Other charges of these invoices are second charges."""
+    """Return the confirmed charges of invoices. Gateways' other charges of these invoices are second charges."""
     return {
         (charge.invoice_id, charge.gateway_invoice_id or ""): charge
         for charge in await charges.confirmed(work.tx, invoice_ids)

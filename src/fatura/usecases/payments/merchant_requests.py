@@ -1,9 +1,9 @@
 """Reissues and manual payments that wait until the gateway has canceled a charge (D-51, D-52).
 
-A request is in progress while its process may still wait for the gateway's answer. A suspended process may cancel the
-charge even later, when the process resumes. So the stored request is kept for KEPT_FOR after `in_progress_until`. If a
-poll finds the charge canceled, the poll continues the request. A later request of the merchant replaces a stored
-request that is not in progress any more (D-171).
+A request is in progress while its process may still wait for the gateway's answer. A process that was suspended may
+cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time. A poll
+that finds the charge canceled continues the request. A later request of the merchant replaces a stored request that is
+not in progress any more (D-171).
 """
 
 from collections.abc import Sequence
@@ -52,9 +52,10 @@ async def is_waiting(work: Work, invoice_id: UUID) -> bool:
 
 
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
-    """Poll those of these locked invoices soon whose requests still wait for the cancellation of a charge (D-171).
+    """Schedule a poll of each locked invoice whose request still waits for the cancellation of a charge (D-171).
 
-    The cancellation may take effect after its answer was lost. The pauses grow with the time since the request.
+    The gateway may cancel the charge although its answer was lost. The pauses between the polls grow with the time
+    since the request.
     """
     reissues = await reissue_requests.of_invoices(work.tx, invoice_ids)
     payments = await payment_requests.of_invoices(work.tx, invoice_ids)
@@ -68,7 +69,7 @@ async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:
-    """Drop those requests of locked invoices that are over (see `is_over`)."""
+    """Drop the requests of locked invoices for which `is_over` is true."""
     reissues = await reissue_requests.of_invoices(work.tx, invoice_ids)
     payments = await payment_requests.of_invoices(work.tx, invoice_ids)
     over = {each.invoice_id for each in reissues.values() if is_over(work, each.in_progress_until)}

@@ -50,9 +50,9 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
 
 
 async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> None:
-    """Close the newest charge of a locked invoice, and record the manual payment that waits for this (D-123).
+    """Close a locked invoice's newest charge, and record the manual payment that waits for its cancellation (D-123).
 
-    `replaced` is the gateway's answer about this charge, which the gateway has canceled or closed.
+    `replaced` is the gateway's answer, which shows the charge as canceled or expired.
     """
     charge = (await charges.newest(work.tx, [invoice_id]))[invoice_id]
     await replacement.release(work, charge, replaced.state)

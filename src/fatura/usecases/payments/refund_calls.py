@@ -44,7 +44,7 @@ assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a refund whose answer was lost."""
 LOOKED_UP_WITHIN = timedelta(minutes=1)
-"""Maximum time between the look-up before a first request and that request (D-53, D-151)."""
+"""If a look-up must precede a first request, maximum time between the two calls (D-53, D-151)."""
 
 
 class _CallKind(Enum):
@@ -53,8 +53,8 @@ class _CallKind(Enum):
     LOOK_UP = auto()
     """Read the charge, which shows its refunds.
 
-    A look-up also comes before a first request if the gateway does not deduplicate refunds, because a restored database
-    may lack the earlier request (D-123), or if the gateway may still make an earlier refund of the charge.
+    A look-up must also precede a first request in two cases. If the gateway does not deduplicate refunds, a restored
+    database may lack an earlier request (D-123). And the gateway may still make an earlier refund of the charge.
     """
 
 
@@ -74,14 +74,14 @@ _Answer = port.Charge | port.GatewayError | TimeoutError
 
 
 async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` refunds that are due, send them or look them up concurrently, and return their number."""
+    """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed."""
     claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)
     await _call_and_record(deps, account, calls)
     return claimed
 
 
 async def settle_one(deps: Deps, account: Account, refund_id: UUID, *, places: Places) -> None:
-    """Send a refund that was not sent yet. If a sent refund is due, look it up, and repeat it only if that is safe.
+    """Send a refund that was not sent yet. Look up a sent refund that is due; repeat its request only if that is safe.
 
     Before a call, take one of `places` (D-175). Raises EngineError: the errors of `Places.take`.
     """
@@ -93,7 +93,7 @@ async def settle_one(deps: Deps, account: Account, refund_id: UUID, *, places: P
 
 
 async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
-    """Lease refunds that are due. While the account is frozen after a restore, none is leased (D-123)."""
+    """Lease refunds that are due. While the account is frozen after a restore, lease none (D-123)."""
     if not await frozen_accounts.may_charge(work.tx):
         return 0, []
     due = await refund_requests.lock_due(work.tx, now=work.now, real_now=work.deps.clock(), limit=limit)
@@ -178,10 +178,10 @@ def _was_just_looked_up(work: Work, request: RefundRequest) -> bool:
 
 
 async def _fail_those_not_left(work: Work, requests: Sequence[RefundRequest]) -> Sequence[RefundRequest]:
-    """Fail unsent refunds that exceed the amount left of their payments, for example after a dispute.
+    """Fail unsent refunds that exceed what is left of their payments, for example after a dispute.
 
-    Return the other refunds. A refund that the gateway may have made already is not failed, because this refund itself
-    may have reduced the amount.
+    Return the other refunds. A refund that the gateway may have made already is kept, because it may itself be the
+    reason why less is left.
     """
     unsent = {
         each.refund_id
@@ -268,7 +268,8 @@ async def _send(deps: Deps, call: _Call, *, charge_id: str) -> port.Charge:
 async def _record(work: Work, call: _Call, answer: _Answer) -> None:
     """Record the answer of a call, and schedule the next call for the refund.
 
-    If another process has leased the refund meanwhile, record only the entries and refunds in the answer.
+    If the refund has ended, or another process has leased it since the call was reserved, record only the entries and
+    refunds in the answer.
     """
     request = call.request
     assert request.connection_id is not None, "an open refund has a connection"
@@ -286,7 +287,7 @@ async def _record(work: Work, call: _Call, answer: _Answer) -> None:
 
 
 async def _after_sending(work: Work, current: RefundRequest, answer: _Answer) -> None:
-    """Handle the answer to a request that did not end the refund.
+    """Handle an answer to a sent request after which the refund is still open.
 
     If the gateway refuses a repeated request, the refund fails only after EMPTY_LOOKUPS_NEEDED look-ups did not find
     it. The earlier request may have made the refund, and the gateway may refuse the repeat because nothing is left to
@@ -322,11 +323,11 @@ def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str
 
 
 async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer: _Answer) -> None:
-    """Handle a look-up that did not end the refund. A refund that was not sent yet is sent next.
+    """Handle a look-up after which the refund is still open. If the refund was not sent yet, send it next.
 
     If the charge does not show the refund, repeat the request, provided that the gateway deduplicates refunds and has
-    not accepted this one. If the request must not be repeated, end the refund as not made after EMPTY_LOOKUPS_NEEDED
-    counted look-ups (D-33).
+    not accepted this refund. If the request must not be repeated, fail the refund after EMPTY_LOOKUPS_NEEDED counted
+    look-ups that did not find it (D-33).
     """
     is_answered = isinstance(answer, port.Charge | port.NotFoundError)
     if not is_answered or (isinstance(answer, port.Charge) and _shows(answer, current.refund_id)):
@@ -351,7 +352,7 @@ async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer:
 
 
 def _counts_from(request: RefundRequest) -> datetime:
-    """Return the instant from which on the next empty look-up counts. An empty look-up does not find the refund."""
+    """Return when the next look-up counts if it does not find the refund."""
     if request.looked_up_at is None:
         since = request.unknown_since or request.sent_at
         assert since is not None, "a refund that is looked up was sent"

@@ -1,7 +1,6 @@
 """Record the outcomes of the refunds that merchants requested (D-53).
 
-The outcome may arrive first in the answer to a poll, or in the answer to the refund's own request. Both have the same
-effect.
+Either a poll or the refund's own request may report an outcome first. The effect is the same.
 """
 
 from collections.abc import Mapping
@@ -66,9 +65,9 @@ async def fail(work: Work, request: RefundRequest, *, code: str, detail: str) ->
 
 
 async def _fail_next(work: Work, late: RefundRequest) -> None:
-    """Fail the unsent refund of the charge of `late`.
+    """Fail the unsent refund of the same charge as `late`.
 
-    The merchant asked for that refund because `late` seemed to have failed (D-151).
+    The merchant asked for the unsent refund because `late` seemed to have failed (D-151).
     """
     for request in await refund_requests.lock_unsent(work.tx, late.invoice_id):
         if (request.connection_id, request.gateway_charge_id) == (late.connection_id, late.gateway_charge_id):

@@ -40,9 +40,9 @@ async def emit(
 
 
 async def note_canceled(work: Work, found: Sequence[tuple[UUID, Charge]]) -> None:
-    """Note which reported charges are canceled now, so that `emit` reports them again if they become payable again.
+    """Store that reported charges are canceled, so that `emit` reports a charge again if it becomes payable again.
 
-    Each charge comes with its connection.
+    `found` has each charge with the id of its connection.
     """
     canceled = [
         (connection_id, each.charge_id) for connection_id, each in found if each.state is ChargeState.CANCELED
@@ -52,9 +52,9 @@ async def note_canceled(work: Work, found: Sequence[tuple[UUID, Charge]]) -> Non
 
 
 async def save_wrong(work: Work, stored: InvoiceCharge, charge: Charge) -> bool:
-    """Store that `charge`, which the gateway made for `stored`, has a wrong amount. Return whether that is new.
+    """Store that `charge`, which the gateway made for `stored`, has a wrong amount.
 
-    If `charge` becomes a second charge later, `emit` reports it once more.
+    Return False if this was stored already. If `charge` becomes a second charge later, `emit` reports it once more.
     """
     return await unmatched_charges.save_state(
         work.tx, stored.connection_id, charge.charge_id, state=ChargeStage.PARKED, found_at=work.now
@@ -69,7 +69,7 @@ async def plan_checks(work: Work, charge_id: UUID) -> None:
 async def plan_looks(
     work: Work, new: Sequence[PaymentEntry], *, stages: Mapping[tuple[UUID, str], ChargeState]
 ) -> None:
-    """Schedule looks at the second charges with new payments, to find refunds and disputes later (D-55, D-162).
+    """Schedule a later read of each second charge that has a new payment, to find refunds and disputes (D-55, D-162).
 
     `stages` has each charge's state at the gateway, by the connection and the gateway's id of the charge.
     """
@@ -87,9 +87,10 @@ async def plan_looks(
 
 
 async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]]) -> Mapping[UUID, datetime]:
-    """Return when to cancel these second charges again if the cancellation fails, by invoice (D-125, D-185).
+    """Return, for each invoice, when to cancel its second charges again if the cancellation fails (D-125, D-185).
 
-    Each charge comes with its connection. An invoice is left out when the attempts to cancel its charges have ended.
+    `charges` has each charge with the id of its connection. An invoice is left out if the engine no longer tries to
+    cancel its charges.
     """
     found = await unmatched_charges.found_at(
         work.tx,
@@ -104,7 +105,7 @@ async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]])
 
 
 async def look_now(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule an immediate look at second charges, which reports and cancels them (D-162)."""
+    """Make these second charges due for `unmatched_charges.look` now, which reports and cancels them (D-162)."""
     await unmatched_charges.add(
         work.tx, connection_id, gateway_charge_ids, found_at=work.now, next_look_at=work.now
     )
@@ -114,10 +115,10 @@ async def look_now(work: Work, connection_id: UUID, gateway_charge_ids: Sequence
 async def look_late(
     work: Work, connection_id: UUID, *, expired: Sequence[str], missing: Sequence[str]
 ) -> None:
-    """Schedule looks at found charges that the invoice did not adopt and that are not payable now (D-181).
+    """Schedule later reads of found charges that the invoice did not adopt and nobody can pay now (D-181).
 
-    The gateway may open an `expired` one again, or show a `missing` one again. The stored states prevent an event
-    before that.
+    The gateway may open an `expired` charge again, or show a `missing` charge again. Because of the stored states, no
+    event is emitted until this happens.
     """
     states = dict.fromkeys(expired, ChargeStage.EXPIRED) | dict.fromkeys(missing, ChargeStage.CANCELED)
     for charge_id, state in sorted(states.items()):
@@ -138,7 +139,8 @@ async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
 async def cancel(gateway: Gateway, charge: Charge) -> bool:
     """Cancel a second charge that is not paid. Return False if the gateway does not confirm the cancellation.
 
-    A failure is only logged. The next late check or poll that finds the charge repeats the cancellation.
+    A failure is only logged. When a late look-up, a poll or `unmatched_charges` reads the charge again, the
+    cancellation is repeated.
     """
     if charge.state is ChargeState.PAID:
         return True
