@@ -1,5 +1,5 @@
 """Carry out merchants' requests to cancel, reissue or refund an invoice, or to record a payment of it.
 
-Entry points: `cancellation`, `reissue`, `manual_payments` and `refunds`. If the charge must be canceled at the gateway
-first, they use `charge_release`.
+Entry points: `cancellation`, `reissue`, `manual_payments` and `refunds`. The first three use `charge_release` if
+the gateway must cancel the charge first.
 """

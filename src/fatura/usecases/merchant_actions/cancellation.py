@@ -118,7 +118,7 @@ async def _give_up(
 ) -> None:
     """End the request, so that a repeat with the same key is possible.
 
-    With `is_unsure`, the charge may be canceled. Then only a repeat of this request may use the key.
+    With `is_unsure`, the charge may be canceled, so only a repeat of this request may use the key.
     """
     await (pause if is_unsure else abandon)(work, request)
     await polling.poll_now(work, invoice_id)

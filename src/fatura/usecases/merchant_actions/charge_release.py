@@ -32,7 +32,7 @@ Answer = port.Charge | port.GatewayError | TimeoutError
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A confirmed charge that the gateway is asked to cancel, after the transaction that reserved the call."""
+    """The call to make after the transaction: ask `gateway` to cancel the confirmed `charge`."""
 
     gateway: ObservedGateway
     charge: InvoiceCharge
@@ -48,7 +48,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The gateway did not confirm a cancellation. If the answer was lost, the charge may be canceled nevertheless."""
+    """The gateway did not confirm a cancellation. With `is_unsure`, the answer was lost: the charge may be canceled."""
 
     detail: str
     is_unsure: bool
@@ -58,7 +58,7 @@ async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal:
     """Schedule a poll of a confirmed charge in case this process dies, and return what `release` needs.
 
     Also take one of `places`, which the caller holds until `release` returns (D-175). The connection may be inactive.
-    Raises EngineError: `refusal` if its credentials cannot be decrypted; the errors of `Places.take`.
+    Raises EngineError: `refusal` if the connection's credentials cannot be decrypted; the errors of `Places.take`.
     """
     places.take(1)
     stored = await connections.find(work.tx, charge.connection_id)
@@ -111,7 +111,7 @@ async def _record_payments(
 ) -> None:
     """Record the payments that the gateway returned with a canceled charge (D-50).
 
-    They may be newer than the last poll, and the charges of a canceled invoice are not polled.
+    The payments may be newer than the last poll, and no further poll of a canceled invoice is scheduled.
     """
     if canceled.entries:
         answers = [ChargeAnswer(canceled.invoice_id, gateway.connection_id, canceled)]

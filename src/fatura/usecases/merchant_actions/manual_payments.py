@@ -1,8 +1,9 @@
 """Record money that was received elsewhere.
 
 If the money covers the total, the gateway cancels the charge first (D-52). The merchant's request and its
-Idempotency-Key are committed before the call. If the process dies afterwards, and the gateway has canceled the charge,
-a poll records the payment. The payment's id is derived from the key, so a repeat with the same key finds the payment.
+Idempotency-Key are committed before the call to the gateway. If the process dies afterwards, and the gateway has
+canceled the charge, a poll records the payment. The payment's id is derived from the key, so a repeat with the same key
+finds the payment.
 """
 
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ class _Begun:
 async def receive(
     deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, received: Received
 ) -> StoredAnswer:
-    """Record the payment and answer with the invoice. If it covers the total, first cancel the unpaid charge.
+    """Record the payment and answer with the invoice. If the payment covers the total, first cancel the unpaid charge.
 
     If the gateway does not confirm that the charge is canceled or expired, record nothing and raise
     `engine.invoice_not_payable`. If the gateway's answer was lost, a poll records the payment later, provided that the
@@ -115,7 +116,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     open_cents, ledger = await _open_cents(work, state)
     earlier = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     is_repeat = earlier is not None and earlier.payment_entry_id == received.entry_id(invoice_id)
-    if earlier is not None and is_repeat:  # the open amount may have grown since it was stored
+    if earlier is not None and is_repeat:  # the open amount may have grown since the payment was stored
         amount_cents = earlier.recorded_cents(open_cents=open_cents)
     else:
         amount_cents = open_cents if received.amount_cents is None else received.amount_cents
@@ -123,7 +124,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
     if earlier is not None and not is_repeat:
         _check_earlier(work, earlier, is_part=is_part)
-        await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could record both
+        await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could record both payments
     charge = state.charge
     if charge is None or not charge.is_unpaid_at_gateway or (is_part and not is_repeat):
         return await _record(work, state, received, amount_cents=amount_cents)
@@ -185,8 +186,8 @@ async def _give_up(
 ) -> None:
     """End the request, so that a repeat with the same key is possible.
 
-    With `is_unsure`, the engine does not know whether the charge was canceled. Then keep the stored payment for the
-    poll that `charge_release.reserve` has scheduled. The request is not in progress any more.
+    With `is_unsure`, the engine does not know whether the charge was canceled. So keep the stored payment for the poll
+    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now.
     """
     await (pause if is_unsure else abandon)(work, request)
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
@@ -207,7 +208,7 @@ async def _stored(work: Work, invoice_id: UUID, received: Received) -> PaymentRe
 
 
 async def _drop(work: Work, invoice_id: UUID, received: Received) -> None:
-    """Drop the stored request if it is for this payment. A request for another payment is kept."""
+    """Drop the stored request if it is for this payment."""
     if await _stored(work, invoice_id, received) is not None:
         await payment_requests.remove(work.tx, [invoice_id])
 

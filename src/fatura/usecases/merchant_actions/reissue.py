@@ -50,9 +50,8 @@ _UNSURE = " If the charge turns out to be canceled, the invoice is reissued auto
 class Wanted:
     """The terms that the merchant wants for the next charge.
 
-    Without a `due_date`, the charge is due today. Without a `payment_method`, the method does not change.
-    Without `installments`, their number does not change. But if the method changes, the charge has one
-    installment.
+    Without a `due_date`, the charge is due today. Without a `payment_method`, the method does not change. Without
+    `installments`, their number does not change, or is one if the method changes.
     """
 
     due_date: date | None
@@ -71,7 +70,7 @@ class _Begun:
 async def reissue(
     deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, wanted: Wanted
 ) -> StoredAnswer:
-    """Cancel the charge of an invoice, plan the next one, and answer with the invoice, which is `ready`.
+    """Cancel the charge of an invoice, plan the next charge, and answer with the invoice, which is `ready`.
 
     If the gateway does not confirm that the charge is canceled or expired, raise `engine.invoice_not_reissuable`. If
     the gateway's answer was lost, a poll continues the reissue later, provided that the charge was canceled.
@@ -135,7 +134,8 @@ async def _reserve(
 async def _complete(work: Work, *, stored: ReissueRequest, released: Released) -> InvoiceView:
     """Plan the next charge of an invoice, move the invoice to `ready` and return it.
 
-    The connection is not checked again. The charge is canceled by now, so a poll would continue a refused reissue.
+    The connection is not checked again: the charge is canceled by now, so a poll would continue the reissue even after
+    a refusal.
     """
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
@@ -165,8 +165,8 @@ async def _give_up(
 ) -> None:
     """End the request, so that a repeat with the same key is possible.
 
-    With `is_unsure`, the engine does not know whether the charge was canceled. Then keep the stored request for the
-    poll that `charge_release.reserve` has scheduled. The request is not in progress any more.
+    With `is_unsure`, the engine does not know whether the charge was canceled. So keep the stored request for the poll
+    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now.
     """
     await (pause if is_unsure else abandon)(work, request)
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
