@@ -1,4 +1,4 @@
-"""Receive gateways' webhooks, which schedule polls of the charges that they name (D-35, D-162)."""
+"""Receive gateways' webhooks, and schedule polls of the charges that a webhook names (D-35, D-162)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The poll of an invoice: ask the gateway for all its charges, with no transaction open."""
+"""Poll an invoice: read all confirmed charges of the invoice from the gateway, with no transaction open."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -50,9 +50,9 @@ class Poll:
 
     @property
     def decisive(self) -> Asked:
-        """Return the charge that decides the invoice's next state: a paid one of a paid invoice, else the newest one.
+        """Return the charge that decides the next state: the paid charge of a paid invoice, else the newest charge.
 
-        An unpaid invoice may have an older paid charge, whose payment covered only a part or was refunded.
+        An older paid charge of an unpaid invoice decides nothing: its payment covered only a part or was refunded.
         """
         if self.invoice.paid_at is None:
             return self.asked[-1]
@@ -73,7 +73,7 @@ class Poll:
 
 
 async def ask(poll: Poll) -> Poll:
-    """Read the charges from the gateway."""
+    """Return the poll with the gateway's answers."""
     gateway = poll.gateway
     if gateway is None:
         return poll
@@ -81,7 +81,7 @@ async def ask(poll: Poll) -> Poll:
 
 
 async def _ask(gateway: ObservedGateway, asked: Asked) -> Asked:
-    """Read a charge from the gateway. A failure is not raised, so that the other polls continue.
+    """Read a charge from the gateway. Failures are not raised, so that the other polls continue.
 
     A call that the gateway refused or did not answer is logged only at debug level, because a metric counts it.
     """

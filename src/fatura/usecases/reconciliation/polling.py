@@ -48,7 +48,7 @@ LEASE = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a poll is repeated, for example because the gateway did not answer."""
 CLOSED = frozenset({ChargeState.PAID, ChargeState.CANCELED})
-"""Final states of a charge. The payments of a paid charge can still be refunded or disputed."""
+"""States of a charge that are recorded even if a webhook made the invoice due again during the poll."""
 FACT_OF_STATE = {
     ChargeState.REFUSED: Fact.PAYMENT_MISSED,
     ChargeState.EXPIRED: Fact.PAYMENT_MISSED,
@@ -60,8 +60,8 @@ async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` invoices whose poll is due, and poll their charges concurrently.
 
     One transaction records all answers. If it fails, one transaction for each invoice records the answers about that
-    invoice, so that one faulty answer does not block the others. Then second charges are canceled. Return how many
-    invoices were claimed.
+    invoice, so that one faulty answer does not block the others. Afterwards, second charges are canceled. Return how
+    many invoices were claimed.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, polls = await in_transaction(deps, account, _claim, limit=limit)
@@ -100,7 +100,7 @@ async def _record_answers(deps: Deps, account: Account, answered: Sequence[Poll]
 
 
 async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge: Charge) -> None:
-    """Cancel a charge that nobody should pay. Report the charge if the gateway does not confirm that (D-185)."""
+    """Cancel a charge that nobody should pay. If the gateway does not confirm, report the charge (D-185)."""
     if not await second_charges.cancel(gateway, charge):
         await in_transaction(
             deps,
@@ -186,8 +186,8 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     """Record the answers of polls, change the invoices, and schedule the next polls.
 
     If a webhook made an invoice due again during its poll, the answer may be outdated, so the invoice is polled again.
-    Payments, refunds and disputes in such an answer are recorded nevertheless, because they never become outdated. The
-    states paid and canceled are recorded too, because repeated webhooks could otherwise delay them without limit.
+    Payments, refunds and disputes in the answer are recorded nevertheless, because they never become outdated. The
+    states paid and canceled are recorded too: otherwise, repeated webhooks could delay these states without limit.
 
     Return the charges to cancel: second charges, and charges that are payable although their invoice is paid or
     canceled.
@@ -381,6 +381,6 @@ async def poll_now(work: Work, invoice_id: UUID) -> None:
 
 
 async def check_earlier_now(work: Work, connection_id: UUID, gateway_invoice_id: str) -> None:
-    """If the invoice of this charge was reissued and is `ready`, schedule an immediate late check of the charge."""
+    """If the invoice of this charge was reissued and is `ready`, schedule an immediate late look-up of the charge."""
     if await charge_polling.make_earlier_due(work.tx, connection_id, [gateway_invoice_id], now=work.now):
         work.notify(LaneName.RECONCILIATION)

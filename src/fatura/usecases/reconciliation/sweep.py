@@ -2,9 +2,9 @@
 
 A sweep first compares each listed charge with the stored charge. Then it finds the stored charges that the list lacks.
 A run of a sweep reads the list page by page, and stores its progress after each page. If the process dies, or after
-RUN_SECONDS, the next run continues from the stored progress. For a difference, a sweep usually only schedules work that
-reads the charge from the provider again: a poll of a stored charge, or a look at an unmatched charge
-(`unmatched_charges`).
+RUN_SECONDS, the next run continues from the stored progress. A sweep does not correct a difference itself. It schedules
+work that reads the charge from the provider again: a poll or late look-up of a stored charge, or a look at an unmatched
+charge (`unmatched_charges`).
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from fatura.usecases.reconciliation import poll_times, unmatched_charges
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 PAGE = 100
-"""Number of listed charges that one transaction compares. They count as one poll in the connection's budget (D-55)."""
+"""Number of listed charges that one transaction compares. A page counts as one poll in the budget (D-55)."""
 CHECKED_AT_ONCE = 2000
 """Number of stored charges that one transaction checks."""
 RUN_SECONDS = 20
@@ -128,8 +128,8 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     """Lease the sweep that has been due longest, and begin it.
 
     Return whether a sweep was due, and the claim. The claim is None if no sweep was due or the sweep was put off. A
-    sweep is put off while its connection is failing or its account is being restored (D-123). An inactive connection is
-    swept too, because the engine may still read its charges (D-55).
+    sweep is put off, for example, while its connection is failing or its account is being restored (D-123). An inactive
+    connection is swept too, because the engine may still read its charges (D-55).
     """
     real_now = work.deps.clock()
     claimed = await connection_sweeps.claim(
@@ -186,10 +186,10 @@ async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta
 
 
 async def _read_list(run: _Run) -> bool:
-    """Compare the pages of the list from `listed_to` on. Return whether the end of the list was reached.
+    """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
-    The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after it has advanced
-    `listed_to`. Otherwise, runs could read the same charges again without end.
+    The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after this run has
+    advanced `listed_to`. If a run ended earlier, all runs could read the same charges without end.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -273,7 +273,7 @@ async def _compare_charges(
 
 
 async def _with_current_ids(work: Work, charges: Sequence[Charge]) -> Sequence[Charge]:
-    """Return the charges with the current ids of their invoices. The provider may have earlier ones (D-181)."""
+    """Return the charges with the current ids of their invoices. The provider may have earlier ids (D-181)."""
     current = await lost_invoices.current_ids(
         work.tx, [(each.charge_id, each.invoice_id) for each in charges]
     )
@@ -288,8 +288,7 @@ async def _act_on_known(
 ) -> Counter[str]:
     """Schedule polls of the stored charges that differ from the list.
 
-    A `ready` invoice is not polled. If a charge that a reissue replaced has unrecorded entries, a late look-up of the
-    charge records them.
+    A `ready` invoice is not polled, so a late look-up records unrecorded entries of a charge that a reissue replaced.
     """
     differing = [listed for own, listed in pairs if _differs(own, listed)]
     lacking = [listed for _, listed in pairs if listed.charge_id in new_entries]
@@ -303,7 +302,7 @@ async def _act_on_known(
 
 
 def _differs(own: OwnCharge, listed: Charge) -> bool:
-    """Return whether the provider lists the charge in another state than the stored one, and a poll can handle that."""
+    """Return whether the provider lists the charge in another state than the stored one, and a poll can record it."""
     state = ChargeStage(listed.state)
     if state is own.stage:
         return False
@@ -313,7 +312,7 @@ def _differs(own: OwnCharge, listed: Charge) -> bool:
 async def _act_on_unmatched(
     work: Work, connection_id: UUID, unmatched: Sequence[Charge], new_entries: set[str]
 ) -> Counter[str]:
-    """Schedule a look at each unmatched charge of the connection's invoices that is payable or has unrecorded entries.
+    """If an unmatched charge of the connection's invoices is payable or has unrecorded entries, schedule a look at it.
 
     The sweep of another connection with the same account at the provider lists these charges too, and ignores them.
     """

@@ -1,4 +1,4 @@
-"""Look at unmatched charges: a webhook or the provider's list named them, but the engine has not stored them (D-162).
+"""Read unmatched charges: a webhook or the provider's list named them, but the engine has not stored them (D-162).
 
 A *look* reads such a charge from the gateway and decides what to do with it. The charge may be a second charge of an
 invoice, the charge of a request whose answer is not recorded yet, or a charge that another system made with the same
@@ -48,13 +48,13 @@ A webhook often arrives before the engine has recorded the new charge that the w
 RETRY_AFTER = timedelta(minutes=10)
 """A look is repeated after this time if the gateway did not answer."""
 MAX_WAITING = 20
-"""Maximum number of a connection's charges that wait for their first look because a webhook named them.
+"""Webhooks schedule no more looks while this many charges of the connection wait for their first look.
 
 Other systems of the merchant may use the same account at the provider. Webhooks about their charges must not use up the
 connection's budget of polls. If a webhook about a second charge is dropped, the nightly sweep finds that charge.
 """
 _GONE = (InvalidAnswerError, NotFoundError, PermanentError)
-"""Answers to a look after which the charge is forgotten: it does not exist, or does not refer to an invoice."""
+"""Answers after which `_let_go` handles the charge: it does not exist, or does not refer to an invoice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Look:
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
-    If more than MAX_WAITING charges of the connection would wait for their first look, drop the others.
+    If more than MAX_WAITING charges of the connection would wait for their first look, drop the excess.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
@@ -92,7 +92,7 @@ async def schedule(work: Work, connection_id: UUID, gateway_charge_ids: Sequence
 
 
 async def look(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` charges whose look is due, look at them concurrently, and return their number."""
+    """Claim up to `limit` charges whose look is due, and look at them concurrently. Return how many were claimed."""
     limit = deps.answering.limit(account.account_id, limit)
     claimed, looks = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(
@@ -107,7 +107,7 @@ async def look(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look]]:
-    """Return how many charges were claimed, and the looks to make now; the other charges are due again later."""
+    """Return how many charges were claimed, and the looks to make now. `claim` has made the other charges due later."""
     due = await stored_unmatched.claim(work.tx, now=work.now, retry_at=work.now + RETRY_AFTER, limit=limit)
     if not due or not await frozen_accounts.may_charge(work.tx):
         return len(due), []
@@ -131,7 +131,7 @@ async def _due_looks(work: Work, due: Sequence[UnmatchedCharge]) -> Sequence[_Lo
 async def _looks(work: Work, connection: OpenedConnection, due: Sequence[UnmatchedCharge]) -> Sequence[_Look]:
     """Return the looks that the connection's health and budget of polls allow now.
 
-    If the engine has stored a charge since it was found, forget it here and poll it instead.
+    A charge that the engine has stored by now is polled instead, and is not unmatched any more.
     """
     gateway, connection_id = connection.gateway, connection.stored.connection.connection_id
     ids = [each.gateway_charge_id for each in due]
@@ -158,9 +158,10 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """Remove a charge that is not a second charge now. If its state is stored, keep it to report each state only once.
+    """Remove a charge that is not a second charge now.
 
-    Schedule another look at a kept charge that has recorded payments (D-55) or may become payable again (D-181).
+    If the charge's state is stored, keep the row, so that each state is reported only once. If a kept charge has
+    recorded payments (D-55) or may become payable again (D-181), schedule another look at it.
     """
     if found.state is None:
         await _forget(work, [found])
@@ -171,9 +172,10 @@ async def _let_go(work: Work, found: UnmatchedCharge) -> None:
 
 
 async def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
-    """Return when to look for refunds and disputes of the charge's payments, also of those recorded since `_claim`.
+    """Return when the next look at the charge is due, or None if no look is needed.
 
-    A charge that was expired or missing may become payable again, so look at it again at the times of late look-ups.
+    If the charge has payments, including payments recorded since `_claim`, look for refunds and disputes. A charge that
+    was expired or missing may become payable again, so look at it at the times of late look-ups too.
     """
     looks: list[datetime | None] = []
     if found.state in {ChargeStage.EXPIRED, ChargeStage.CANCELED}:
@@ -198,7 +200,7 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
 
 
 async def _ask(look: _Look) -> tuple[Charge | None, bool]:
-    """Read the charge from the gateway. Return the answer, or None, and whether to forget the charge."""
+    """Read the charge from the gateway. Return the charge or None, and whether to let go of it (see `_let_go`)."""
     charge_id = look.found.gateway_charge_id
     try:
         return await look.gateway.get_charge(charge_id), False
@@ -214,7 +216,7 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 
 async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """Report a second charge of an invoice of this connection. Return it if it will always be a second charge."""
+    """Report a charge that certainly is a second charge, and return it. Otherwise, return an empty list."""
     if not await frozen_accounts.may_charge(work.tx):
         return []
     invoice = await _lock_invoice(work, found, charge)
@@ -225,9 +227,9 @@ async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> 
 
 
 async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> CandidateInvoice | None:
-    """Lock and return a charge's invoice. Return None if it has another connection, or already has the charge.
+    """Lock and return a charge's invoice. The charge may refer to its invoice by an earlier id (D-181).
 
-    The charge may have an earlier id of its invoice (D-181).
+    Return None if the invoice is missing, belongs to another connection, or already has the charge.
     """
     reference = charge.charge_id, charge.invoice_id
     current = await lost_invoices.current_ids(work.tx, [reference])
@@ -242,7 +244,7 @@ async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> C
 def _has_newest_reference(invoice: CandidateInvoice, charge: Charge) -> bool:
     """Return whether the invoice's newest request is in doubt and may have created the charge (D-33).
 
-    It did not create a charge with an earlier id of the invoice.
+    That request did not create a charge that refers to the invoice by an earlier id.
     """
     newest = invoice.invoice_id, invoice.number
     return invoice.is_open and newest == (charge.invoice_id, charge.attempt)
@@ -261,8 +263,8 @@ async def _emit_unless_canceled(
 async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     """Record the payments of a second charge. Return the charge if it can be paid, so that the caller cancels it.
 
-    The invoice may belong to another connection with the same account at the provider. Then forget the charge, because
-    the other connection's look records its payments. In a frozen account, record nothing (D-123): `_claim` has
+    If the invoice belongs to another connection with the same account at the provider, forget the charge, because a
+    look of the other connection records its payments. In a frozen account, record nothing (D-123): `_claim` has
     scheduled the look again.
     """
     if not await frozen_accounts.may_charge(work.tx):
@@ -291,10 +293,10 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 
 
 async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """Let issuance look a found charge up again if the reason why it was parked is over.
+    """If the reason why the invoice's stored charge was parked is over, let issuance look up its found charges again.
 
-    A charge that was parked because of its amount is adopted when it is paid (D-170). A charge that the gateway did not
-    know may exist again (D-181). If it is canceled, only its new payments matter.
+    A found charge with a wrong amount is adopted when it is paid (D-170). A found charge that the gateway did not know
+    may exist again (D-181). If that charge is canceled, it is looked up only if it has unrecorded payments.
     """
     parked = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
     if parked.stage is not ChargeStage.PARKED:
@@ -313,10 +315,10 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
     """Handle a charge with the reference of its invoice's newest request, which may have created the charge (D-33).
 
-    Let issuance read the charge by its id: the gateway may not find it by its reference yet. The late look-ups (D-125)
-    then find other charges with the reference. If the gateway offers look-ups, issuance does not read the charge in two
-    cases: a person must decide about the request, or the invoice cannot be issued with the charge. Then only restart
-    the late look-ups, the first one now. Return False if the charge is a second charge.
+    Let issuance read the charge by its id, because the gateway may not find it by its reference yet. Late look-ups
+    (D-125) search for other charges with the reference. If the gateway offers look-ups, only restart the late look-ups,
+    the first one now, in two cases: a person must decide about the request, or the invoice cannot be issued with the
+    charge. Return False if the charge is a second charge.
     """
     has_lookup = look.gateway.capabilities().idempotency != "none"
     may_issue = invoice.status is InvoiceStatus.READY and charge.state is not ChargeState.CANCELED
