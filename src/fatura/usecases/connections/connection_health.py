@@ -28,8 +28,8 @@ WOKEN_EACH_SECOND = 64
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
     """Store the results of the connections' calls since the last `record`.
 
-    If storing fails, this is logged and not raised. If a connection had no failures and no call failed, nothing is
-    written. `record_probe` stores the results of probes.
+    A failure to store is logged, not raised. If a connection had no failures and no call failed, nothing is written.
+    `record_probe` stores the results of probes.
     """
     for gateway in {id(each): each for each in gateways}.values():
         if gateway.is_probe or not gateway.results:
@@ -49,9 +49,9 @@ async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGatewa
 async def record_probe(
     deps: Deps, account: Account, connection_id: UUID, results: Sequence[CallResult]
 ) -> None:
-    """Store how the calls of a probe ended, and end its lease. Schedule the next probe unless the last call succeeded.
+    """Store how the calls of a probe ended, and end the lease. Schedule the next probe unless the last call succeeded.
 
-    If there are no results, because the answer was invalid, the connection stays failing.
+    An invalid answer is not in `results`. Without results, the connection stays failing.
     """
     if None in results:
         deps.answering.note(account.account_id)
@@ -113,8 +113,8 @@ async def _change(
 async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, after: ConnectionHealth) -> None:
     """Log when a connection starts failing or recovers.
 
-    Emit `connection.failing` only after an hour of failures, and `connection.recovered` only if that event was emitted
-    (D-55).
+    Emit `connection.failing` only after an hour of failures, and `connection.recovered` only if `connection.failing`
+    was emitted (D-55).
     """
     code = None if after.error is None else after.error.code
     if after.is_failing and not before.is_failing:

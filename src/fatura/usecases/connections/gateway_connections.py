@@ -76,7 +76,7 @@ async def open_gateways(
 ) -> dict[UUID, OpenedConnection]:
     """Return the connections with these ids.
 
-    With `is_probe`, their calls count as a probe (`ObservedGateway`).
+    With `is_probe`, the calls of their gateways count as a probe (`ObservedGateway`).
     """
     return {
         stored.connection.connection_id: OpenedConnection(
@@ -115,7 +115,7 @@ async def connect(
     settings: Mapping[str, Any],
     provider_account: str | None,
 ) -> ConnectionView:
-    """Add a connection. Call `check_new` before the transaction; it returns `provider_account` (D-43, D-59).
+    """Add a connection. Before the transaction, call `check_new`, which returns `provider_account` (D-43, D-59).
 
     Raises EngineError: `engine.too_many_connections`.
     """
@@ -203,7 +203,7 @@ async def check_new(
 
 
 async def _check_credentials(deps: Deps, account: Account, gateway: port.Gateway) -> str | None:
-    """Ask the provider to check the credentials. Return the provider's id of the account, or None if it has no such id.
+    """Ask the provider to check the credentials. Return the provider's id of the account, or None without such an id.
 
     Raises EngineError: `engine.invalid_request`, `engine.rate_limited`.
     """
@@ -225,8 +225,8 @@ async def patch(
 ) -> ConnectionView:
     """Change a connection's label, credentials, `active` flag or individual settings (D-34, D-43, D-46).
 
-    If the change may make the connection work again, the invoices that wait for the connection become due, spread over
-    time.
+    If the change may make the connection work again, its waiting invoices become due, spread over time. But a
+    connection that is failing and gets no new credentials is probed first.
     Raises EngineError: `engine.not_found`, `engine.invalid_request`, `engine.gateway_account_changed`,
     `engine.rate_limited`.
     """
@@ -268,7 +268,7 @@ async def _write_changes(
 
 
 async def _poll_all(work: Work, connection_id: UUID) -> None:
-    """Poll the unpaid charges at once, because new settings of the sandbox change what its payers do (D-46, D-190)."""
+    """Poll the unpaid charges now, because new settings of the sandbox change what its payers do (D-46, D-190)."""
     if await stored_rounds.unpaid(work.tx, after=None, limit=1):
         await poll_rounds.request(work, connection_id, pause=timedelta(0))
 
@@ -293,10 +293,10 @@ def _refuse_other_account(stored: StoredConnection, provider_account: str | None
 async def _update_health(
     work: Work, before: StoredConnection, after: Connection, changes: Mapping[str, Any]
 ) -> None:
-    """Treat the connection as working after new credentials (D-55).
+    """After new credentials, treat the connection as working (D-55).
 
-    After new settings or an activation, probe the connection now if it is failing. If it is not failing, make the
-    waiting invoices due.
+    After new settings or an activation, probe the connection now if it is failing. Otherwise, make its waiting invoices
+    due if it is active.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:
@@ -336,7 +336,7 @@ def _access_after(work: Work, stored: StoredConnection, changes: Mapping[str, An
 
 
 async def _enqueue_catalog(work: Work, connection: Connection) -> None:
-    """If the connection is active and has a product catalog, schedule copying the account's products to it."""
+    """If the connection is active and has a product catalog, schedule the mirroring of the account's products."""
     if not (connection.active and connection.product_catalog):
         return
     if await mirrors.enqueue_catalog(work.tx, connection.connection_id, now=work.now):

@@ -78,7 +78,7 @@ class ObservedGateway:
             return await self.adapter.get_charge(charge_id)
 
     def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
-        """Return the adapter's iterator. Its calls are not observed; `charge_pages` observes them."""
+        """Return the adapter's iterator. Its calls are not observed, unlike the calls of `charge_pages`."""
         return self.adapter.charges_since(since)
 
     async def charge_pages(self, since: datetime, *, size: int) -> AsyncGenerator[Sequence[Listed]]:
@@ -147,7 +147,7 @@ def _outcome(error: BaseException) -> str:
 
 
 def _failure(error: BaseException) -> CallError | None:
-    """Return why a call failed. Return None for any answer, even an invalid one, and for an error of the adapter."""
+    """Return why a call failed. Return None for any answer, even an invalid answer, and for an error of the adapter."""
     if isinstance(error, port.InvalidAnswerError):
         return None
     code = next((label for kind, label in _CODES if isinstance(error, kind)), None)

@@ -23,11 +23,11 @@ BATCH = 1000
 async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) -> None:
     """Request a round that begins after this transaction, and at least `pause` after the newest round began.
 
-    It also waits until the connection's budget allows all polls of the newest round. If a round is running, another one
-    follows it. Call this before the transaction locks invoices, because a running round locks its row before the
-    invoices.
+    The requested round also waits until the connection's budget has allowed all polls of the newest round. If a round
+    is running, the requested round follows it. Call this before the transaction locks invoices, because `advance` locks
+    the round before the invoices.
     """
-    # a batch that runs now may have skipped an invoice whose poll has read an older state, so wait for its commit
+    # wait until a batch that runs now commits: it may have passed an invoice whose poll read an older state
     found = await poll_rounds.lock(work.tx, connection_id)
     if found.done_to is not None:
         changed = replace(found, again=True)
@@ -63,7 +63,7 @@ async def _advance(work: Work) -> bool:
 
 
 def _continued(running: PollRound, done_to: UUID, *, now: datetime) -> PollRound:
-    """Continue after the due steps of the account's other rounds."""
+    """Make the next batch due now, after the batches of the account's other rounds that are due already."""
     return replace(running, done_to=done_to, next_step_at=now)
 
 
@@ -73,13 +73,14 @@ def _ended(ran: PollRound, *, now: datetime) -> PollRound:
 
 
 def _next_at(newest: PollRound, *, now: datetime, at_least: timedelta) -> datetime:
-    """Return when the next round may begin: `at_least` after the newest one, and after the budget allowed its polls.
+    """Return when the next round may begin: not before `at_least` has passed since the newest round began.
 
-    If it began earlier, charges that were just polled could keep others waiting without end.
+    The connection's budget must also have allowed all polls of the newest round. Otherwise, charges that were just
+    polled could delay the polls of others without end.
     """
     assert newest.began_at is not None, "a round has begun"
     pause = at_least
     if newest.polls_per_second is not None:
         pause = max(pause, timedelta(seconds=newest.made_due / newest.polls_per_second))
-    began_at = min(newest.began_at, now)  # it may have begun in the future if the clock was ahead then
+    began_at = min(newest.began_at, now)  # the stored instant is in the future if the clock was ahead
     return max(now, began_at + pause)

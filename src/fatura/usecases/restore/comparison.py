@@ -59,7 +59,8 @@ class RestoreReport:
 class _Comparison:
     """The comparison of one account; `since` is on the account's clock.
 
-    `without_invoice` collects charges without an invoice, by id and reference, until `_trace` finds their cycles.
+    `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` finds their
+    cycles.
     """
 
     deps: Deps
@@ -85,7 +86,7 @@ class _Comparison:
 
     @contextmanager
     def noting_problem(self, connection_id: UUID) -> Generator[None]:
-        """Add to the report that the gateway of a connection does not answer, instead of raising the error."""
+        """If a call to a connection's gateway fails, add a problem to the report instead of raising the error."""
         try:
             yield
         except (GatewayError, TimeoutError) as error:
@@ -147,9 +148,10 @@ async def _release(work: Work) -> None:
 
 
 async def _compare_connection(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
-    """Match charges page by page. Collect charges without an invoice, because each `_trace` reads all subscriptions.
+    """Match a connection's charges page by page. Collect charges without an invoice for `_trace`.
 
-    A charge that two connections list is collected once.
+    Each call of `_trace` reads all subscriptions, so one call handles many charges. A charge that two connections list
+    is collected once.
     """
     async for page in gateway.charge_pages(comparison.since, size=PAGE):
         charges = [_valid(each) for each in page]
@@ -162,7 +164,7 @@ async def _compare_connection(comparison: _Comparison, connection_id: UUID, gate
 
 
 def _valid(listed: Listed) -> Charge:
-    """Raises InvalidAnswerError."""
+    """Return a listed charge. Raises InvalidAnswerError if it is invalid."""
     if isinstance(listed, InvalidAnswerError):
         raise listed
     return listed
@@ -189,7 +191,7 @@ async def _match_page(
 async def _released(
     comparison: _Comparison, gateway: ObservedGateway, batch: Sequence[Charge]
 ) -> Mapping[str, Charge]:
-    """Read the charges that a reissue after the backup has replaced. Return them by the ids that the gateway gave them.
+    """Read the charges that a reissue after the backup may have replaced. Return them by their ids at the gateway.
 
     Only charges that nobody can pay any more are returned. Raises GatewayError, TimeoutError.
     """
@@ -203,10 +205,10 @@ async def _released(
 
 
 async def _record_replaced(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
-    """Record the payments of replaced charges, so that issuance charges only what they leave open (D-67, D-123).
+    """Record the payments of replaced charges, so that the next charge is only for the rest (D-67, D-123).
 
-    The backup may lack a payment that arrived after the charge was canceled. This runs after the matching, which gives
-    the invoices the next charges that exist already. Raises GatewayError, TimeoutError.
+    The backup may lack a payment that arrived after the charge was canceled. Call this after the matching: an invoice
+    whose next charge was found is left out. Raises GatewayError, TimeoutError.
     """
     deps, account = comparison.deps, comparison.account
     async with deps.db.transaction(account.account_id) as tx:

@@ -1,7 +1,7 @@
 """Match a gateway's charge with an invoice or a cycle of the restored database (D-123).
 
-This module issues no invoice. It stores the gateway's id of a matched charge with a stored charge, or with a lost
-invoice. Issuance then looks the matched charge up by this id, and sends no request.
+This module issues no invoice. It writes the gateway's id of a matched charge into the row of a stored charge or of a
+lost invoice. Issuance later looks the matched charge up by this id, and sends no request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ MEANINGS: dict[MatchKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The result for one charge; `why` is set only for an unmatched one."""
+    """The result for one charge; `why` is set only if the charge is UNMATCHED."""
 
     kind: MatchKind
     why: str | None = None
@@ -53,7 +53,7 @@ class Match:
 class ListedCharge:
     """A charge whose invoice is missing, and the connections that list the charge.
 
-    Several connections list it if they belong to one account at the provider.
+    Connections with the same account at the provider list the same charges.
     """
 
     charge: Charge
@@ -69,7 +69,7 @@ class ChargeOfCycle:
     """A charge whose invoice is missing, and the cycle that the invoice billed.
 
     `connection_id` is a connection that lists the charge. The restored database may pin the subscription to another
-    one, because the backup lacks later moves (D-160).
+    connection, because the backup lacks later moves (D-160).
     """
 
     subscription_id: UUID
@@ -96,7 +96,7 @@ async def match_by_invoice(
     """Match charges with the invoices that they reference; return the matches by charge id.
 
     Charges whose invoice is missing are left out. `released` contains the charges of `find_predecessors` that nobody
-    can pay any more, by their ids at the gateway. An invoice adopts its newest charge first.
+    can pay any more, by their ids at the gateway. The charges of one invoice are matched from the newest to the oldest.
     """
     invoice_ids = [charge.invoice_id for charge in charges]
     await stored_invoices.lock(work.tx, invoice_ids)
@@ -173,8 +173,8 @@ async def _reissue(
     """Repeat a reissue that the restored database lacks. Return the invoice, which can now adopt its next charge.
 
     First record the payments of the replaced charge, and a manual payment that waits for its cancellation (D-52),
-    because the next charge is for the unpaid part (D-67). If they cover the total, the invoice is paid and not
-    reissued.
+    because the next charge is for the unpaid part (D-67). If these payments cover the total, the invoice is paid and
+    not reissued.
     """
     if not dry_run:
         invoice = await _record_payments(work, invoice, replaced)
@@ -198,7 +198,7 @@ async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge
 
 
 async def _settle_payment(work: Work, invoice: CandidateInvoice, replaced: Charge) -> CandidateInvoice:
-    """Close the replaced charge, and record the manual payment that waits for this (D-52).
+    """Close the replaced charge, and record the manual payment that waits for its cancellation (D-52).
 
     Return the invoice, which may be paid now, or `ready` with a charge for the rest.
     """
@@ -214,9 +214,8 @@ def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
 def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
     """Return whether the invoice cannot adopt the charge.
 
-    An invoice that has a charge or is closed adopts no other. A charge that has ended is not adopted. A charge has
-    ended if the invoice has a charge with a higher number. The invoice's newest charge has ended if `invoice.is_open`
-    is false.
+    An invoice that has a charge or is closed adopts no other charge. An invoice does not adopt a charge that has ended:
+    one with a lower number than the invoice's newest charge, or the newest charge itself if `invoice.is_open` is false.
     """
     if _has_charge_or_is_closed(invoice):
         return True
@@ -234,8 +233,8 @@ def _number(invoice: CandidateInvoice, charge: Charge) -> int:
 async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice) -> None:
     """Store the gateway's id of a charge, so that issuance looks the charge up.
 
-    The stored charge has the `charge_id` and the `number` of `invoice`. If `invoice.is_open`, it is the invoice's
-    newest stored charge. Otherwise, insert it.
+    If `invoice.is_open`, add the id to the invoice's newest stored charge. If not, insert a stored charge. In both
+    cases, the stored charge has the `charge_id` and the `number` of `invoice`.
     """
     assert invoice.charge_id is not None, "an invoice that adopts a charge has an id for it"
     assert invoice.number is not None, "an invoice that adopts a charge has a number for it"
@@ -301,7 +300,7 @@ def _lost(found: ChargeOfCycle, *, connection_id: UUID) -> LostInvoice:
 async def _match_elsewhere(
     work: Work, found: ChargeOfCycle, invoice: CandidateInvoice, *, dry_run: bool
 ) -> Match:
-    """Report a charge of a cycle that was billed again on another connection. Its invoice cannot adopt the charge."""
+    """Report a charge of a cycle that was billed again on another connection. The new invoice cannot adopt it."""
     match = without_invoice(found.listed.charge, why="its cycle was billed again on another connection")
     if match.kind is MatchKind.UNMATCHED and not dry_run:
         await second_charges.emit(
