@@ -81,8 +81,8 @@ class SubscriptionForm(Body):
         int,
         IntRange(1, MAX_START_CYCLE),
         Field(
-            description="Number of the first invoice's cycle. Discounts and the commitment use this number, so a customer "
-            "who moves here in the middle of either keeps the rest."
+            description="Number of the first invoice's cycle. Discounts and the commitment use this number, so a "
+            "customer who moves here in the middle of either keeps the rest."
         ),
     ] = 1
     gatewayConnectionId: Annotated[
