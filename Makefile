@@ -45,7 +45,7 @@ contract: .venv/dev.stamp ## check the OpenAPI document with common linters and 
 spec: .venv/dev.stamp ## list clauses that no test cites; ALL=1 also lists clauses that are not built yet
 	@$(BIN)/python -m tools.spec $(if $(ALL),--all)
 
-docs: .venv/dev.stamp ## write the generated pages of docs/reference again
+docs: .venv/dev.stamp ## write the generated pages of docs again
 	@$(BIN)/python -m tools.generated
 
 lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade selects the newest versions

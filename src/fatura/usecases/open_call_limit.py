@@ -20,8 +20,8 @@ MAX_GATEWAY_REQUESTS = 100
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
 """Maximum concurrent requests of all accounts that wait for gateways, except the requests of ALWAYS_ALLOWED.
 
-Together with MAX_OPEN_CALLS_IN_ALL, this leaves 800 of the 2,000 requests that a process accepts. These
-800 are for ALWAYS_ALLOWED, and for requests that wait for no third party (D-175).
+Together with MAX_OPEN_CALLS_IN_ALL, this leaves 400 of MAX_OPEN_REQUESTS_IN_ALL for ALWAYS_ALLOWED, and for requests
+that wait for no third party (D-175).
 """
 MAX_OPEN_REQUESTS = 400
 """Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
