@@ -78,13 +78,11 @@ async def unblock_next_events(tx: Tx) -> None:
     )
 
 
-async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
-    """Return due deliveries in event order. Of each invoice, only the first open delivery is returned."""
-    return await tx.fetch_as(
-        DueDelivery,
+async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[int]:
+    """Return the numbers of due deliveries, lowest first. Of each invoice, only the first open delivery is returned."""
+    rows = await tx.fetch(
         """
-        SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
-        FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
+        SELECT d.sequence FROM delivery d
         WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND d.waits IS NOT TRUE AND NOT EXISTS (
             SELECT FROM delivery b
             WHERE b.account_id = $1 AND b.ordered_by = d.ordered_by AND b.sequence < d.sequence
@@ -94,6 +92,33 @@ async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[DueDelivery]:
         """,
         now,
         limit,
+    )
+    return [row["sequence"] for row in rows]
+
+
+async def read(tx: Tx, sequences: Sequence[int]) -> Sequence[DueDelivery]:
+    """Return deliveries with their events, lowest numbers first."""
+    return await tx.fetch_as(
+        DueDelivery,
+        """
+        SELECT d.sequence, e.event_id, e.type, e.created_at, e.data, d.attempts, d.next_attempt_at
+        FROM delivery d JOIN event e ON e.account_id = $1 AND e.sequence = d.sequence
+        WHERE d.account_id = $1 AND d.sequence = ANY($2::bigint[])
+        ORDER BY d.sequence
+        """,
+        sequences,
+    )
+
+
+async def put_off(tx: Tx, sequence: int, *, until: datetime) -> None:
+    """Make an open delivery due at `until`. This counts as no attempt."""
+    await tx.execute(
+        """
+        UPDATE delivery d SET next_attempt_at = $3
+        WHERE d.account_id = $1 AND d.sequence = $2 AND d.next_attempt_at IS NOT NULL
+        """,
+        sequence,
+        until,
     )
 
 
@@ -121,18 +146,17 @@ async def next_due_at(tx: Tx) -> datetime | None:
     )
 
 
-async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
+async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[int]:
     """Return the due delivery with the fewest attempts, so that one failing event does not block the others."""
-    return await tx.fetch_as(
-        DueDelivery,
+    rows = await tx.fetch(
         """
-        SELECT n.sequence, e.event_id, e.type, e.created_at, e.data, n.attempts, n.next_attempt_at
+        SELECT n.sequence
         FROM (
-            SELECT d.sequence, d.ordered_by, d.attempts, d.next_attempt_at FROM delivery d
+            SELECT d.sequence, d.ordered_by, d.attempts FROM delivery d
             WHERE d.account_id = $1 AND d.next_attempt_at <= $2 AND d.waits IS NOT TRUE
             ORDER BY d.attempts, d.sequence
-        ) n JOIN event e ON e.sequence = n.sequence
-        WHERE e.account_id = $1 AND NOT EXISTS (
+        ) n
+        WHERE NOT EXISTS (
             SELECT FROM delivery b
             WHERE b.account_id = $1 AND b.ordered_by = n.ordered_by AND b.sequence < n.sequence
                 AND b.next_attempt_at IS NOT NULL
@@ -141,6 +165,7 @@ async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[DueDelivery]:
         """,
         now,
     )
+    return [row["sequence"] for row in rows]
 
 
 async def find(tx: Tx, sequence: int) -> Delivery | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -34,6 +35,7 @@ from fatura.store.webhooks.webhooks import StoredWebhook
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.clock_skew import MAX_PUSH_SKEW
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.operations import call_counts
 from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
 from fatura.views.events import EventView, WebhookDisabledDataView, WebhookErrorView
@@ -57,22 +59,29 @@ FAN_OUT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The deliveries that one round sends; `send_before` is on the monotonic clock."""
+    """The deliveries that one round sends; `send_before` is on the monotonic clock.
+
+    `chosen` also counts the deliveries that were put off because they could not be read.
+    """
 
     leased_by: UUID
     url: str
+    chosen: int
     due: Sequence[DueDelivery]
     secrets: tuple[str, ...]
     claimed_at: datetime
     send_before: float
 
 
-Results = Mapping[int, AttemptResult]
-"""The result of each request, by its event's number."""
+Results = Mapping[int, AttemptResult | None]
+"""The result of each request, by its event's number; None if an unexpected error stopped the request."""
 
 
 async def deliver(deps: Deps, account: Account) -> int:
-    """Deliver an account's due events for up to RUN_SECONDS; return how many were sent (D-39)."""
+    """Deliver an account's due events for up to RUN_SECONDS (D-39). Put off the events that fail unexpectedly (D-186).
+
+    Return how many were sent or put off.
+    """
     leased_by = new_id(deps.clock())
     try:
         return await _deliver(deps, account, leased_by)
@@ -82,17 +91,17 @@ async def deliver(deps: Deps, account: Account) -> int:
 
 
 async def _deliver(deps: Deps, account: Account, leased_by: UUID) -> int:
-    end_at, sent = time.monotonic() + RUN_SECONDS, 0
+    end_at, done = time.monotonic() + RUN_SECONDS, 0
     async with deps.merchants.session() as session:
         while claimed := await in_transaction(deps, account, _claim, leased_by):
             results = await _call(deps, session, claimed)
             if results:
                 await in_transaction(deps, account, _record, claimed, results)
-            sent += len(results)
+            done += claimed.chosen - len(claimed.due) + len(results)
             if len(results) < len(claimed.due) or time.monotonic() >= end_at:
                 await in_transaction(deps, account, _release, leased_by)
                 break
-    return sent
+    return done
 
 
 async def _release_when_database_answers(deps: Deps, account: Account, leased_by: UUID) -> None:
@@ -118,26 +127,40 @@ async def _claim(work: Work, leased_by: UUID) -> Round | None:
     stored = await webhooks.lease(
         work.tx, leased_by, now=work.now, real_now=real_now, lease_until=real_now + LEASE
     )
-    due = () if stored is None else await _choose(work, stored)
+    chosen = () if stored is None else await _choose(work, stored)
     if stored is None:
         await webhooks.release(work.tx, leased_by)
         return None
-    if not due:
+    if not chosen:
         await webhooks.settle(work.tx, leased_by, push_at=await deliveries.next_due_at(work.tx))
         await counters.note_events_taken(work.tx)
         return None
     return Round(
         leased_by=leased_by,
         url=stored.webhook.url,
-        due=due,
+        chosen=len(chosen),
+        due=await each_alone_if_one_fails(work, chosen, _read, put_off=_put_off),
         secrets=await signing_secrets(work),
         claimed_at=real_now,
         send_before=time.monotonic() + SEND_WITHIN.total_seconds(),
     )
 
 
-async def _choose(work: Work, stored: StoredWebhook) -> Sequence[DueDelivery]:
-    """Return the deliveries to send. If fewer are due than one round may send, insert rows for new events first."""
+async def _read(work: Work, sequences: Sequence[int]) -> Sequence[DueDelivery]:
+    return await deliveries.read(work.tx, sequences)
+
+
+async def _put_off(work: Work, sequence: int) -> None:
+    """Put off a delivery that cannot be read or recorded. Later events of its invoice wait for it."""
+    log.exception("delivery.put_off", sequence=sequence, account_id=str(work.account.account_id))
+    await deliveries.put_off(work.tx, sequence, until=work.now + PUT_OFF_BY)
+
+
+async def _choose(work: Work, stored: StoredWebhook) -> Sequence[int]:
+    """Return the numbers of the deliveries to send.
+
+    If fewer are due than one round may send, insert rows for new events first.
+    """
     await deliveries.unblock_next_events(work.tx)
     due = await _find_due(work, stored.health)
     if len(due) >= stored.health.max_concurrent:
@@ -149,18 +172,25 @@ async def _choose(work: Work, stored: StoredWebhook) -> Sequence[DueDelivery]:
     return due
 
 
-async def _find_due(work: Work, health: EndpointHealth) -> Sequence[DueDelivery]:
+async def _find_due(work: Work, health: EndpointHealth) -> Sequence[int]:
     if health.failures:
         return await deliveries.due_for_probe(work.tx, now=work.now)
     return await deliveries.due(work.tx, now=work.now, limit=health.max_concurrent)
 
 
 async def _call(deps: Deps, session: MerchantSession, claimed: Round) -> Results:
-    """Send a round's events concurrently, outside any transaction."""
-    sent = await asyncio.gather(*(_send(deps, session, claimed, due) for due in claimed.due))
-    results = {due.sequence: result for due, result in zip(claimed.due, sent, strict=True) if result}
-    for result in results.values():
-        call_counts.deliveries.labels(result.outcome).inc()
+    """Send a round's events concurrently, outside any transaction. The results lack the events that were not sent."""
+    ended = await asyncio.gather(
+        *(_send(deps, session, claimed, due) for due in claimed.due), return_exceptions=True
+    )
+    results: dict[int, AttemptResult | None] = {}
+    for due, result in zip(claimed.due, ended, strict=True):
+        if isinstance(result, BaseException):  # the others were sent, and their results must be recorded
+            log.error("delivery.put_off", event_id=str(due.event_id), exc_info=result)
+            results[due.sequence] = None
+        elif result is not None:
+            call_counts.deliveries.labels(result.outcome).inc()
+            results[due.sequence] = result
     return results
 
 
@@ -188,18 +218,29 @@ async def _send(
 async def _record(work: Work, claimed: Round, results: Results) -> None:
     """Record a round. If the lease was lost, record only successes: another worker may have retried the failures."""
     stored = await webhooks.lock(work.tx)
+    answered = {number: each for number, each in results.items() if each is not None}
     if stored is None or stored.leased_by != claimed.leased_by:
         log.warning("delivery.lease_lost", results=len(results))
-        successes = {number: each for number, each in results.items() if each.outcome is Outcome.DELIVERED}
+        successes = {number: each for number, each in answered.items() if each.outcome is Outcome.DELIVERED}
         await _record_attempts(work, claimed, successes, health=None)
         if successes:
             await webhooks.look_at(work.tx, work.now)
         return
-    health = stored.health.after_round(list(results.values()), now=work.now)
-    await _record_attempts(work, claimed, results, health=health)
+    for sequence in results.keys() - answered.keys():
+        await deliveries.put_off(work.tx, sequence, until=work.now + PUT_OFF_BY)
+    if answered:
+        await _record_answers(work, claimed, stored, answered)
+
+
+async def _record_answers(
+    work: Work, claimed: Round, stored: StoredWebhook, answered: Mapping[int, AttemptResult]
+) -> None:
+    results = list(answered.values())
+    health = stored.health.after_round(results, now=work.now)
+    await _record_attempts(work, claimed, answered, health=health)
     if outage_since := health.recovered_from(stored.health, now=work.now):
         await deliveries.reschedule_after_outage(work.tx, failed_since=outage_since, now=work.now)
-    await _store_health(work, stored, health, results=list(results.values()))
+    await _store_health(work, stored, health, results=results)
 
 
 async def _store_health(
@@ -233,13 +274,25 @@ def _error(health: EndpointHealth, results: Sequence[AttemptResult]) -> WebhookE
 
 
 async def _record_attempts(
-    work: Work, claimed: Round, results: Results, *, health: EndpointHealth | None
+    work: Work, claimed: Round, results: Mapping[int, AttemptResult], *, health: EndpointHealth | None
 ) -> None:
     """Store the attempts and update their deliveries; `health` may be None only if all results are successes."""
+    record = partial(_record_some, claimed=claimed, results=results, health=health)
+    await each_alone_if_one_fails(work, sorted(results), record, put_off=_put_off)
+
+
+async def _record_some(
+    work: Work,
+    sequences: Sequence[int],
+    *,
+    claimed: Round,
+    results: Mapping[int, AttemptResult],
+    health: EndpointHealth | None,
+) -> Sequence[int]:
     due_at = {due.sequence: due.next_attempt_at for due in claimed.due}
     changed: list[Delivery] = []
     attempts: list[Attempt] = []
-    for delivery in await deliveries.lock(work.tx, list(results)):
+    for delivery in await deliveries.lock(work.tx, sequences):
         result = results[delivery.sequence]
         if result.outcome is Outcome.DELIVERED:
             after = delivery.delivered(now=work.now)
@@ -256,3 +309,4 @@ async def _record_attempts(
         attempts.append(Attempt(delivery.sequence, after.attempts, claimed.url, work.now, result))
     await deliveries.store(work.tx, changed)
     await deliveries.log_attempts(work.tx, attempts)
+    return sequences
