@@ -191,7 +191,7 @@ POISON = (
     """
 CREATE FUNCTION refuse_poison() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.url LIKE '%/make_unsettleable' THEN RAISE EXCEPTION 'make_unsettleable'; END IF;
+    IF NEW.outcome IS NOT NULL AND NEW.url LIKE '%/make_unsettleable' THEN RAISE EXCEPTION 'make_unsettleable'; END IF;
     RETURN NEW;
 END $$
 """,

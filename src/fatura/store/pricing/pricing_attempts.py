@@ -29,6 +29,8 @@ class PriceCall:
 
 
 AnsweredCall = tuple[PriceCall, PriceAnswer]
+CallKey = tuple[UUID, int, int]
+"""An invoice, the position of one of its items, and the number of a call for this item."""
 
 
 async def take_numbers(tx: Tx, keys: Sequence[ItemKey], *, now: datetime) -> dict[ItemKey, int]:
@@ -71,22 +73,53 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
     )
 
 
-async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[PriceCall]:
+async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[CallKey]:
     """Return calls whose outcome no worker recorded before `open_until`.
 
     An `open_until` that is too far in the future counts as passed (see `leases`).
     """
-    return await tx.fetch_as(
-        PriceCall,
+    rows = await tx.fetch(
         """
-        SELECT a.invoice_id, a.position, a.attempt, a.by_hand, a.url, a.cap_cents, a.request_body
-        FROM pricing_attempt a
+        SELECT a.invoice_id, a.position, a.attempt FROM pricing_attempt a
         WHERE a.account_id = $1 AND a.outcome IS NULL AND (a.open_until <= $2 OR a.open_until > $4)
         ORDER BY a.open_until LIMIT $3
         """,
         real_now,
         limit,
         leases.horizon(real_now),
+    )
+    return [(row["invoice_id"], row["position"], row["attempt"]) for row in rows]
+
+
+async def read(tx: Tx, keys: Sequence[CallKey]) -> Sequence[PriceCall]:
+    return await tx.fetch_as(
+        PriceCall,
+        """
+        SELECT a.invoice_id, a.position, a.attempt, a.by_hand, a.url, a.cap_cents, a.request_body
+        FROM unnest($2::uuid[], $3::int2[], $4::int4[]) AS u (invoice_id, position, attempt)
+        JOIN pricing_attempt a ON a.invoice_id = u.invoice_id AND a.position = u.position AND a.attempt = u.attempt
+        WHERE a.account_id = $1
+        """,
+        [invoice_id for invoice_id, _, _ in keys],
+        [position for _, position, _ in keys],
+        [attempt for _, _, attempt in keys],
+    )
+
+
+async def put_off_lost(tx: Tx, key: CallKey, *, open_until: datetime, due_from: datetime) -> None:
+    """Let a call count as lost only from `open_until` (real time) on, and call its item not before `due_from`."""
+    await tx.execute(
+        """
+        WITH later AS (
+            UPDATE pricing_attempt a SET open_until = $5
+            WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.position = $3 AND a.attempt = $4 AND a.outcome IS NULL
+        )
+        UPDATE price_pull p SET next_attempt_at = greatest(p.next_attempt_at, $6)
+        WHERE p.account_id = $1 AND p.invoice_id = $2 AND p.position = $3 AND p.next_attempt_at IS NOT NULL
+        """,
+        *key,
+        open_until,
+        due_from,
     )
 
 

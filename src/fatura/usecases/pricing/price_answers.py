@@ -10,11 +10,12 @@ from fatura.domain.invoice import PricingSource, PricingStatus
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.domain.pricing import CLOSING, WARN_AFTER, PriceAnswer, PricingOutcome, next_attempt_at
 from fatura.observability import log
+from fatura.store import leases
 from fatura.store.billing import invoices
 from fatura.store.pricing import item_values, price_pulls, pricing_attempts
 from fatura.store.pricing.item_values import ItemValue
 from fatura.store.pricing.price_pulls import ItemKey, PricePull
-from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
+from fatura.store.pricing.pricing_attempts import AnsweredCall, CallKey, PriceCall
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
@@ -28,6 +29,9 @@ MAX_ALERT_BODY_CHARS = 2000
 NOT_MADE_RETRY = timedelta(seconds=10)
 """If this process could not make a scheduled call, the call is tried again after this time."""
 LOST = PriceAnswer(PricingOutcome.TIMEOUT, problem="the call's outcome was lost")
+LOST_RETRY = timedelta(seconds=45)
+"""If a lost call cannot be recorded, this is tried again after this real time."""
+assert LOST_RETRY < leases.LONGEST_LEASE, "otherwise the call would count as lost at once"
 
 
 async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
@@ -51,6 +55,29 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
             )
             type_, code = "invoice.pricing_exhausted", "pricing_exhausted"
             await _alert(work, pull, answer, type_=type_, code=code, detail=detail)
+
+
+async def settle_lost(work: Work, *, limit: int) -> int:
+    """Record a timeout for up to `limit` lost calls. Put off those that fail unexpectedly (D-105, D-186).
+
+    Return the number of lost calls.
+    """
+    lost = await pricing_attempts.lost(work.tx, real_now=work.deps.clock(), limit=limit)
+    await each_alone_if_one_fails(work, sorted(lost), _record_lost, put_off=_put_off_lost)
+    return len(lost)
+
+
+async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]:
+    await record(work, [(call, LOST) for call in await pricing_attempts.read(work.tx, keys)])
+    return keys
+
+
+async def _put_off_lost(work: Work, key: CallKey) -> None:
+    """Put off a lost call. Its item is not called meanwhile, and does not stop the test clock."""
+    invoice_id, position, _ = key
+    log.exception("pricing.lost_call_put_off", invoice_id=str(invoice_id), position=position)
+    open_until, due_from = work.deps.clock() + LOST_RETRY, work.now + PUT_OFF_BY
+    await pricing_attempts.put_off_lost(work.tx, key, open_until=open_until, due_from=due_from)
 
 
 async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:

@@ -99,16 +99,8 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
-    """Record a timeout for each call whose lease expired before an answer was recorded (D-105); return their number."""
-    lost = await in_transaction(deps, account, _find_lost, limit=limit)
-    if lost:
-        answered = [(call, price_answers.LOST) for call in lost]
-        await _record(deps, account, answered, give_up_at=time.monotonic())
-    return len(lost)
-
-
-async def _find_lost(work: Work, *, limit: int) -> Sequence[PriceCall]:
-    return await pricing_attempts.lost(work.tx, real_now=work.deps.clock(), limit=limit)
+    """Record a timeout for each call that no worker recorded before its lease expired (D-105); return their number."""
+    return await in_transaction(deps, account, price_answers.settle_lost, limit=limit)
 
 
 async def _warn(deps: Deps, account: Account, *, limit: int) -> int:
