@@ -131,6 +131,50 @@ async def test_continuous_webhooks_do_not_delay_a_payment(
     assert asked == 2
 
 
+async def test_a_named_charge_is_polled_before_a_round(world: World, issued: Json):
+    """The budget allows one poll per second. All charges are due before the webhook. [D-35 webhook first]"""
+    invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
+    for each in invoices:
+        await paid_unnoticed(world, each)
+    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await (await hook(world, invoices[-1])).send(world)
+
+    await world.run("reconciliation")
+
+    assert [(await read(world, each))["status"] for each in invoices] == [
+        "issued",
+        "issued",
+        "issued",
+        "paid",
+    ]
+    assert await world.sql("SELECT FROM invoice WHERE polls_first") == []
+
+
+async def test_a_named_charge_stays_first_while_the_budget_is_spent(world: World, issued: Json):
+    """[D-35 webhook first]"""
+    invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
+    await world.sql(
+        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 minute'"
+    )
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await (await hook(world, invoices[-1])).send(world)
+    await world.run("reconciliation")
+    for each in invoices:
+        await paid_unnoticed(world, each)
+    await world.sql("UPDATE connection_health SET polls_from = NULL")
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+
+    await world.run("reconciliation")
+
+    assert [(await read(world, each))["status"] for each in invoices] == [
+        "issued",
+        "issued",
+        "issued",
+        "paid",
+    ]
+
+
 async def test_every_unauthentic_webhook_gets_the_same_answer(world: World, issued: Json):
     """[D-35 webhook refused, D-11, spec 5.4]"""
     genuine = await hook(world, issued)

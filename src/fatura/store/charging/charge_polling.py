@@ -14,11 +14,18 @@ from fatura.store.db import Tx
 
 
 async def make_named_due(
-    tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime, real_now: datetime
+    tx: Tx,
+    connection_id: UUID,
+    charge_ids: Sequence[str],
+    *,
+    now: datetime,
+    real_now: datetime,
+    polls_first: bool,
 ) -> int:
-    """Make the invoices of the charges with these gateway ids due for polling; return how many became due.
+    """Make the invoices of the charges with these gateway ids due for polling; return how many changed.
 
-    A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook.
+    A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook. With
+    `polls_first`, the invoices are polled before others that are due.
     """
     return await tx.execute(
         """
@@ -28,16 +35,19 @@ async def make_named_due(
                     SELECT c.invoice_id FROM charge c
                     WHERE c.account_id = $1 AND c.connection_id = $2 AND c.gateway_invoice_id = ANY($3::text[])
                 ))
-                AND (x.next_attempt_at IS NULL OR x.next_attempt_at > $4 OR x.lease_until > $5)
+                AND (x.next_attempt_at IS NULL OR x.next_attempt_at > $4 OR x.lease_until > $5
+                    OR ($6 AND NOT x.polls_first))
             ORDER BY x.invoice_id FOR NO KEY UPDATE
         )
-        UPDATE invoice v SET next_attempt_at = $4 FROM due
-        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
+        UPDATE invoice v SET polls_first = v.polls_first OR $6,
+            next_attempt_at = CASE WHEN v.lease_until > $5 THEN $4 ELSE least(v.next_attempt_at, $4) END
+        FROM due WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
         """,
         connection_id,
         charge_ids,
         now,
         real_now,
+        polls_first,
     )
 
 

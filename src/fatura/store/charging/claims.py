@@ -69,6 +69,43 @@ async def claim(
     return [row["invoice_id"] for row in rows]
 
 
+async def claim_polls_first(
+    tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
+) -> Sequence[UUID]:
+    """Lease up to `limit` invoices that are due for polling because a webhook named their charges, earliest due first.
+
+    They stay marked until `unmark_polls_first`, so that they are first again if the budget puts them off.
+    """
+    rows = await tx.fetch(
+        """
+        WITH due AS MATERIALIZED (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND x.polls_first AND x.status <> 'ready' AND x.next_attempt_at <= $2
+                AND (x.lease_until IS NULL OR x.lease_until <= $3 OR x.lease_until > $6)
+            ORDER BY x.next_attempt_at LIMIT $5
+            FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE invoice v SET lease_until = $4, waits_for_connection = false FROM due
+        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
+        RETURNING v.invoice_id
+        """,
+        now,
+        real_now,
+        lease_until,
+        limit,
+        leases.horizon(real_now),
+    )
+    return [row["invoice_id"] for row in rows]
+
+
+async def unmark_polls_first(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
+    """Let the next polls of these leased invoices wait for their turn, unless a webhook names their charges again."""
+    await tx.execute(
+        "UPDATE invoice v SET polls_first = false WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])",
+        invoice_ids,
+    )
+
+
 async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[datetime]) -> None:
     """End the leases of invoices that this transaction has leased, and set when they are due again."""
     await tx.execute(

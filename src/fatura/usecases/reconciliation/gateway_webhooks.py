@@ -74,7 +74,7 @@ async def _make_due(work: Work, connection_id: UUID, named: Sequence[str] | None
         return
     storable = [each for each in named if each.isprintable() and 0 < len(each) <= MAX_ID_LENGTH]
     due = await charge_polling.make_named_due(
-        work.tx, connection_id, storable, now=work.now, real_now=work.deps.clock()
+        work.tx, connection_id, storable, now=work.now, real_now=work.deps.clock(), polls_first=True
     )
     due += await charge_polling.make_earlier_due(work.tx, connection_id, storable, now=work.now)
     await unmatched_charges.look_later(work, connection_id, storable)

@@ -114,12 +114,16 @@ async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
-    """Lease invoices whose poll is due, one invoice state at a time, so that PostgreSQL reads the index in order.
+    """Lease invoices whose poll is due: first those whose charges a webhook named.
 
-    Return how many were leased, and the polls to make now. Invoices that may not be polled now are put off.
+    Then lease the others, one invoice state at a time, so that PostgreSQL reads the index in order. Return how many
+    were leased, and the polls to make now. Invoices that may not be polled now are put off.
     """
     real_now = work.deps.clock()
-    ids: list[UUID] = []
+    first = await claims.claim_polls_first(
+        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
+    )
+    ids = list(first)
     for state in _POLLED_STATES:
         ids += await claims.claim(
             work.tx,
@@ -129,12 +133,16 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
             lease_until=real_now + LEASE,
             limit=limit - len(ids),
         )
-    return len(ids), await each_alone_if_one_fails(work, ids, _due_polls, put_off=_put_off_failing)
+    due_polls = partial(_due_polls, first=frozenset(first))
+    return len(ids), await each_alone_if_one_fails(work, ids, due_polls, put_off=_put_off_failing)
 
 
-async def _due_polls(work: Work, ids: Sequence[UUID]) -> Sequence[Poll]:
-    """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now."""
-    invoices = await claims.read(work.tx, ids)
+async def _due_polls(work: Work, ids: Sequence[UUID], *, first: frozenset[UUID]) -> Sequence[Poll]:
+    """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now.
+
+    The invoices in `first` use the budgets of their connections before the others.
+    """
+    invoices = sorted(await claims.read(work.tx, ids), key=lambda each: each.invoice_id not in first)
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
     polls: list[Poll] = []
     for each in opened.values():
@@ -144,6 +152,9 @@ async def _due_polls(work: Work, ids: Sequence[UUID]) -> Sequence[Poll]:
         calls = [len(poll.asked) for poll in planned]
         allowed = await poll_times.allowed(work, each.stored, of_connection, calls=calls)
         polls += planned[: len(allowed)]
+    named = [each.invoice.invoice_id for each in polls if each.invoice.invoice_id in first]
+    if named:
+        await claims.unmark_polls_first(work.tx, named)
     return polls
 
 

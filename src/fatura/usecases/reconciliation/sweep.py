@@ -391,7 +391,7 @@ async def _check(work: Work, of: ClaimedSweep) -> _Step | None:
 async def _poll(work: Work, charge_ids: Sequence[str], *, connection_id: UUID) -> Sequence[str]:
     """Make stored charges of a connection due for polling, and return their ids at the gateway."""
     await charge_polling.make_named_due(
-        work.tx, connection_id, charge_ids, now=work.now, real_now=work.deps.clock()
+        work.tx, connection_id, charge_ids, now=work.now, real_now=work.deps.clock(), polls_first=False
     )
     work.notify(LaneName.RECONCILIATION)
     return charge_ids

@@ -152,7 +152,7 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
     for connection_id in {each.connection_id for each in found}:
         ids = [each.gateway_charge_id for each in found if each.connection_id == connection_id]
         if await charge_polling.make_named_due(
-            work.tx, connection_id, ids, now=work.now, real_now=work.deps.clock()
+            work.tx, connection_id, ids, now=work.now, real_now=work.deps.clock(), polls_first=True
         ):
             work.notify(LaneName.RECONCILIATION)
 
