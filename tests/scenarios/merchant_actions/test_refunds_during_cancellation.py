@@ -66,6 +66,47 @@ async def test_a_cancellation_does_not_drop_a_request_in_progress(
     assert await world.broken() == []
 
 
+@pytest.mark.parametrize("path", ["refunds", "payments"])
+async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
+    world: World, part_paid: Json, path: str
+) -> None:
+    """The gateway has canceled the charge for the first payment, and has answered no poll since. [D-171]"""
+    payments = f"/v1/invoices/{part_paid['id']}/payments"
+    later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    assert (await world.post(payments, {"method": "cash"})).status == 409
+    await queue_fault(world, "get_charge", "rate_limited")
+    await pass_time(world, minutes=1)
+    await world.sql("UPDATE payment_request SET in_progress_until = now() - interval '2 days'")
+
+    answer = await world.post(f"/v1/invoices/{part_paid['id']}/{path}", later)
+
+    assert answer.status == 409
+    assert len(await world.sql("SELECT FROM payment_request")) == 1
+    await pass_time(world, hours=1)
+    found = await read(world, part_paid)
+    assert (found["status"], found["paidCents"], found["refundedCents"]) == ("paid", 9990, 0)
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("path", ["refunds", "payments"])
+async def test_a_payment_that_is_over_is_dropped_after_an_answer(
+    world: World, part_paid: Json, path: str
+) -> None:
+    """The gateway has not canceled the charge for the first payment, and shows this to a poll. [D-171]"""
+    later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    assert (await world.post(f"/v1/invoices/{part_paid['id']}/payments", {"method": "cash"})).status == 409
+    await pass_time(world, minutes=1)
+    await world.sql("UPDATE payment_request SET in_progress_until = now() - interval '2 days'")
+
+    answer = await world.post(f"/v1/invoices/{part_paid['id']}/{path}", later)
+
+    assert answer.status == 200
+    assert await world.sql("SELECT FROM payment_request") == []
+    assert await world.broken() == []
+
+
 @pytest.mark.parametrize("body", [{}, {"amountCents": 5990}], ids=["open", "given"])
 @pytest.mark.parametrize("outcome", ["answered", "polled", "repeated"])
 async def test_a_refund_in_the_gateway_does_not_raise_a_manual_payment(

@@ -55,6 +55,19 @@ async def find_id(tx: Tx, invoice_id: UUID, number: int) -> UUID | None:
     )
 
 
+async def was_asked(tx: Tx, charge_id: UUID, *, since: datetime) -> bool:
+    """Return whether the gateway has answered about a charge at or after `since`."""
+    return await tx.fetchval(
+        """
+        SELECT EXISTS (
+            SELECT FROM charge c WHERE c.account_id = $1 AND c.charge_id = $2 AND c.asked_at >= $3
+        )
+        """,
+        charge_id,
+        since,
+    )
+
+
 async def exists(tx: Tx, charge_id: UUID) -> bool:
     return await tx.fetchval(
         "SELECT EXISTS (SELECT FROM charge c WHERE c.account_id = $1 AND c.charge_id = $2)", charge_id

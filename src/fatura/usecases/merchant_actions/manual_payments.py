@@ -123,7 +123,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     is_part = not _covers(work, state, received, ledger, amount_cents=amount_cents)
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
     if earlier is not None and not is_repeat:
-        _check_earlier(work, earlier, is_part=is_part)
+        await _check_earlier(work, earlier, is_part=is_part)
         await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could record both payments
     charge = state.charge
     if charge is None or not charge.is_unpaid_at_gateway or (is_part and not is_repeat):
@@ -267,13 +267,13 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
             raise EngineError(TOO_MANY_PAYMENTS, detail, meta={"limit": MAX_MANUAL_PAYMENTS})
 
 
-def _check_earlier(work: Work, earlier: PaymentRequest, *, is_part: bool) -> None:
+async def _check_earlier(work: Work, earlier: PaymentRequest, *, is_part: bool) -> None:
     """Refuse a payment while another one is in progress (D-171).
 
     Also refuse a part payment while another payment waits until the gateway has canceled the charge.
     """
-    is_kept = not merchant_requests.is_over(work, earlier.in_progress_until)
-    if (is_part and is_kept) or earlier.in_progress_until > work.deps.clock():
+    is_kept = is_part and not await merchant_requests.may_drop(work, earlier)
+    if is_kept or earlier.in_progress_until > work.deps.clock():
         detail = (
             "Another payment is in progress, or waits until the gateway has canceled the charge; read the invoice in a "
             "minute, or repeat that payment with its Idempotency-Key."

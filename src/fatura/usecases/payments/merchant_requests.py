@@ -12,7 +12,9 @@ from uuid import UUID
 
 from fatura.domain.charging import next_cancellation_at
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS
-from fatura.store.charging import charge_polling, payment_requests, reissue_requests
+from fatura.store.charging import charge_polling, charges, payment_requests, reissue_requests
+from fatura.store.charging.payment_requests import PaymentRequest
+from fatura.store.charging.reissue_requests import ReissueRequest
 from fatura.usecases.transaction import Work
 
 IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
@@ -24,6 +26,17 @@ KEPT_FOR = timedelta(hours=24)
 def is_over(work: Work, in_progress_until: datetime) -> bool:
     """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped."""
     return in_progress_until + KEPT_FOR <= work.deps.clock()
+
+
+async def may_drop(work: Work, request: ReissueRequest | PaymentRequest) -> bool:
+    """Return whether a refund or a part payment may drop a stored request (D-171).
+
+    The request must be over, and the gateway must have answered about the charge after the call that cancels it.
+    Otherwise, the charge may be canceled, and the request would be forgotten.
+    """
+    ended_at = request.requested_at + IN_PROGRESS_FOR
+    is_ended = is_over(work, request.in_progress_until)
+    return is_ended and await charges.was_asked(work.tx, request.charge_id, since=ended_at)
 
 
 async def is_reissuing(work: Work, invoice_id: UUID) -> bool:
@@ -76,6 +89,15 @@ async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:
     over |= {each.invoice_id for each in payments.values() if is_over(work, each.in_progress_until)}
     if over:
         await drop(work, list(over))
+
+
+async def drop_answered(work: Work, invoice_id: UUID) -> None:
+    """Drop those requests of a locked invoice that a refund may drop (see `may_drop`)."""
+    reissue = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    payment = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    stored = [request for request in (reissue, payment) if request is not None]
+    if stored and all([await may_drop(work, request) for request in stored]):
+        await drop(work, [invoice_id])
 
 
 async def drop(work: Work, invoice_ids: Sequence[UUID]) -> None:
