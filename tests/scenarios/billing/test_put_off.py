@@ -114,6 +114,25 @@ async def test_a_retry_makes_no_batch_fail(world: World):
     assert (await stored(world, failing))["failures"] == 2
 
 
+async def test_a_subscription_that_cannot_be_read_is_put_off(world: World):
+    """The test removes its payment method, which every subscription has. The others are billed. [D-142]"""
+    plan = await world.plan()
+    failing, other = await world.enroll(plan), await world.enroll(plan)
+    await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")
+    await world.sql(
+        "UPDATE subscription SET payment_method = NULL WHERE subscription_id = $1::text::uuid", failing["id"]
+    )
+
+    await world.run("generation")
+
+    assert (await stored(world, failing))["failures"] == 1
+    assert len(await world.sql("SELECT FROM invoice")) == 1
+    await world.sql("UPDATE subscription SET payment_method = 'pix' WHERE payment_method IS NULL")
+    await pass_time(world, hours=2)
+    assert [len(await world.invoices(each)) for each in (failing, other)] == [1, 1]
+    assert await world.broken() == []
+
+
 async def test_a_subscription_can_be_canceled_while_it_is_put_off(world: World):
     """[D-142, spec 4.4 commitment]"""
     failing = await world.enroll(await world.plan())

@@ -292,6 +292,20 @@ async def test_a_subscriber_that_cannot_be_moved_does_not_stop_the_others(world:
     assert await versions(world, subscriptions) == [2, 2, 1, 2]
 
 
+async def test_a_subscriber_that_cannot_be_read_does_not_stop_the_others(world: World):
+    """The test removes the subscriber's payment method, which every subscriber has. [D-54 failed]"""
+    plan, subscriptions = await enrolled(world, 4)
+    await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")
+    await world.sql(
+        "UPDATE subscription SET payment_method = NULL WHERE subscription_id = $1", subscriptions[2]["id"]
+    )
+
+    answer = await propagate(world, plan)
+
+    assert answer["moved"] == 3
+    assert answer["skipped"] == [{"subscriptionId": subscriptions[2]["id"], "reason": "failed"}]
+
+
 async def test_unknown_foreign_and_never_propagated_plans_have_no_progress(world: World):
     """[D-54 progress, D-141, D-11, spec 5.4]"""
     other = await world.another()

@@ -75,3 +75,21 @@ async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: p
         "skippedCount": 0,
         "skipped": [],
     }
+
+
+async def test_a_subscription_that_cannot_be_read_is_skipped(world: World) -> None:
+    """The test removes the subscription's payment method, which every subscription has. [D-59 failed]"""
+    old, subscriptions = await enrolled(world, 4)
+    new = await other_connection(world)
+    faulty = subscriptions[1]["id"]
+    await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")
+    await world.sql(
+        "UPDATE subscription SET payment_method = NULL WHERE subscription_id = $1::text::uuid", faulty
+    )
+
+    answer = await send(world, old, new)
+
+    assert (answer.json["moved"], answer.json["skipped"]) == (
+        3,
+        [{"subscriptionId": faulty, "reason": "failed"}],
+    )

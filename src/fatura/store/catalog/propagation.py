@@ -208,6 +208,23 @@ async def lock_subscribers(tx: Tx, of: Propagation, *, limit: int) -> Sequence[S
     return [record(Subscriber, row, route=record(PaymentRoute, row)) for row in rows]
 
 
+async def next_id(tx: Tx, of: Propagation) -> UUID | None:
+    """Return the id of the next subscriber, without reading its other columns, or None if no more exist."""
+    return await tx.fetchval(
+        """
+        SELECT s.subscription_id FROM subscription s
+        WHERE s.account_id = $1 AND s.plan_id = $2 AND s.status = 'active' AND NOT s.customized
+            AND s.plan_version < $3 AND ($4::int4 IS NULL OR s.plan_version = $4)
+            AND s.subscription_id > $5
+        ORDER BY s.subscription_id LIMIT 1 FOR NO KEY UPDATE
+        """,
+        of.plan_id,
+        of.version,
+        of.from_version,
+        of.visited_to or NO_SUBSCRIPTION,
+    )
+
+
 async def pin(tx: Tx, to: Propagation, moves: Sequence[tuple[UUID, PaymentMethod]]) -> None:
     """Move locked subscribers to the target version. `moves` has each subscription with its new payment method."""
     touched = await tx.execute(

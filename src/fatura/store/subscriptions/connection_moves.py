@@ -163,6 +163,24 @@ async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Seque
     return [Movable(row["subscription_id"], record(ChargeKind, row)) for row in rows]
 
 
+async def next_id(tx: Tx, of: ConnectionMove) -> UUID | None:
+    """Return the id of the next subscription, without reading its other columns, or None if no more exist."""
+    return await tx.fetchval(
+        """
+        SELECT s.subscription_id FROM subscription s
+        WHERE s.account_id = $1 AND s.connection_id = $2 AND s.status = 'active' AND s.subscription_id > $3
+            AND (
+                SELECT k.reason FROM connection_move_skip k
+                WHERE k.account_id = $1 AND k.connection_move_id = $4 AND k.subscription_id = s.subscription_id
+            ) IS NULL
+        ORDER BY s.subscription_id LIMIT 1 FOR NO KEY UPDATE OF s
+        """,
+        of.from_connection_id,
+        of.visited_to or NO_SUBSCRIPTION,
+        of.connection_move_id,
+    )
+
+
 async def lock_for_end(tx: Tx, of: ConnectionMove) -> bool:
     """Lock the old connection against new subscriptions. Return True if no subscription is left to move.
 

@@ -23,6 +23,7 @@ from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.store.subscriptions import subscriptions
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
 from fatura.views.customers import CustomerView
 from fatura.views.events import EventInvoiceView, InvoiceDataView, SubscriptionBillingErrorDataView
@@ -103,12 +104,21 @@ async def _put_off(work: Work, subscription_id: UUID) -> int:
     until = work.now + PUT_OFF_BY
     failures = await generation.put_off(work.tx, subscription_id, now=work.now, until=until)
     if failures == 1:
-        subscription = await subscriptions.find(work.tx, subscription_id)
-        assert subscription is not None, "it was put off in this transaction"
+        await each_alone_if_one_fails(work, [subscription_id], _emit_failed, put_off=_log_not_emitted)
+    return 1
+
+
+async def _emit_failed(work: Work, subscription_ids: Sequence[UUID]) -> Sequence[UUID]:
+    for subscription in await subscriptions.find_all(work.tx, subscription_ids):
         detail = BILLING_FAILED.format(cycle=subscription.cycle_count + 1)
         data = SubscriptionBillingErrorDataView.of(subscription, code="unexpected_error", detail=detail)
-        work.emit("subscription.billing_failed", data, subscription_id=subscription_id)
-    return 1
+        work.emit("subscription.billing_failed", data, subscription_id=subscription.subscription_id)
+    return subscription_ids
+
+
+async def _log_not_emitted(_work: Work, subscription_id: UUID) -> None:
+    """Log that the event cannot be built. The subscription is put off nevertheless, so that it stops no others."""
+    log.exception("generation.failure_not_emitted", subscription_id=str(subscription_id))
 
 
 async def _bill(work: Work, due: Sequence[DueSubscription]) -> int:

@@ -238,10 +238,9 @@ async def _skip_next(work: Work, propagation_id: UUID, *, after: UUID | None) ->
     of = await propagation.claim_running(work.tx, propagation_id)
     if of is None or of.visited_to != after:
         return 0
-    found = await propagation.lock_subscribers(work.tx, of, limit=1)
-    if not found:
+    failed = await propagation.next_id(work.tx, of)
+    if failed is None:
         return 0
-    failed = found[0].subscription_id
     await propagation.skip(work.tx, of.propagation_id, [(failed, SkipReason.FAILED)])
     await propagation.advance(
         work.tx,

@@ -251,10 +251,9 @@ async def _skip_next(work: Work, move_id: UUID, *, after: UUID | None) -> int:
     of = await stored_moves.claim_running(work.tx, move_id)
     if of is None or of.visited_to != after:
         return 0
-    found = await stored_moves.lock_subscriptions(work.tx, of, limit=1)
-    if not found:
+    failed = await stored_moves.next_id(work.tx, of)
+    if failed is None:
         return 0
-    failed = found[0].subscription_id
     await stored_moves.skip(work.tx, of, [(failed, SkipReason.FAILED)])
     await stored_moves.advance(work.tx, of, visited_to=failed, moved=0, skipped=1, worked_at=work.now)
     return 1
