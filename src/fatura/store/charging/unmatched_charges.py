@@ -120,6 +120,20 @@ async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
     return [each for each in gateway_ids if each not in known]
 
 
+async def reported(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> set[str]:
+    """Return which of the given charges of the connection are stored with their state."""
+    rows = await tx.fetch(
+        """
+        SELECT u.gateway_charge_id FROM unmatched_charge u
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
+            AND u.state IS NOT NULL
+        """,
+        connection_id,
+        gateway_ids,
+    )
+    return {row["gateway_charge_id"] for row in rows}
+
+
 async def count_waiting(tx: Tx, connection_id: UUID) -> int:
     """Return how many of the connection's unmatched charges wait for their first look."""
     return await tx.fetchval(

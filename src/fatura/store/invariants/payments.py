@@ -141,7 +141,11 @@ PAYMENTS: tuple[Invariant, ...] = (
             WHERE x.entry ->> 'reference' = e.reference AND x.entry ->> 'kind' = e.kind
         ) s ON true
         WHERE e.account_id = $1 AND b.account_id = $1
-            AND (s.amount_cents IS DISTINCT FROM e.amount_cents OR b.invoice_id <> e.invoice_id)
+            AND (s.amount_cents IS DISTINCT FROM e.amount_cents OR (b.invoice_id <> e.invoice_id AND NOT EXISTS (
+                SELECT FROM lost_invoice l JOIN invoice v ON v.subscription_id = l.subscription_id AND v.cycle = l.cycle
+                WHERE l.account_id = $1 AND v.account_id = $1 AND v.invoice_id = e.invoice_id
+                    AND l.charge_ids @> ARRAY[b.charge_id]
+            )))
         LIMIT $2
         """,
     ),

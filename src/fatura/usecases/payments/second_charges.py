@@ -39,6 +39,24 @@ async def emit(
     await invoice_moves.alert(work, invoice_id, "invoice.issue_failed", error=error)
 
 
+async def report_elsewhere(
+    work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
+) -> None:
+    """Report a second charge on another connection than its invoice's, and schedule an immediate look at it.
+
+    A look ignores such a charge unless its state is stored: both connections may belong to one account at the provider.
+    So store the state of a canceled charge too, which is not reported.
+    """
+    if charge.state is ChargeState.CANCELED:
+        stage = ChargeStage.CANCELED
+        await unmatched_charges.save_state(
+            work.tx, connection_id, charge.charge_id, state=stage, found_at=work.now
+        )
+    else:
+        await emit(work, invoice_id, connection_id=connection_id, known=known, charge=charge)
+    await look_now(work, connection_id, [charge.charge_id])
+
+
 async def note_canceled(work: Work, found: Sequence[tuple[UUID, Charge]]) -> None:
     """Store that reported charges are canceled, so that `emit` reports a charge again if it becomes payable again.
 

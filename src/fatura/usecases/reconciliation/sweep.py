@@ -25,6 +25,7 @@ from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, GatewayError
 from fatura.ids import least_id
 from fatura.observability import log
 from fatura.store.charging import charge_polling, connection_sweeps, listed_charges
+from fatura.store.charging import unmatched_charges as stored_unmatched
 from fatura.store.charging.connection_sweeps import ClaimedSweep
 from fatura.store.charging.listed_charges import OwnCharge
 from fatura.store.connections.connections import StoredConnection
@@ -314,13 +315,14 @@ async def _act_on_unmatched(
 ) -> Counter[str]:
     """If an unmatched charge of the connection's invoices is payable or has unrecorded entries, schedule a look at it.
 
-    The sweep of another connection with the same account at the provider lists these charges too, and ignores them.
+    Ignore charges of another connection's invoices, except those that `fatura restored` reported here (D-123).
     """
     connections = await listed_charges.connections(work.tx, [each.invoice_id for each in unmatched])
+    reported = await stored_unmatched.reported(work.tx, connection_id, [each.charge_id for each in unmatched])
     seconds = [
         each
         for each in unmatched
-        if connections.get(each.invoice_id) == connection_id
+        if (connections.get(each.invoice_id) == connection_id or each.charge_id in reported)
         and (each.is_payable or each.charge_id in new_entries)
     ]
     if seconds:

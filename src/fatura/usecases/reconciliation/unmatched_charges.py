@@ -229,14 +229,15 @@ async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> 
 async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> CandidateInvoice | None:
     """Lock and return a charge's invoice. The charge may refer to its invoice by an earlier id (D-181).
 
-    Return None if the invoice is missing, belongs to another connection, or already has the charge.
+    Return None if the invoice is missing or already has the charge. Also return None if the invoice belongs to another
+    connection, unless `fatura restored` has reported the charge as a charge of this invoice.
     """
     reference = charge.charge_id, charge.invoice_id
     current = await lost_invoices.current_ids(work.tx, [reference])
     invoice_id = current.get(reference, charge.invoice_id)
     await invoices.lock(work.tx, [invoice_id])
     invoice = (await charge_matching.find_invoices(work.tx, [invoice_id])).get(invoice_id)
-    if invoice is None or invoice.connection_id != found.connection_id:
+    if invoice is None or (invoice.connection_id != found.connection_id and found.state is None):
         return None
     return None if charge.charge_id in invoice.gateway_ids else invoice
 

@@ -61,6 +61,7 @@ class _Comparison:
 
     `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` finds their
     cycles.
+    `read` collects the connections whose charges were all read.
     """
 
     deps: Deps
@@ -71,6 +72,7 @@ class _Comparison:
     without_invoice: dict[tuple[str, UUID], ListedCharge] = field(
         default_factory=dict[tuple[str, UUID], ListedCharge]
     )
+    read: set[UUID] = field(default_factory=set[UUID])
 
     def add(self, charge: Charge, match: Match, *, connection_id: UUID) -> None:
         """Count a match in the report; if the charge is unmatched, add it to the report and log it."""
@@ -161,6 +163,7 @@ async def _compare_connection(comparison: _Comparison, connection_id: UUID, gate
             listed.connection_ids.append(connection_id)
         if len(comparison.without_invoice) >= TRACED_AT_ONCE:
             await _trace(comparison)
+    comparison.read.add(connection_id)
 
 
 def _valid(listed: Listed) -> Charge:
@@ -270,7 +273,12 @@ async def _match_cycles(comparison: _Comparison, found: Sequence[ChargeOfCycle])
     for start in range(0, len(found), BATCH):
         batch = found[start : start + BATCH]
         matches = await in_transaction(
-            comparison.deps, comparison.account, matching.match_by_cycle, batch, dry_run=comparison.dry_run
+            comparison.deps,
+            comparison.account,
+            matching.match_by_cycle,
+            batch,
+            read=comparison.read,
+            dry_run=comparison.dry_run,
         )
         for each in batch:
             charge = each.listed.charge

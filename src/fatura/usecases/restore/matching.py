@@ -4,7 +4,7 @@ This module issues no invoice. It writes the gateway's id of a matched charge in
 lost invoice. Issuance later looks the matched charge up by this id, and sends no request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import UUID
@@ -113,12 +113,18 @@ async def match_by_invoice(
     return matches
 
 
-async def match_by_cycle(work: Work, found: Sequence[ChargeOfCycle], *, dry_run: bool) -> dict[str, Match]:
+async def match_by_cycle(
+    work: Work, found: Sequence[ChargeOfCycle], *, read: Collection[UUID], dry_run: bool
+) -> dict[str, Match]:
     """Match charges with cycles, and return the matches by charge id.
 
     If a cycle is not billed yet, store the charge. The billing run then adds the charge to the cycle's new invoice.
+    `read` are the connections whose charges were all read.
     """
-    return {each.listed.charge.charge_id: await _match_cycle(work, each, dry_run=dry_run) for each in found}
+    return {
+        each.listed.charge.charge_id: await _match_cycle(work, each, read=read, dry_run=dry_run)
+        for each in found
+    }
 
 
 def without_invoice(charge: Charge, *, why: str) -> Match:
@@ -264,14 +270,15 @@ async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice) -> None:
     work.notify(LaneName.ISSUANCE)
 
 
-async def _match_cycle(work: Work, found: ChargeOfCycle, *, dry_run: bool) -> Match:
+async def _match_cycle(work: Work, found: ChargeOfCycle, *, read: Collection[UUID], dry_run: bool) -> Match:
     charge, subscription_id = found.listed.charge, found.subscription_id
     invoice_id = await charge_matching.invoice_of(work.tx, subscription_id, found.cycle)
     if invoice_id is not None:  # the cycle was billed again after the restore
         await stored_invoices.lock(work.tx, [invoice_id])
         invoice = (await charge_matching.find_invoices(work.tx, [invoice_id]))[invoice_id]
         if invoice.connection_id not in found.listed.connection_ids:
-            return await _match_elsewhere(work, found, invoice, dry_run=dry_run)
+            is_elsewhere = invoice.connection_id in read
+            return await _match_elsewhere(work, found, invoice, is_elsewhere=is_elsewhere, dry_run=dry_run)
         if not dry_run:
             await lost_invoices.keep(work.tx, _lost(found, connection_id=invoice.connection_id))
         match, _ = await _match(work, charge, invoice, dry_run=dry_run)
@@ -298,16 +305,34 @@ def _lost(found: ChargeOfCycle, *, connection_id: UUID) -> LostInvoice:
 
 
 async def _match_elsewhere(
-    work: Work, found: ChargeOfCycle, invoice: CandidateInvoice, *, dry_run: bool
+    work: Work, found: ChargeOfCycle, invoice: CandidateInvoice, *, is_elsewhere: bool, dry_run: bool
 ) -> Match:
-    """Report a charge of a cycle that was billed again on another connection. The new invoice cannot adopt it."""
-    match = without_invoice(found.listed.charge, why="its cycle was billed again on another connection")
-    if match.kind is MatchKind.UNMATCHED and not dry_run:
-        await second_charges.emit(
+    """Report a charge of a cycle that was billed again on another connection. Its invoice cannot adopt the charge.
+
+    With `is_elsewhere`, the invoice's connection certainly lacks the charge. It is then a second charge (D-125). Record
+    its payments now, because issuance may charge the invoice after the release. Otherwise, both connections could
+    record the payments.
+    """
+    charge = found.listed.charge
+    match = without_invoice(charge, why="its cycle was billed again on another connection")
+    if dry_run:
+        return match
+    if is_elsewhere:
+        await lost_invoices.keep(work.tx, _lost(found, connection_id=invoice.connection_id))
+        await second_charges.report_elsewhere(
             work,
             invoice.invoice_id,
             connection_id=found.connection_id,
             known=invoice.gateway_invoice_id,
-            charge=found.listed.charge,
+            charge=charge,
+        )
+        await gateway_payments.record(work, [ChargeAnswer(invoice.invoice_id, found.connection_id, charge)])
+    elif match.kind is MatchKind.UNMATCHED:
+        await second_charges.emit(
+            work,
+            invoice.invoice_id,
+            connection_id=invoice.connection_id,
+            known=invoice.gateway_invoice_id,
+            charge=charge,
         )
     return match
