@@ -54,6 +54,7 @@ async def test_a_late_look_up_of_a_frozen_account_waits_for_the_comparison(world
     assert (await read(world, invoice))["status"] == "ready"
 
     await compare(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await world.run("issuance", "reconciliation")
     await pass_time(world, hours=1)
     shown = await read(world, invoice)

@@ -258,9 +258,9 @@ async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_rep
     assert "recorded automatically" in refused.json["detail"]
     # as if a refund had raised the open amount by `open_cents` after the request
     await world.sql("UPDATE payment_request SET amount_cents = amount_cents - $1", open_cents)
-    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
 
     await compare(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await world.run("issuance", "reconciliation")
     await pass_time(world, hours=1)
     shown = await read(world, invoice)
@@ -280,8 +280,8 @@ async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_withou
         await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
     ).charge_id
     await pay_silently(world, second)
-    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     assert (await compare(world)).counts[MatchKind.UNMATCHED] == 1
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
 
     await pass_time(world, minutes=15)
     shown = await read(world, invoice)

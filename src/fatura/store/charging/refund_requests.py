@@ -66,15 +66,25 @@ async def count_failed(tx: Tx, invoice_id: UUID) -> int:
     )
 
 
-async def after_unknown(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
-    """Return the given refunds whose charge also has a failed refund that the gateway may still make (D-151)."""
+async def to_look_up(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
+    """Return the given refunds whose charge must be read before they are sent.
+
+    The charge has a failed refund that the gateway may still make (D-151), or it was not polled since `fatura restored`
+    released the account, so the ledger may lack refunds (D-123).
+    """
     rows = await tx.fetch(
         """
         SELECT r.refund_id FROM refund_request r
-        WHERE r.account_id = $1 AND r.refund_id = ANY($2::uuid[]) AND EXISTS (
-            SELECT FROM refund_request f
-            WHERE f.account_id = $1 AND f.invoice_id = r.invoice_id AND f.connection_id = r.connection_id
-                AND f.gateway_charge_id = r.gateway_charge_id AND f.stage = 'failed' AND f.unknown_since IS NOT NULL
+        WHERE r.account_id = $1 AND r.refund_id = ANY($2::uuid[]) AND (
+            EXISTS (
+                SELECT FROM refund_request f
+                WHERE f.account_id = $1 AND f.invoice_id = r.invoice_id AND f.connection_id = r.connection_id
+                    AND f.gateway_charge_id = r.gateway_charge_id AND f.stage = 'failed'
+                    AND f.unknown_since IS NOT NULL
+            ) OR EXISTS (
+                SELECT FROM account a LEFT JOIN charge c ON c.account_id = $1 AND c.charge_id = r.charge_id
+                WHERE a.account_id = $1 AND a.restored_at >= coalesce(c.asked_at, '-infinity')
+            )
         )
         """,
         refund_ids,

@@ -3,7 +3,7 @@
 -- a row of another account.
 
 -- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
--- comparison, nothing is billed.
+-- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended.
 CREATE TABLE account (
     account_id uuid NOT NULL,
     name text NOT NULL,
@@ -12,6 +12,7 @@ CREATE TABLE account (
     clock_offset interval NOT NULL,
     created_at timestamptz NOT NULL,
     recovering_since timestamptz,
+    restored_at timestamptz,
     CONSTRAINT account_pk PRIMARY KEY (account_id),
     CONSTRAINT account_mode CHECK (mode IN ('live', 'sandbox')),
     CONSTRAINT account_currency CHECK (currency ~ '^[A-Z]{3}$'),

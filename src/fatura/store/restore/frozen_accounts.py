@@ -13,8 +13,22 @@ async def freeze(tx: Tx, *, since: datetime) -> None:
     )
 
 
-async def release(tx: Tx) -> None:
-    await tx.execute("UPDATE account a SET recovering_since = NULL WHERE a.account_id = $1")
+async def release(tx: Tx, *, now: datetime) -> None:
+    await tx.execute(
+        "UPDATE account a SET recovering_since = NULL, restored_at = $2 WHERE a.account_id = $1", now
+    )
+
+
+async def restart_sweeps(tx: Tx, *, now: datetime) -> None:
+    """Make the sweeps of all the account's connections due, and end running ones: each list is read from its start."""
+    await tx.execute(
+        """
+        UPDATE connection_sweep s SET next_sweep_at = least(s.next_sweep_at, $2), lease_until = NULL, started_at = NULL,
+            listed_to = NULL, checked_to = NULL
+        WHERE s.account_id = $1
+        """,
+        now,
+    )
 
 
 async def may_charge(tx: Tx) -> bool:

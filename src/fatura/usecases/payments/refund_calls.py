@@ -53,8 +53,9 @@ class _CallKind(Enum):
     LOOK_UP = auto()
     """Read the charge, which shows its refunds.
 
-    A look-up must also precede a first request in two cases. If the gateway does not deduplicate refunds, a restored
-    database may lack an earlier request (D-123). And the gateway may still make an earlier refund of the charge.
+    A look-up must also precede a first request in three cases. If the gateway does not deduplicate refunds, a restored
+    database may lack an earlier request (D-123). The gateway may still make an earlier refund of the charge. Or the
+    charge was not polled since a restore.
     """
 
 
@@ -141,7 +142,7 @@ async def _reserve(
     if not requests:
         return []
     opened = await gateway_connections.open_gateways(work, _connections_of(requests))
-    unsafe = await refund_requests.after_unknown(work.tx, [each.refund_id for each in requests])
+    unsafe = await refund_requests.to_look_up(work.tx, [each.refund_id for each in requests])
     real_now, calls, changed = work.deps.clock(), list[_Call](), list[RefundRequest]()
     for request in requests:
         assert request.connection_id is not None, "an open refund has a connection"

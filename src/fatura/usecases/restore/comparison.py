@@ -145,8 +145,10 @@ async def _open_connections(work: Work) -> Sequence[tuple[UUID, ObservedGateway 
 
 
 async def _release(work: Work) -> None:
-    await frozen_accounts.release(work.tx)
-    work.notify(LaneName.GENERATION, LaneName.ISSUANCE)
+    """Let the account bill again, and sweep its connections now: the backup may lack payments and refunds (D-161)."""
+    await frozen_accounts.release(work.tx, now=work.now)
+    await frozen_accounts.restart_sweeps(work.tx, now=work.now)
+    work.notify(LaneName.GENERATION, LaneName.ISSUANCE, LaneName.SWEEP)
 
 
 async def _compare_connection(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
