@@ -19,8 +19,8 @@ from tests.support.sandbox_steps import (
     table_held,
     until_waiting,
 )
-from tests.support.sweep_steps import second_charge_events
-from tests.support.world import World
+from tests.support.sweep_steps import second_charge_events, sweep
+from tests.support.world import Json, World
 
 
 @pytest.fixture
@@ -301,3 +301,81 @@ async def test_found_charges_are_read_at_the_same_time(world: World, monkeypatch
     monkeypatch.setattr(port, "CALL_TIMEOUT_SECONDS", 1)
     await world.run()
     assert (await read(world, invoice))["status"] == "issued"
+
+
+async def canceled_with_another_amount(world: World) -> tuple[Json, str]:
+    """Return an invoice, and its found charge, which is canceled and for more than the total."""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    charge = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL + 1)).charge_id
+    await world.made(f"/v1/sandbox/charges/{charge}/cancel")
+    return invoice, charge
+
+
+@pytest.mark.parametrize("found_by", ["issuance", "sweep", "retry"])
+async def test_a_canceled_charge_with_another_amount_that_pays_the_invoice_is_adopted(
+    world: World, found_by: str
+):
+    """The invoice is not paid without a charge, and no person has to act. [D-170, D-123, D-50]"""
+    invoice, charge = await canceled_with_another_amount(world)
+    if found_by == "issuance":
+        await cancel_paid(world, charge)
+    await compare(world)
+    await world.run()
+    if found_by != "issuance":
+        assert (await read(world, invoice))["issueError"]["code"] == "amount_differs"
+        await cancel_paid(world, charge)
+    if found_by == "sweep":
+        await sweep(world)
+        await world.run("issuance")
+    if found_by == "retry":
+        await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["gatewayInvoiceId"], shown["paidCents"]) == ("paid", charge, TOTAL + 1)
+    assert len(await world.events("invoice.overpaid")) == 1
+    assert len(await world.events("invoice.payment_unexpected")) == 0
+    await world.run()
+    assert await world.broken() == []
+
+
+async def test_a_part_payment_of_a_canceled_charge_with_another_amount_is_recorded(world: World):
+    """The charge stays parked and is reported once. A retry charges the rest. [D-170, D-123, D-50]"""
+    invoice, charge = await canceled_with_another_amount(world)
+    await compare(world)
+    await world.run()
+    await cancel_paid(world, charge)
+    await world.sql("UPDATE sandbox_charge SET entries = jsonb_set(entries, '{0,amount_cents}', '4000')")
+    await sweep(world)
+    await world.run()
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["issueError"]["code"], shown["paidCents"]) == (
+        "ready",
+        "amount_differs",
+        4000,
+    )
+    assert len(await world.events("invoice.issue_failed")) == 1
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    await world.run()
+    assert [each["amountCents"] for each in await charges(world, invoice) if each["status"] == "open"] == [
+        TOTAL - 4000
+    ]
+    assert await world.broken() == []
+
+
+async def test_an_invoice_whose_only_charge_is_canceled_and_partly_paid_is_canceled(world: World):
+    """The merchant learns of the payment and of the cancellation. [D-123, D-27, D-50]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    charge = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL)).charge_id
+    await cancel_paid(world, charge)
+    await world.sql("UPDATE sandbox_charge SET entries = jsonb_set(entries, '{0,amount_cents}', '4000')")
+    await compare(world)
+    await world.run("issuance", "reconciliation")
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"], shown["payment"]) == ("canceled", 4000, None)
+    types = ("invoice.issued", "invoice.partially_paid", "invoice.canceled")
+    assert [each["type"] for each in await world.events(*types)] == list(types)
+    assert await world.broken() == []

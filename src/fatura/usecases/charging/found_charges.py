@@ -35,6 +35,11 @@ class Expectation:
     entries: Sequence[PaymentEntry]
     request: ChargeRequest | None
 
+    @property
+    def is_covered(self) -> bool:
+        """Return whether the payments cover the total."""
+        return not open_cents(self.entries, total_cents=self.total_cents)
+
     def is_met(self, charge: Charge) -> bool:
         """Return whether the amount is what payments of other charges leave open, or was requested and is lower."""
         left = self._left_cents(charge)
@@ -68,6 +73,23 @@ async def expectation(
         entries=[*ledgers.get(stored.invoice_id, ()), *new],
         request=next_charge.unseal_request(work, stored),
     )
+
+
+async def is_paid(
+    work: Work,
+    invoice: ClaimedInvoice,
+    stored: InvoiceCharge,
+    *,
+    charge: Charge,
+    others: Sequence[Charge],
+) -> bool:
+    """Return whether the invoice is issued with `charge` despite a wrong amount, because of its payments (D-170).
+
+    A canceled charge is adopted only if the payments cover the total: nobody could pay the rest.
+    """
+    if charge.state is not ChargeState.CANCELED or not charge.entries:
+        return bool(charge.entries)
+    return (await expectation(work, invoice, stored, found=[charge, *others])).is_covered
 
 
 def choose(found: Sequence[Charge], expected: Expectation) -> tuple[Charge, Sequence[Charge]]:
@@ -114,7 +136,7 @@ async def wait_for_missing(
         return False
     if found.charges and not has_other:
         expected = await expectation(work, call.invoice, current, found=found.charges)
-        if not open_cents(expected.entries, total_cents=expected.total_cents):
+        if expected.is_covered:
             return False
         answers = [ChargeAnswer(current.invoice_id, current.connection_id, each) for each in found.charges]
         await gateway_payments.record(work, answers)

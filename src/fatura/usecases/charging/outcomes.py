@@ -219,8 +219,9 @@ async def _record_charge(
 ) -> port.Charge | None:
     """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
 
-    But a charge that has payments and is not canceled becomes the invoice's charge whatever its amount (D-170). If the
-    invoice already has another charge or is closed, emit an event and return `charge`, which the caller must cancel.
+    But a charge that has payments becomes the invoice's charge whatever its amount, unless it is canceled and its
+    payments do not cover the total (D-170). If the invoice already has another charge or is closed, emit an event and
+    return `charge`, which the caller must cancel.
     `others` are other charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice
@@ -238,7 +239,7 @@ async def _record_charge(
         await _park_repeated(work, call, current, charge)
         return None
     if await _is_ready(work, current) and await _has_wrong_amount(work, call, current, charge, others=others):
-        if not charge.entries or charge.state is port.ChargeState.CANCELED:
+        if not await found_charges.is_paid(work, call.invoice, current, charge=charge, others=others):
             await _record_wrong_amount(work, call, current, charge, others=others)
             return None
         # the invoice is issued before the payment is recorded, so that no invoice is paid without a charge

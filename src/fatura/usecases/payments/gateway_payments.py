@@ -9,26 +9,28 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charge import MAY_APPEAR, InvoiceCharge
+from fatura.domain.charge import MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts, in_order
+from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts, in_order, open_cents
 from fatura.gateways.port import Charge
 from fatura.observability import log
 from fatura.store.billing import payment_entries
 from fatura.store.billing.payment_entries import LedgerInvoice
 from fatura.store.charging import charge_polling, charges
-from fatura.store.restore import frozen_accounts
+from fatura.store.restore import charge_matching, frozen_accounts
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.deps import Deps
 from fatura.usecases.payments import merchant_requests, refund_outcomes, second_charges
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 _Key = tuple[UUID, str, str]
 """The connection, the kind and the reference of a gateway's entry."""
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
+REOPENED = frozenset({"amount_differs", "charge_missing"})
+"""The errors of parked charges whose found charges issuance looks up again when these are paid (D-181)."""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 
@@ -54,7 +56,8 @@ async def record(
     if not answers:
         return
     invoices = await payment_entries.lock_invoices(work.tx, [each.invoice_id for each in answers])
-    await _add(work, invoices, answers, await new_entries(work, answers), due_again=due_again)
+    new = await _without_adoptable(work, invoices, await new_entries(work, answers))
+    await _add(work, invoices, answers, new, due_again=due_again)
     reported = {
         refund.refund_id: (answer.connection_id, refund)
         for answer in answers
@@ -62,6 +65,34 @@ async def record(
     }
     if reported:
         await refund_outcomes.record(work, reported)
+
+
+async def _without_adoptable(
+    work: Work, invoices: Mapping[UUID, LedgerInvoice], new: Sequence[PaymentEntry]
+) -> Sequence[PaymentEntry]:
+    """Leave out the new entries of parked found charges that pay a `ready` invoice. Let issuance look them up again.
+
+    Issuance first issues the invoice with the charge, and then records its entries, so that no invoice is paid without
+    a charge (D-170, D-181).
+    """
+    ready = {entry.invoice_id for entry in new if invoices[entry.invoice_id].status is InvoiceStatus.READY}
+    if not ready:
+        return new
+    ledgers = await payment_entries.of_invoices(work.tx, list(ready))
+    adoptable: dict[UUID, Collection[str]] = {}
+    for invoice_id, newest in (await charges.newest(work.tx, list(ready))).items():
+        total_cents = invoices[invoice_id].total_cents
+        of_invoice = [entry for entry in new if entry.invoice_id == invoice_id]
+        is_found = any(entry.gateway_charge_id in newest.known_charge_ids for entry in of_invoice)
+        may_reopen = newest.stage is ChargeStage.PARKED and newest.error_code in REOPENED
+        if not (is_found and may_reopen) or total_cents is None:
+            continue
+        if not open_cents([*ledgers.get(invoice_id, ()), *of_invoice], total_cents=total_cents):
+            adoptable[invoice_id] = newest.known_charge_ids
+            await charge_matching.reopen(work.tx, newest.charge_id)
+            await charge_matching.make_due(work.tx, invoice_id, now=work.now)
+            work.notify(LaneName.ISSUANCE)
+    return [entry for entry in new if entry.gateway_charge_id not in adoptable.get(entry.invoice_id, ())]
 
 
 def may_exceed_batch(charge: Charge) -> bool:

@@ -297,13 +297,17 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
     """If the reason why the invoice's stored charge was parked is over, let issuance look up its found charges again.
 
     A found charge with a wrong amount is adopted when it is paid (D-170). A found charge that the gateway did not know
-    may exist again (D-181). If that charge is canceled, it is looked up only if it has unrecorded payments.
+    may exist again (D-181). If that charge is canceled, it is looked up only if its new payments pay the invoice.
+    Other new payments are recorded without a look-up.
     """
     parked = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
     if parked.stage is not ChargeStage.PARKED:
         return
     is_canceled = charge.state is ChargeState.CANCELED
-    is_paid = bool(charge.entries) and not is_canceled
+    if is_canceled and parked.error_code == "amount_differs":
+        await gateway_payments.record(work, [ChargeAnswer(invoice.invoice_id, parked.connection_id, charge)])
+        return
+    is_paid = bool(charge.entries)
     is_shown_again = parked.error_code == "charge_missing" and (
         not is_canceled or bool(await gateway_payments.unrecorded(work, parked.connection_id, [charge]))
     )
