@@ -19,7 +19,7 @@ from tests.support.sandbox_steps import (
     read,
     ready_invoice,
 )
-from tests.support.sweep_steps import sweep
+from tests.support.sweep_steps import second_charge_events, sweep
 from tests.support.world import Json, World
 
 PAID_FIRST = 4000
@@ -288,3 +288,42 @@ async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_withou
     assert (shown["status"], shown["paidCents"]) == ("paid", invoice["totalCents"])
     states = {each["chargeId"]: each["status"] for each in await charges(world)}
     assert states == {invoice["gatewayInvoiceId"]: "canceled", second: "paid"}
+
+
+async def test_a_canceled_found_charge_pays_the_invoice_before_its_next_one_is_adopted(world: World):
+    """The payer cannot pay the next one too. [D-181, D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    older, newer = [
+        (await create_unmatched_charge(world, UUID(invoice["id"]), 9990, attempt=attempt)).charge_id
+        for attempt in (1, 2)
+    ]
+    await pay_silently(world, older)
+    await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", older)
+    await compare(world)
+    await world.run("issuance", "reconciliation")
+
+    assert (await read(world, invoice))["status"] == "paid"
+    assert {each["status"] for each in await charges(world)} == {"canceled"}
+    assert await second_charge_events(world) == [newer]
+    assert await world.broken() == []
+
+
+async def test_parked_found_charges_are_canceled_when_a_second_charge_pays_the_invoice(world: World):
+    """The sweep that found the payment lists them too, but runs at most once a night. [D-181, D-125]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    found = [
+        await create_unmatched_charge(world, UUID(invoice["id"]), cents, attempt=attempt)
+        for attempt, cents in enumerate((9991, 9992), 1)
+    ]
+    await compare(world)
+    await world.run()
+    second = await create_unmatched_charge(world, UUID(invoice["id"]), 9990, attempt=3)
+    await pay_silently(world, second.charge_id)
+    await sweep(world)
+
+    assert (await read(world, invoice))["status"] == "paid"
+    states = {each["chargeId"]: each["status"] for each in await charges(world)}
+    assert states == {second.charge_id: "paid"} | {each.charge_id: "canceled" for each in found}
+    assert await world.broken() == []

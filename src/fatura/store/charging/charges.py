@@ -216,6 +216,19 @@ async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     )
 
 
+async def end_found(tx: Tx, charge: InvoiceCharge, *, now: datetime) -> None:
+    """End a locked charge whose found charges are second charges now, because the invoice was paid otherwise."""
+    await tx.execute(
+        """
+        UPDATE charge c SET stage = 'failed', closed_at = $3, known_charge_ids = '{}', error_code = NULL,
+            error_detail = NULL
+        WHERE c.account_id = $1 AND c.charge_id = $2
+        """,
+        charge.charge_id,
+        now,
+    )
+
+
 async def close_unsent(tx: Tx, invoice_ids: Sequence[UUID], *, now: datetime) -> None:
     """End the planned and absent charges of canceled or paid invoices, so that they are not sent."""
     await tx.execute(

@@ -201,7 +201,8 @@ async def _plan_polls(work: Work, new: Sequence[PaymentEntry]) -> None:
 async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """End the unsent charges of invoices that were paid before they were issued.
 
-    If a request may have created a charge, plan late look-ups of the charge.
+    If a request may have created a charge, plan late look-ups of the charge. Charges that were found for a request are
+    second charges now. Plan to read them immediately, because the payer could pay them too (D-125, D-181).
     """
     if not invoice_ids:
         return
@@ -209,6 +210,9 @@ async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:
     for charge in (await charges.newest(work.tx, invoice_ids)).values():
         if charge.stage in MAY_APPEAR:
             await second_charges.plan_checks(work, charge.charge_id)
+            if charge.known_charge_ids:
+                await charges.end_found(work.tx, charge, now=work.now)
+                await second_charges.look_now(work, charge.connection_id, charge.known_charge_ids)
 
 
 def _reports(
