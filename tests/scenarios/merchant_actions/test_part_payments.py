@@ -11,7 +11,8 @@ from tests.support.world import Json, World
 
 DISPUTE = """
     UPDATE sandbox_charge SET entries = entries || jsonb_build_array(jsonb_build_object(
-        'kind', 'dispute_opened', 'reference', 'late', 'amount_cents', 4000, 'occurred_at', now()))
+        'kind', 'dispute_opened', 'reference', 'late', 'amount_cents', 4000,
+        'occurred_at', now() + (SELECT clock_offset FROM account)))
 """
 """Disputes the payment in the gateway's table, because the sandbox's API refuses a dispute after a refund."""
 
@@ -71,4 +72,35 @@ async def test_the_next_charge_of_the_total_pays_the_invoice(
     paid = await read(world, partly_paid)
     assert (paid["status"], paid["paidCents"], len(paid["charges"])) == ("paid", 13_990, 2)
     assert await world.events("invoice.overpaid") == []
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize(("outcome", "open_cents"), [("dispute_won", 6990), ("dispute_lost", 9990)])
+async def test_a_reissue_after_a_payment_that_was_refunded_and_disputed_and_another_one(
+    world: World, partly_paid: Json, outcome: str, open_cents: int
+) -> None:
+    """The payer pays 40.00, gets them back, disputes them, and pays 30.00 of the same charge.
+
+    If the dispute is lost, the payer got 80.00 back and paid only 70.00. [D-150, D-67 reissue, D-50]
+    """
+    paid = f"/v1/sandbox/charges/{partly_paid['gatewayInvoiceId']}"
+    await world.made(f"{paid}/refund", {"amountCents": 4000})
+    await world.sql(DISPUTE)
+    await world.run("reconciliation")
+    await world.sql(DISPUTE.replace("dispute_opened", outcome))
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("reconciliation")
+    await world.made(f"{paid}/pay", {"amountCents": 3000})
+    await world.run("reconciliation")
+
+    await world.made(f"/v1/invoices/{partly_paid['id']}/reissue", {})
+    await world.run()
+    shown = await read(world, partly_paid)
+    assert (shown["paidCents"], shown["refundedCents"]) == (7000, 4000)
+    kinds = [each["kind"] for each in shown["payments"]]
+    assert kinds == ["payment", "refund", "dispute_opened", outcome, "payment"]
+    assert [each["amountCents"] for each in shown["charges"]] == [9990, open_cents]
+    await world.made(f"/v1/sandbox/charges/{shown['gatewayInvoiceId']}/pay")
+    await world.run("reconciliation")
+    assert (await read(world, partly_paid))["status"] == "paid"
     assert await world.broken() == []
