@@ -40,7 +40,7 @@ from fatura.usecases.transaction import LaneName, Work
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
 VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
-"""If a request created a charge, the gateway shows the charge within this time after the request (D-125)."""
+"""The engine expects the gateway to show a created charge within this time after its request (D-125)."""
 
 
 async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[port.Charge | None]:

@@ -353,7 +353,7 @@ async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer:
 
 
 def _counts_from(request: RefundRequest) -> datetime:
-    """Return when the next look-up counts if it does not find the refund."""
+    """Return the instant from which a look-up that does not find the refund counts."""
     if request.looked_up_at is None:
         since = request.unknown_since or request.sent_at
         assert since is not None, "a refund that is looked up was sent"
