@@ -4,20 +4,23 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
 import hypothesis
 import pytest
+import uvloop
 
 from fatura import postgres
 from fatura.store.migrations.runner import migrate
+from tests.support.databases import ReusedDatabase, as_superuser
 from tests.support.postgres_processes import sweep
 from tests.support.receiver import Receiver, open_receiver
-from tests.support.world import World, open_world
+from tests.support.world import World, open_world, world_on
 
 SLOWEST = (
     "test_demo",
@@ -46,6 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.stem, len(SLOWEST)))
 
 
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Use the event loop that the commands use."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Use one more test process than there are CPUs, but at most four. Many tests wait for locks or time-outs."""
     return min((os.cpu_count() or 1) + 1, 4)
@@ -62,8 +70,7 @@ FAST = {
 }
 """Fast settings for databases that need not survive a crash.
 
-Autovacuum is off because its processes belong to a superuser. The tests' role may not end these processes, so
-a forced DROP DATABASE could fail.
+Autovacuum is off, so that no plan depends on the moment at which it ran.
 """
 MEMORY = Path("/dev/shm")  # noqa: S108 - each server creates its own folder there
 MEMORY_BYTES = 2 << 30
@@ -107,9 +114,11 @@ def database_url_of(url: str, name: str) -> str:
 async def fresh_database(server_url: str, *, template: str = "template_fatura") -> AsyncGenerator[str]:
     """Copy a template (by default the migrated database) to a new database, and drop it after the block."""
     name = f"test_{uuid4().hex}"
-    connection = await asyncpg.connect(server_url)
+    connection = await asyncpg.connect(as_superuser(server_url))
     try:
-        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        await connection.execute(
+            f"CREATE DATABASE {name} OWNER fatura TEMPLATE {template} STRATEGY file_copy"
+        )
         yield database_url_of(server_url, name)
         await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     finally:
@@ -123,9 +132,28 @@ async def database_url(server_url: str) -> AsyncIterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+async def reused_database(server_url: str) -> AsyncIterator[ReusedDatabase]:
+    """The database of the tests that use `world`, one after another."""
+    reused = ReusedDatabase(partial(fresh_database, server_url))
+    yield reused
+    await reused.close()
+
+
 @pytest.fixture
-async def world(database_url: str) -> AsyncIterator[World]:
-    """The whole engine on a fresh database, with one sandbox account."""
+async def world(reused_database: ReusedDatabase) -> AsyncIterator[World]:
+    """The whole engine on a database with empty tables, with one sandbox account."""
+    used = await reused_database.open()
+    try:
+        async with world_on(used.db, used.url) as opened:
+            yield opened
+    finally:
+        await reused_database.clear()
+
+
+@pytest.fixture
+async def fresh_world(database_url: str) -> AsyncIterator[World]:
+    """The whole engine on a database of its own, with one sandbox account."""
     async with open_world(database_url) as opened:
         yield opened
 

@@ -21,7 +21,7 @@ async def raw(world: World, method: str, path: str, *, content: bytes = b"", **h
     return Answer(response.status_code, response.content, response.headers)
 
 
-@pytest.mark.asyncio(loop_scope="function")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_the_order_of_the_first_checks(database_url: str):
     """The API checks the route first, then method, API key, rate limit and size. [D-10, D-48, spec 7 401]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="20") as world:
@@ -38,7 +38,7 @@ async def test_the_order_of_the_first_checks(database_url: str):
         assert {answer.status for answer in asked} == {413, 429}
 
 
-@pytest.mark.asyncio(loop_scope="function")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_the_order_of_checks_of_a_plan(world: World):
     """The order is: size, headers, JSON, fields, 422 for the Idempotency-Key, 404, 409, other 422.
     Each request corrects the error that caused the previous refusal.

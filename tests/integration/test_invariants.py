@@ -10,7 +10,7 @@ from fatura.store.invariants import INVARIANTS, offenders
 from fatura.usecases.operations import checks
 from tests.faults.constraints.catalog import FOREIGN, Catalog, Constraint
 from tests.faults.constraints.catalog import read as read_catalog
-from tests.integration.test_row_security import as_superuser
+from tests.support.databases import as_superuser
 from tests.support.populated import connected, populate, tables
 from tests.support.world import World, item, rows
 

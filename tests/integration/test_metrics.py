@@ -9,7 +9,7 @@ import httpx
 
 from fatura.store import due_times, lateness
 from fatura.store.db import Discovery
-from tests.integration.test_row_security import as_superuser
+from tests.support.databases import as_superuser
 from tests.support.fatura_processes import environment, free_port, run_here, running, serves
 from tests.support.populated import connected, populate
 from tests.support.postgres_processes import until

@@ -4,13 +4,13 @@ tests/faults/constraints tries to violate each policy of every table.
 """
 
 from typing import Any, LiteralString
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
 from fatura.store.db import DatabaseUnavailableError
 from fatura.store.migrations.runner import migrate
+from tests.support.databases import as_superuser
 from tests.support.populated import connected, populate, tables, with_plain_policies
 from tests.support.world import World, open_world
 
@@ -55,11 +55,6 @@ async def isolated(world: World, request: pytest.FixtureRequest) -> World:
     if request.param == "policies for Citus":
         await with_plain_policies(world.database_url)
     return world
-
-
-def as_superuser(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace("fatura@", "postgres@")))
 
 
 async def counts(connection: Any) -> dict[str, int]:

@@ -21,7 +21,7 @@ from fatura.api.app import create_app
 from fatura.bootstrap import real_clock, wire
 from fatura.domain.credentials import Mode
 from fatura.store.accounts import accounts as stored_accounts
-from fatura.store.db import connect
+from fatura.store.db import Database, connect
 from fatura.store.vault import Vault, new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
@@ -219,16 +219,23 @@ async def open_account(deps: Deps, mode: Mode) -> accounts.OpenedAccount:
 @asynccontextmanager
 async def open_world(database_url: str, **environment: str) -> AsyncGenerator[World]:
     """Connect the engine to a database and open its first sandbox account."""
-    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
     db = await connect(database_url, max_connections=20)
     try:
-        deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=ignore_notification)
-        async with api_client(deps) as client:
-            opened = await open_account(deps, Mode.SANDBOX)
-            yield World(deps, client, opened, database_url)
-            await deps.merchants.close()
+        async with world_on(db, database_url, **environment) as world:
+            yield world
     finally:
         await db.close()
+
+
+@asynccontextmanager
+async def world_on(db: Database, database_url: str, **environment: str) -> AsyncGenerator[World]:
+    """Start an engine that uses these connections, and open its first sandbox account."""
+    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
+    deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=ignore_notification)
+    async with api_client(deps) as client:
+        opened = await open_account(deps, Mode.SANDBOX)
+        yield World(deps, client, opened, database_url)
+        await deps.merchants.close()
 
 
 def api_client(deps: Deps) -> httpx.AsyncClient:

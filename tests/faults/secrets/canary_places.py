@@ -7,7 +7,7 @@ import asyncpg
 import httpx
 
 from tests.faults.stack import Client, Stack
-from tests.integration.test_row_security import as_superuser
+from tests.support.databases import as_superuser
 from tests.support.receiver import Receiver
 
 

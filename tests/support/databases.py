@@ -1,0 +1,97 @@
+"""A migrated database that tests use one after another, each with empty tables, and the superuser of its server.
+
+A connection of a new database is slow at first, because it has no cached plans. So reusing connections saves more time
+than copying a database costs.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from fatura.store.db import Database, connect
+
+USES = 100
+"""A database is replaced after this number of tests, because deleted rows stay in its files."""
+CLOSE_SECONDS = 5
+CLEAR = """
+DO $$
+DECLARE
+    emptied regclass;
+BEGIN
+    SET LOCAL session_replication_role = replica;  -- no trigger refuses the deletion
+    SET LOCAL lock_timeout = '2s';
+    FOR emptied IN SELECT oid FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'schema_migration'
+    LOOP
+        EXECUTE format('DELETE FROM %s', emptied);
+    END LOOP;
+END
+$$
+"""
+SCHEMA = """
+SELECT ARRAY[
+    (SELECT sum(hashtext(attrelid || ' ' || attname || attnotnull)) FROM pg_attribute),
+    (SELECT sum(hashtext(proname || prosrc)) FROM pg_proc WHERE pronamespace = 'public'::regnamespace),
+    (SELECT count(*) FROM pg_trigger),
+    (SELECT count(*) FROM pg_constraint),
+    (SELECT count(*) FROM pg_policy)
+]::text
+"""
+"""A fingerprint of the schema. It changes if a test adds a trigger or changes a table."""
+
+
+def as_superuser(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace("fatura@", "postgres@")))
+
+
+@dataclass(slots=True)
+class UsedDatabase:
+    url: str
+    db: Database
+    schema: str
+    uses: int = 0
+
+
+class ReusedDatabase:
+    """Gives tests a database, and replaces it if a test has changed its schema or still locks its rows."""
+
+    def __init__(self, create: Callable[[], AbstractAsyncContextManager[str]]) -> None:
+        self._create = create
+        self._opened = AsyncExitStack()
+        self._superuser: asyncpg.Connection[asyncpg.Record] | None = None
+        self._used: UsedDatabase | None = None
+
+    async def open(self) -> UsedDatabase:
+        if self._used is None:
+            url = await self._opened.enter_async_context(self._create())
+            db = await connect(url, max_connections=20)
+            self._superuser = await asyncpg.connect(as_superuser(url))
+            self._used = UsedDatabase(url, db, await self._superuser.fetchval(SCHEMA))
+        self._used.uses += 1
+        return self._used
+
+    async def clear(self) -> None:
+        """Delete all rows. If that is not enough, drop the database, so that `open` creates another one."""
+        assert self._used, "`open` was called"
+        assert self._superuser, "`open` was called"
+        try:
+            if self._used.uses < USES and await self._superuser.fetchval(SCHEMA) == self._used.schema:
+                await self._superuser.execute(CLEAR)
+                return
+        except (asyncpg.PostgresError, asyncpg.InterfaceError):  # the database was killed, or a row is locked
+            pass
+        await self.close()
+
+    async def close(self) -> None:
+        """Drop the database, even if connections to it are in use."""
+        if self._superuser is not None:
+            self._superuser.terminate()
+        if self._used is not None:
+            await asyncio.wait([asyncio.create_task(self._used.db.close())], timeout=CLOSE_SECONDS)
+        self._used = self._superuser = None
+        await self._opened.aclose()
