@@ -22,7 +22,10 @@ up: .venv/run.stamp ## start the database, the API and a worker
 
 test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that comes with the packages
 	@$(BIN)/pytest -n auto --dist worksteal $(ARGS)
-	@$(if $(ARGS),,$(BIN)/pytest -m last tests/faults)
+
+test-faults: .venv/dev.stamp ## run a short version of each fault run
+	@$(BIN)/pytest -n auto --dist worksteal -m "faults and not last and not alone" tests/faults
+	@$(BIN)/pytest -m last tests/faults
 
 faults: .venv/dev.stamp ## run the fault programme for half an hour; SEED=2 changes the faults, ARGS="crashes --short" selects one run
 	@FATURA_BREAK=$(BREAK) $(BIN)/python -m tests.faults --seed $(or $(SEED),1) $(ARGS)
@@ -39,7 +42,8 @@ format: .venv/dev.stamp ## format the code and apply automatic fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-contract: .venv/dev.stamp ## check the OpenAPI document with common linters and client generators
+contract: .venv/dev.stamp ## check the OpenAPI document with Schemathesis, linters and client generators
+	@$(if $(ARGS),,$(BIN)/pytest -q -m contract -n 2 tests/api)
 	@$(BIN)/python -m tools.contract $(ARGS)
 
 spec: .venv/dev.stamp ## list clauses that no test cites; ALL=1 also lists clauses that are not built yet
@@ -59,7 +63,7 @@ bench: .venv/dev.stamp ## measure the performance as ratios
 bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers and compare with them
 	@$(BIN)/python -m bench peers $(ARGS)
 
-.PHONY: help install demo up test faults check contract format spec docs lock bench bench-peers
+.PHONY: help install demo up test test-faults faults check contract format spec docs lock bench bench-peers
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh

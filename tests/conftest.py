@@ -27,7 +27,6 @@ SLOWEST = (
     "test_short_runs",
     "test_restart",
     "test_many_workers",
-    "test_schemathesis",
     "test_orders",
     "test_embedded",
 )
@@ -44,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.nodeid for item in items if item.get_closest_marker("last") and LAST_IN not in item.path.parents
     ]
     if misplaced:
-        raise pytest.UsageError(f"`make test` runs tests marked `last` only in {LAST_IN}: {misplaced}")
+        raise pytest.UsageError(f"`make test-faults` runs tests marked `last` only in {LAST_IN}: {misplaced}")
     rank = {stem: number for number, stem in enumerate(SLOWEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(SLOWEST)))
 

@@ -1,7 +1,7 @@
 """Schemathesis tests every operation in `/docs-json` on a real API with a worker.
 
 For each failed request, the output contains a curl command that repeats the request. To send more requests,
-run `SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 make test ARGS=tests/api/test_schemathesis.py`.
+run `SCHEMATHESIS_EXAMPLES=200 SCHEMATHESIS_SEED=1 .venv/bin/pytest -m contract tests/api`.
 """
 
 import json
@@ -120,6 +120,7 @@ def test_every_tag_is_tested():
     assert sorted(tag for group in GROUPS for tag in group) == sorted(OPERATIONS)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("tags", GROUPS, ids="-".join)
 def test_operations_answer_as_documented(engine: Engine, tmp_path, tags):
     """[spec 4.6 GET /docs-json kept, spec 7 400, spec 7 401, spec 7 404, D-8, D-10, D-11, D-12, D-13]"""
@@ -130,6 +131,7 @@ def test_operations_answer_as_documented(engine: Engine, tmp_path, tags):
     assert 4 * len(failing(answered, tags)) <= operations, "too few valid requests were sent"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("tags", CHAINS, ids="-".join)
 def test_chains_of_links_answer_as_documented(engine: Engine, tmp_path, tags):
     """[spec 4.6 GET /docs-json links]"""

@@ -46,7 +46,7 @@ def main() -> int:
         default=1,
         help="seed of all random choices; a run with the same seed is repeatable",
     )
-    parser.add_argument("--short", action="store_true", help="the size that `make test` runs")
+    parser.add_argument("--short", action="store_true", help="the size that `make test-faults` runs")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, action="append", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

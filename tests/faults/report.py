@@ -8,7 +8,7 @@ from traceback import format_exc
 
 
 class Scale(StrEnum):
-    """The size of a run. `make test` uses `short`. `make faults` uses `full`.
+    """The size of a run. `make test-faults` uses `short`. `make faults` uses `full`.
 
     The numbers in the documentation come from full runs.
     """

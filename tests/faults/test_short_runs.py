@@ -15,7 +15,7 @@ from tests.faults.restore import run as restore
 from tests.faults.secrets import run as secrets
 from tests.faults.simulator import run as simulator
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 """Time limit for a busy machine. On an idle one, each test takes at most one minute."""
 
 
