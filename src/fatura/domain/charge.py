@@ -13,7 +13,10 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_CHARGES = 50
-"""An invoice with this many confirmed charges is not reissued, as each of its polls reads all its charges (D-176)."""
+"""An invoice with this many confirmed charges is not reissued (D-176).
+
+Each poll of an invoice reads all charges of the invoice.
+"""
 
 
 class ChargeStage(StrEnum):

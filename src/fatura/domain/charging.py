@@ -17,7 +17,7 @@ BOLETO_CLEARING_DAYS = 2
 """Banking days that a boleto may need to clear after its due date (D-26)."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
-"""Times before and after the start of the last payment day at which hourly polls of a charge begin and end (D-55)."""
+"""Hourly polls begin HOURLY_BEFORE before the start of the last payment day, and end HOURLY_AFTER after it (D-55)."""
 POLL_FOR = timedelta(days=400)
 """The engine stops polling an unpaid charge when its due date is this long ago."""
 PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
@@ -63,8 +63,8 @@ def paced_retry(paced_until: datetime | None, *, real_now: datetime) -> tuple[da
     """Count a retry of an invoice's issuance; return the new `paced_until`, and how long the client must still wait.
 
     Each retry moves `paced_until` ahead by RETRY_GAP, starting from now if `paced_until` has passed. If the new value
-    is more than RETRY_WINDOW after now, the client must wait, and the caller does not store the new value. So a stored
-    value that is more than RETRY_WINDOW after now comes from a host with a wrong clock, and is ignored.
+    is more than RETRY_WINDOW after now, the client must wait, and the caller does not store the new value. If a stored
+    value is more than RETRY_WINDOW after now, it comes from a host with a wrong clock, and is ignored.
     """
     if paced_until is None or not real_now < paced_until <= real_now + RETRY_WINDOW:
         paced_until = real_now
@@ -158,7 +158,7 @@ class PollBudget:
         return [max(each - real_now, timedelta()) for each in at]
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed after `polls` polls now. Do not count polls that must wait."""
+        """Return when the next poll is allowed if `polls` polls are made now. Do not count polls that must wait."""
         return max(self.free_from, real_now) + polls * timedelta(seconds=1) // self.per_second
 
 

@@ -19,7 +19,10 @@ class MoveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMove:
-    """A move and its progress. It visits subscriptions in the order of their ids; `visited_to` is the last visited."""
+    """A move and its progress.
+
+    The move visits subscriptions in the order of their ids. `visited_to` is the id of the last subscription visited.
+    """
 
     connection_move_id: UUID
     from_connection_id: UUID

@@ -30,8 +30,8 @@ DISABLE_AFTER = timedelta(days=5)
 STALE_AFTER = timedelta(hours=30)
 """An endpoint's failures are forgotten if no attempt was made for this long after `next_attempt_at`.
 
-Retries of a pending delivery come sooner than this, so its endpoint's failures are not forgotten. The assertion below
-checks this for the longest retry delay.
+Retries of a pending delivery come sooner, so the failures of an endpoint with a pending delivery are kept. The
+assertion below checks that even the longest retry delay is shorter.
 """
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)

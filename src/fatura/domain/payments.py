@@ -38,7 +38,7 @@ class ManualMethod(StrEnum):
 
 
 SHOWN_ENTRIES = 100
-"""Maximum number of entries, the newest, in the detail and in the events of an invoice (D-178)."""
+"""The detail and the events of an invoice show only this many of its newest entries (D-178)."""
 MAX_MANUAL_PAYMENTS = 100
 """Maximum number of manual payments of an invoice; a payment that covers the total is exempt (D-178)."""
 
@@ -55,7 +55,7 @@ class PaymentEntry:
 
     An entry of the gateway has the provider's `reference`, which is unique for each connection and kind. The entries of
     one dispute have the same reference. `gateway_charge_id` is the provider's id of the charge. `charge_id` is None for
-    a manual entry, and for a second charge, which the engine did not request.
+    a manual entry, and for an entry of a second charge, which is not stored as an InvoiceCharge.
     """
 
     payment_entry_id: UUID
@@ -188,7 +188,7 @@ def facts(
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
     were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
     the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded. Pass an empty `new` if the total has just become known, so that the facts follow from the total.
+    recorded. If no entry is new but the total has just become known, pass an empty `new`.
     """
     is_open = status in _OPEN
     covering = None

@@ -36,7 +36,7 @@ class Propagation:
     """A request to move a plan's subscribers to a version, and its progress.
 
     Only subscribers on an older version move. If `from_version` is set, only subscribers on that version move.
-    Subscribers are visited in the order of their ids. `visited_to` is the last visited.
+    Subscribers are visited in the order of their ids. `visited_to` is the id of the last one visited.
     """
 
     propagation_id: UUID

@@ -7,16 +7,16 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charging import DAY, HOUR, PAID_POLLS_AFTER, jitter
 
 WINDOW = PAID_POLLS_AFTER[-1] + timedelta(days=10)
-"""A sweep compares all charges created later than this time before the last complete sweep.
+"""A sweep compares the charges created since this long before the last complete sweep.
 
 So even after a long pause, a sweep compares all charges that could have changed since the last complete sweep.
 """
 NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 """Sweeps begin between 01:00 and 05:00, Sao Paulo time. A connection's sweep begins at the same time each night."""
 MARGIN = timedelta(hours=1)
-"""A charge created this close to either end of the swept time may be missing in the list, because clocks differ."""
+"""The provider's list may lack a charge created this close to either end of the swept time, because clocks differ."""
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
-"""Sweeps check unpaid charges every night. They check a paid charge again this long after it was last in the list."""
+"""Every sweep checks unpaid charges. It checks a paid charge again this long after the list last contained it."""
 
 
 def next_sweep_at(connection_id: UUID, *, now: datetime) -> datetime:

@@ -205,7 +205,7 @@ class Charge:
         return self.state in {ChargeState.OPEN, ChargeState.REFUSED}
 
     def of_invoice(self, invoice_id: UUID) -> Self:
-        """Return the charge with its `invoice_id` replaced by this id of the same cycle's invoice (D-181).
+        """Return the charge with `invoice_id` as its invoice id; both ids must be of the same cycle's invoice (D-181).
 
         A restore from a backup may give a cycle's invoice a new id, while the gateway keeps the earlier id.
         Raises InvalidAnswerError if the charge has the reference of another cycle's invoice.

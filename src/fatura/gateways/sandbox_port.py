@@ -29,7 +29,7 @@ WEBHOOK_SIGNATURE = "x-sandbox-signature"
 
 @runtime_checkable
 class SandboxControls(Gateway, Protocol):
-    """The merchant's calls to a sandbox connection. Queued faults do not affect them."""
+    """The merchant's calls to a sandbox connection. Queued faults do not affect these calls."""
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
         """Return the newest CHARGES_LISTED charges of an invoice or, with None, of the connection, newest first."""
