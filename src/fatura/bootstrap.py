@@ -38,7 +38,7 @@ from fatura.workers.loop import Loop
 KEY_RING_FILE = "secret_keys"
 MAX_OPEN_FILES = 65_536
 WORKER_NICENESS = 5
-"""Niceness of a worker beside an API. When both compete for a processor, the API gets three quarters of its time."""
+"""Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
 
 
 class PortTakenError(Exception):

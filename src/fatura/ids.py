@@ -40,8 +40,8 @@ def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
     """Return one invoice id for each subscription id and cycle in `billed`; all are created at `at`.
 
     Instead of random bits, an id contains a hash of subscription id and cycle. A restore from a backup may lose an
-    invoice whose charge exists at the gateway. From the invoice id in this charge, the hash shows which cycle the lost
-    invoice billed (ADR 0012).
+    invoice whose charge exists at the gateway. The gateway still has the invoice id, whose hash shows which cycle the
+    lost invoice billed (ADR 0012).
     """
     head = (at - _EPOCH) // _MILLISECOND << 80 | _FIXED
     return [pgproto.UUID((head | billed_mark(*each)).to_bytes(16)) for each in billed]

@@ -81,8 +81,8 @@ def choose(folder: DataFolder) -> Path:
 
     Call this only while no server runs, because it removes an earlier server's socket. Raises EmbeddedPostgresError.
     If the data folder's path is too long for a socket (about 107 bytes), or if the server runs as another user, return
-    a temporary folder, and link `socket` in the data folder to it. A restarted server finds the link and gets the same
-    URL.
+    a temporary folder, and make `socket` in the data folder a link to the temporary folder. A restarted server finds
+    the link and gets the same URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)

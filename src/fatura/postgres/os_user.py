@@ -105,7 +105,7 @@ def choose(cluster: Path, data_dir: Path) -> OsUser:
     """Return the user that PostgreSQL runs as: the user of this process, unless that is root.
 
     For root, return the owner of the cluster. If there is no cluster or root owns it, return the owner of the data
-    folder. If root owns that too, return `postgres` or, if there is no such user, `nobody`.
+    folder. If root also owns the data folder, return `postgres` or, if there is no such user, `nobody`.
     Raises EmbeddedPostgresError if the user to return does not exist.
     """
     if os.geteuid() != 0:

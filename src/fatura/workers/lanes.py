@@ -48,7 +48,7 @@ class Lane:
     that an account with much work does not delay others. `batches_at_once` limits the concurrent batches of all
     accounts, and `batches_an_account` limits those of one account.
     Some lanes run many concurrent batches, because their batches mostly wait for calls. `transactions_at_once` limits
-    the concurrent transactions of such a lane, so that it leaves database connections to the other lanes.
+    the concurrent transactions of such a lane, so that the other lanes get database connections too.
     """
 
     name: str

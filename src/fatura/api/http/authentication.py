@@ -85,7 +85,7 @@ def content_length(headers: Headers) -> int | None:
     sent = values(headers, b"content-length")
     if not sent or not sent[0].isdigit():
         return None
-    # int() refuses more than 4,300 digits, so remove leading zeros; the server has refused numbers above 64 bits
+    # int() refuses more than 4,300 digits, so remove leading zeros; the server already refused numbers above 64 bits
     return int(sent[0].lstrip(b"0") or b"0")
 
 

@@ -10,7 +10,7 @@ from fatura.api.http.trace import values
 _MAX_CHARS = 64
 """Longer entries of X-Forwarded-For are not addresses."""
 _CLIENT_BITS = 64
-"""Prefix length of the IPv6 network that counts as one client, because a client often has all its addresses."""
+"""Prefix length of the IPv6 network that counts as one client, because one client often has the whole network."""
 
 
 def client_address(scope: Scope, *, trusted_proxies: int) -> str:

@@ -99,7 +99,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Serve a request. Replace uvicorn's plain-text answer, which it passes as `app` if the process is full."""
+        """Serve a request. If the process is full, uvicorn passes a plain-text answer as `app`; replace that answer."""
         super()._start_asgi_task(cycle, _REFUSED if app is service_unavailable else app)
 
     def on_body(self, body: bytes) -> None:

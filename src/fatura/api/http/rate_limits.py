@@ -20,7 +20,7 @@ BURST_PERIODS = 2
 MOST_REMEMBERED = 10_000
 """Maximum number of buckets of a limiter. The bucket that was used longest ago is forgotten first."""
 UNSEEN_PER_SECOND = 5
-"""Authentications per second with credentials not accepted yet, for all addresses with an empty bucket together."""
+"""Authentications per second that all addresses with an empty bucket share, for credentials not accepted yet."""
 
 
 class RateLimiter:

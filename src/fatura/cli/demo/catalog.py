@@ -15,7 +15,10 @@ NEVER_PAY = frozenset({4, 11, 17})
 QUARTERLY, MONTHLY, CLASSES, TOWELS, SMOOTHIES = range(5)
 """Positions of the plans in the list that `make_catalog` returns."""
 METERED = {1: CLASSES, 7: CLASSES, 10: TOWELS, 13: TOWELS, 5: SMOOTHIES, 14: SMOOTHIES}
-"""Plans of the subscribers (indexes from 0) who get a metered product. All others have fixed products only."""
+"""The plan of each subscriber who gets a metered product, by the subscriber's index from 0.
+
+All other subscribers have fixed products only.
+"""
 CAP_CENTS = 50_000
 
 

@@ -76,7 +76,7 @@ def find_program() -> Path:
 
 @asynccontextmanager
 async def example_merchant(secret: str) -> AsyncGenerator[str]:
-    """Run the example merchant on a free local port, and yield its URL. It verifies signatures with `secret`."""
+    """Run the example merchant, which verifies signatures with `secret`, on a free local port. Yield its URL."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(find_program()),

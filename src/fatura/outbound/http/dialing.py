@@ -180,6 +180,6 @@ class Dialer:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            self._check_descriptors()  # without a free descriptor, the context would be kept without authorities
+            self._check_descriptors()  # without a free descriptor, the stored context would trust no authority
             self._ssl_context = trusting_context()
         return self._ssl_context

@@ -98,7 +98,7 @@ class Response:
             self._headers[name] = value if before is None else before + b"," + value
 
     def on_headers_complete(self) -> None:
-        """Check the headers of the response. Skip 1xx responses, which count towards the header limit."""
+        """Check the headers of the response. Skip 1xx responses; their bytes still count towards the header limit."""
         status = self._parser.get_status_code()
         if status == HTTPStatus.SWITCHING_PROTOCOLS:
             raise _FaultError(_SWITCHED)
