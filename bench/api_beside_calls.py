@@ -2,8 +2,8 @@
 
     python -m bench.api_beside_calls [--rounds 5]
 
-A round repeats GET /v1/products: first for ten seconds without calls to merchants, then until all these calls have
-ended. The program compares the latencies.
+A round repeats GET /v1/products: first for ten seconds without calls to merchants, and then while these calls are made,
+until the last call has ended. The program compares the latencies.
 """
 
 import argparse

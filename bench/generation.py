@@ -35,7 +35,7 @@ _WRITTEN = """
 
 
 def run(options: Options) -> Measured:
-    """Measure several numbers of due subscriptions, in one account and in many."""
+    """Measure the billing run with several numbers of due subscriptions, in one account and in many accounts."""
     measured = Measured()
     sizes = [
         (1, 10_000),

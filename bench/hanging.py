@@ -1,4 +1,4 @@
-"""Measure how long an account waits for its gateway calls while the gateways of 1,000 or more others never answer.
+"""Measure how long an account waits for its gateway calls while the gateways of 1,000 other accounts or more hang.
 
 One worker process runs all lanes. The measurement compares two waits of accounts whose gateway answers. The first wait
 begins when an invoice becomes due for issuance, and ends when its charge is recorded. The second wait begins when a
@@ -126,7 +126,7 @@ async def _waited_ms(url: str, gateways: _Gateways, lane: LaneName, *, hang: boo
 
 
 async def _waits(owner: Any, lane: LaneName, accounts: Sequence[UUID]) -> list[float]:
-    """Make the accounts' invoices due, one after another. Return each wait in milliseconds until the lane is done."""
+    """Make the accounts' invoices due, one after another. Return how many ms the lane took for each account."""
     waits: list[float] = []
     for account_id in accounts:
         began = time.perf_counter()

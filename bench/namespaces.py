@@ -1,4 +1,4 @@
-"""Simulate hosts by network namespaces, which needs root and `ip`. A veth pair connects each one to the machine."""
+"""Simulate hosts by network namespaces, each connected to the machine by a veth pair. This needs root and `ip`."""
 
 import subprocess
 from collections.abc import Generator, Sequence

@@ -72,7 +72,7 @@ async def prepared(server_url: str, name: str, fill: Callable[[str], Awaitable[N
 async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGenerator[str]:
     """Clone a prepared database, yield the clone's URL, and drop the clone.
 
-    If several clones of a database exist at the same time, each needs another value of `apart`.
+    If several clones of a database exist at the same time, each clone needs a different `apart`.
     """
     admin = await connected(server_url)
     clone = f"{name}_{apart}"

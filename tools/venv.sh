@@ -1,5 +1,5 @@
 # Creates .venv, unless a working .venv exists, with the newest Python from 3.11 to 3.14 that has the venv module.
-# If there is none, prints what to install. PYTHON=/path/to/python chooses another Python.
+# If there is no such Python, prints what to install. PYTHON=/path/to/python chooses another Python.
 set -eu
 
 fits='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))'
