@@ -24,7 +24,7 @@ class RefusedUrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed URL. A request is built from its Target, so that it calls exactly the host that was checked.
+    """A parsed URL. A request is built from a Target, so that the request calls exactly the host that was checked.
 
     `host` is lower case; an IPv6 address has no brackets. `path` includes the query.
     `is_exempt` is true if the operator allows http and private addresses for this host, or for this port of the host.

@@ -266,7 +266,7 @@ ACCOUNT_RECOVERING = Problem(
 )
 
 CATALOGUE: tuple[Problem, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Problem))
-"""All problems above, in their order."""
+"""All problems above, in the order of their definitions."""
 
 
 class EngineError(Exception):

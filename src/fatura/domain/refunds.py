@@ -200,7 +200,7 @@ def parts(ledger: Sequence[PaymentEntry]) -> Sequence[Part]:
 
 
 def is_left(ledger: Sequence[PaymentEntry], request: RefundRequest) -> bool:
-    """Return whether the payments that a refund uses can still cover its amount."""
+    """Return whether the payments that a refund uses can still cover the refund's amount."""
     key = request.connection_id, request.gateway_charge_id
     return any(
         (part.connection_id, part.gateway_charge_id) == key and part.left_cents >= request.amount_cents

@@ -12,7 +12,7 @@ from fatura.domain.money import MAX_CENTS
 ViewT = TypeVar("ViewT")
 
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-"""A UUID as text, made with `str`. asyncpg's UUID objects cache this text, but msgspec would format it each time."""
+"""A UUID as text, made with `str`. asyncpg's UUID objects cache this text; msgspec would format the id each time."""
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """The text that `instant` returns. msgspec would write a datetime with another number of fractional digits."""
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]

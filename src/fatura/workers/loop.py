@@ -23,7 +23,7 @@ IDLE_PAUSE_SECONDS = 0.05
 MOST_BACK_OFF_SECONDS = 5
 """Maximum pause after a failed poll. The first pause is about one second; each further failure doubles the pause."""
 POLL_SHARE = 0.2
-"""Maximum share of its time that a lane spends on polls, so that long polls do not keep the database busy."""
+"""Maximum share of time that a lane spends on polls, so that long polls do not keep the database busy."""
 MOST_PAUSE_SECONDS = 5
 """Maximum pause after a long poll."""
 

@@ -20,7 +20,8 @@ from fatura.domain.errors import INVALID_REQUEST, UNAVAILABLE, EngineError
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
 
-The size is checked after each read from the socket. So the process may receive more than this before it refuses.
+The size is checked after each read from the socket. So the process may receive more bytes before it refuses the
+request.
 """
 PATIENCE_SECONDS = 10
 """Maximum time for a request head to arrive, and for the rest of a body after an early answer."""

@@ -25,8 +25,8 @@ async def receive_gateway_webhook(request: Request) -> Response:
     Fatura verifies the provider's signature, then polls the charges that the webhook names. Fatura uses nothing else of
     the webhook, so duplicates are harmless. An unknown address and a wrong signature get the same answer.
 
-    The sandbox sends `{"chargeId": "..."}`. Its header `X-Sandbox-Signature` has the form of `X-Service-Signature`. The
-    key of the signature is the connection's setting `webhookSecret`.
+    For a sandbox connection, the body is `{"chargeId": "..."}`, and the header `X-Sandbox-Signature` has the form of
+    `X-Service-Signature`. The key of the signature is the connection's setting `webhookSecret`.
     """
     gate: Gate = request.app.state.gate
     try:

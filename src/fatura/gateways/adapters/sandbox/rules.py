@@ -150,9 +150,9 @@ def _refused(charge: SandboxCharge, reason: str) -> PermanentError:
 
 
 def settled(charge: SandboxCharge, behaviour: Behaviour, *, now: datetime, reference: str) -> SandboxCharge:
-    """Return the charge at `now`, with the actions of its simulated payer until then.
+    """Return the charge with the actions of its simulated payer until `now`.
 
-    With `pay_on_due`, the payer pays when the due date begins. A charge created later is paid immediately.
+    With `pay_on_due`, the payer pays when the due date begins. A charge created after that is paid immediately.
     """
     if charge.status is not SandboxStatus.OPEN:
         return charge

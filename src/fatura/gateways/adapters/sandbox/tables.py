@@ -239,7 +239,7 @@ async def insert_fault(
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
     """Return the oldest queued fault of the operation or of `all`, or None. Decrement the fault's `times_left`.
 
-    A fault with `active_until` has no `times_left`. Concurrent callers wait for each other.
+    A fault with `active_until` has no `times_left`. A concurrent caller waits until this transaction ends.
     """
     fault = await tx.fetchval(
         """
