@@ -1,4 +1,4 @@
-"""Do the due work of reconciliation: rounds, polls, late look-ups, refunds, and looks at unmatched charges."""
+"""Do the due work of reconciliation: poll rounds, polls, late look-ups, refunds and reads of unmatched charges."""
 
 from collections.abc import Awaitable, Mapping
 from typing import Protocol
@@ -30,7 +30,7 @@ _PARTS: Mapping[str, _RunPart] = {
     "refunds": refund_calls.settle_due,
     "looks": unmatched_charges.look,
 }
-"""The function for each part of the work, in the order in which they run."""
+"""The function for each part of the work, in the order in which the parts run."""
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:

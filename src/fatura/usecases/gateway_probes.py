@@ -55,7 +55,7 @@ async def _claim(work: Work) -> Sequence[_Probe]:
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
-    """Issue a waiting invoice, or poll one if none waits to be issued. If that made no call, check the credentials.
+    """Issue a waiting invoice, or poll one if none waits to be issued. If no call was made, check the credentials.
 
     Record how the calls ended.
     """

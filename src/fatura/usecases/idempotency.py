@@ -206,7 +206,7 @@ def _unless_view(result: T | View) -> StoredAnswer | T:
 
 
 async def was_begun(work: Work, request: IdempotentRequest | None) -> bool:
-    """Return whether an earlier request with the key reserved a call and got no answer.
+    """Return whether an earlier request with the key reserved a call, and no answer is stored for the key yet.
 
     The `function` of `begin` may call this.
     """

@@ -33,7 +33,7 @@ class LanePolls:
         return self._failing_since.pop(lane, None) is not None
 
     def note_failure(self, lane: str) -> bool:
-        """Record a poll that failed; return whether the lane's previous poll did not fail."""
+        """Record a poll that failed. Return False if the lane's previous poll failed too."""
         self._lanes.add(lane)
         is_first = lane not in self._failing_since
         self._failing_since.setdefault(lane, self._clock())

@@ -14,11 +14,11 @@ from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
 MAX_OPEN_CALLS = 200
 """Maximum concurrent calls to price endpoints of one account, so that its slow endpoints do not use up the sockets."""
 MAX_OPEN_CALLS_IN_ALL = 500
-"""Maximum concurrent calls to price endpoints for requests of all accounts, except the calls of ALWAYS_ALLOWED."""
+"""Maximum concurrent calls to price endpoints for all accounts' requests, except those that ALWAYS_ALLOWED permits."""
 MAX_GATEWAY_REQUESTS = 100
 """Maximum concurrent requests of one account that wait for gateways, so that other requests are served (D-175)."""
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
-"""Maximum concurrent requests of all accounts that wait for gateways, except the requests of ALWAYS_ALLOWED.
+"""Maximum concurrent requests of all accounts that wait for gateways, except those that ALWAYS_ALLOWED permits.
 
 Together with MAX_OPEN_CALLS_IN_ALL, this leaves 400 of MAX_OPEN_REQUESTS_IN_ALL for ALWAYS_ALLOWED, and for requests
 that wait for no third party (D-175).
@@ -26,14 +26,14 @@ that wait for no third party (D-175).
 MAX_OPEN_REQUESTS = 400
 """Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
 MAX_OPEN_REQUESTS_IN_ALL = 1600
-"""Maximum concurrent requests of all accounts, except the requests of ALWAYS_ALLOWED."""
+"""Maximum concurrent requests of all accounts, except those that ALWAYS_ALLOWED permits."""
 ALWAYS_ALLOWED = 2
 """Number of calls, and of requests, that each account may have open even if the limit for all accounts is reached."""
 RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account may have at most as many calls open as are still free for all accounts (D-175).
+    """Counts open calls. An account may not have more calls open than are still free for all accounts (D-175).
 
     About a dozen accounts whose endpoints hang can use up all calls. Every other account may still have
     `always_allowed` calls open.

@@ -32,7 +32,8 @@ class SkipNext(Protocol):
 class BatchedMove:
     """A kind of move; each function takes the id of a stored target. `name` is the prefix of the log events.
 
-    `move` moves or skips the next subscriptions. It returns how many it visited, plus one if the batch was not full.
+    `move` moves or skips the next subscriptions. It returns how many it visited, plus one if the batch was not full. So
+    0 means that the move has ended, or that another process works on it.
     `visited_to` returns the id of the subscription visited last. `skip_next` skips the first subscription whose id is
     greater than `after`.
     """
@@ -60,7 +61,7 @@ async def _work_on(deps: Deps, account: Account, of: BatchedMove, target_id: UUI
     try:
         return await run_batch(deps, account, of, target_id, limit=limit)
     except LockTimeoutError:
-        # another transaction has locked a subscription for long; the target is stored, so workers try again later
+        # another transaction keeps a subscription locked; the target is stored, so workers try the batch again
         return 0
 
 

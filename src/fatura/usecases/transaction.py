@@ -81,7 +81,7 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Set `now` again after a wait for a lock, so that it is later than all changes committed during the wait."""
+        """Set `now` again after a wait for a lock, so that all changes committed during the wait are earlier."""
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())

@@ -14,7 +14,7 @@ from fatura.views.integration import NewSecretView
 from fatura.views.view import instant
 
 PREVIOUS_VALID_FOR = timedelta(hours=24)
-"""How long after a rotation calls are signed with the replaced secret too, on the account's clock (spec 5.7)."""
+"""For this time after a rotation, on the account's clock, calls are also signed with the old secret (spec 5.7)."""
 MAX_SIGNATURES = 8
 """Maximum number of signatures on one call, so that frequent rotations do not make the header too long."""
 

@@ -12,7 +12,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction, load_account
 
 BATCH = 500
-"""Maximum number of values that one transaction re-encrypts. Requests that lock these rows wait until it commits."""
+"""Maximum number of values that one transaction re-encrypts. Requests that lock these rows wait for its commit."""
 
 
 @dataclass(frozen=True, slots=True)

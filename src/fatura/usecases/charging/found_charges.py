@@ -1,4 +1,4 @@
-"""Choose which of the charges that were found for an invoice's request the invoice adopts (D-181).
+"""Choose the charge that an invoice adopts from the charges that were found for its request (D-181).
 
 Charges are found by `fatura restored` (D-123), or because webhooks name them (D-162).
 """
@@ -41,7 +41,7 @@ class Expectation:
         return not open_cents(self.entries, total_cents=self.total_cents)
 
     def is_met(self, charge: Charge) -> bool:
-        """Return whether the amount is what payments of other charges leave open, or was requested and is lower."""
+        """Return whether the amount is what payments of other charges leave open, or a lower requested amount."""
         left = self._left_cents(charge)
         return charge.amount_cents == left or (charge.amount_cents < left and self._is_requested(charge))
 
@@ -83,7 +83,7 @@ async def is_paid(
     charge: Charge,
     others: Sequence[Charge],
 ) -> bool:
-    """Return whether the invoice is issued with `charge` despite a wrong amount, because of its payments (D-170).
+    """Return whether the payments of `charge` allow issuing the invoice with it despite its wrong amount (D-170).
 
     A canceled charge is adopted only if the payments cover the total: nobody could pay the rest.
     """
@@ -125,9 +125,9 @@ async def wait_for_missing(
     """Handle a look-up that did not find all charges. Return False if the invoice can adopt a charge that was found.
 
     Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that time,
-    ignore the missing charges if a charge that is not canceled was found. If none was found, park the stored charge,
-    because a new charge could be one too many. Record the payments of canceled charges. If these payments cover the
-    invoice, it adopts a canceled charge without waiting.
+    ignore the missing charges if a charge that is not canceled was found. If none was found, park the stored charge: a
+    missing charge may still exist, and a new charge would be a second one. Record the payments of canceled charges. If
+    these payments cover the invoice, it adopts a canceled charge without waiting.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     is_over = current.looked_up_at is not None and call.reserved_at - current.looked_up_at >= MISSING_AFTER

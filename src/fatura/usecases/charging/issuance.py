@@ -200,8 +200,8 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """Return the invoices that may be issued now, and put the others off (D-57).
 
     If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The others
-    follow at least 24 hours apart. While the earliest one cannot be sent, put the others off by only an hour. After a
-    pause of a day, they could become due together with the earliest one, which would delay them again.
+    follow at least 24 hours apart. While the earliest one cannot be sent, put the others off by only an hour. If they
+    were put off by a day, they could become due at the same time as the earliest one, and be put off again.
     """
     await spacing.lock_subscriptions(work.tx, invoice_ids)
     until: dict[UUID, datetime] = {}

@@ -137,7 +137,7 @@ async def _read(call: GatewayCall) -> Sequence[Charge]:
             found += await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
     known = call.charge.gateway_invoice_id
     if known is not None and known not in {charge.charge_id for charge in found}:
-        # after a restore, the stored number may be higher than the charge's attempt: no look-up finds it (D-123)
+        # after a restore, the stored number may exceed the charge's attempt, so no look-up finds the charge (D-123)
         # a charge that cannot be read must not hide the others
         with suppress(InvalidAnswerError, NotFoundError, PermanentError):
             found.append(await call.gateway.get_charge(known))

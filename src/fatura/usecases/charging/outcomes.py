@@ -72,7 +72,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
 
     If the answer is a second charge, emit an event and return the charge; the caller cancels it. Charges in an answer
     are always recorded, whichever worker got the answer. A failure or an empty look-up is ignored if the outcome is
-    known by now. It is also ignored if another worker has sent the request again, because this worker's lease expired.
+    known by now. It is also ignored if this worker's lease expired and another worker has sent the request again.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
@@ -268,9 +268,10 @@ async def _record_wrong_amount(
     *,
     others: Sequence[port.Charge],
 ) -> None:
-    """Park a charge whose amount is not the expected one, until a person cancels it at the gateway or it expires.
+    """Park the stored charge, because the gateway's `charge` has a wrong amount, and record the payments of `charge`.
 
-    Late look-ups of a parked charge find the same charges again, so each found charge is reported only once.
+    If `_is_retried`, mark the stored charge FAILED instead, so that issuance sends the next one. Late look-ups of a
+    parked charge find the same charges again, so each found charge is reported only once.
     """
     if await _is_retried(work, current, charge):
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)
@@ -287,7 +288,7 @@ async def _record_wrong_amount(
 async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether a person has retried issuance after `charge` was reported, and nobody can pay `charge` now.
 
-    An expired charge may become payable again. So the person must have been told about this charge.
+    An expired charge may become payable again, so an expired charge counts only if it was reported before.
     """
     if current.error_code is None or current.stage not in IN_DOUBT:
         return False
@@ -340,7 +341,7 @@ async def _record_no_charge(
             await charges.mark_unknown(work.tx, [call.charge.charge_id])
             delay = retry_delay(failures) if failures else LOOK_UP_AFTER
             await retries.schedule(work, call.invoice, at=work.now + delay, error=answer)
-        case _:  # a TransientError, or any failure of a look-up
+        case _:  # a TransientError, or any other failure of a look-up
             await _mark_absent_unless_repeated(work, call)
             await retries.schedule(work, call.invoice, at=work.now + retry_delay(failures + 1), error=answer)
 
