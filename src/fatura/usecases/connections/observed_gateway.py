@@ -22,7 +22,7 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
 )
 """The failures that count against a connection's health, most specific first.
 
-A refusal and an unknown charge count as successes: the provider has answered.
+A PermanentError and a NotFoundError count as successes: the provider has answered.
 """
 _ANSWERED: tuple[tuple[type[BaseException], str], ...] = (
     (port.PermanentError, "refused"),

@@ -144,7 +144,7 @@ async def _start(
 
 
 def _is_being_issued(state: IssuanceState) -> bool:
-    """Return whether a charge of the open amount was requested or will be. A refund would raise the open amount."""
+    """Return whether a charge of the open amount was or will be requested. A refund would raise the open amount."""
     stage = None if state.charge is None else state.charge.stage
     return state.status is InvoiceStatus.READY and stage in _BEING_ISSUED
 

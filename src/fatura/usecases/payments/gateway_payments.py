@@ -30,7 +30,7 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""The errors of parked charges whose found charges issuance looks up again when these are paid (D-181)."""
+"""Errors of a parked charge. When charges found for it are paid, issuance looks these charges up again (D-181)."""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 
@@ -70,10 +70,10 @@ async def record(
 async def _without_adoptable(
     work: Work, invoices: Mapping[UUID, LedgerInvoice], new: Sequence[PaymentEntry]
 ) -> Sequence[PaymentEntry]:
-    """Leave out the new entries of parked found charges that pay a `ready` invoice. Let issuance look them up again.
+    """Leave out new entries of found charges that pay a `ready` invoice whose charge is parked. Let issuance read them.
 
-    Issuance first issues the invoice with the charge, and then records its entries, so that no invoice is paid without
-    a charge (D-170, D-181).
+    Issuance looks the found charges up, issues the invoice with one of them, and only then records the entries, so that
+    no invoice is paid without a charge (D-170, D-181).
     """
     ready = {entry.invoice_id for entry in new if invoices[entry.invoice_id].status is InvoiceStatus.READY}
     if not ready:

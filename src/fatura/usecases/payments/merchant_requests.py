@@ -32,7 +32,7 @@ async def may_drop(work: Work, request: ReissueRequest | PaymentRequest) -> bool
     """Return whether a refund or a part payment may drop a stored request (D-171).
 
     The request must be over, and the gateway must have answered about the charge after the call that cancels it.
-    Otherwise, the charge may be canceled, and the request would be forgotten.
+    Otherwise, the gateway may already have canceled the charge, and nothing would continue the request.
     """
     ended_at = request.requested_at + IN_PROGRESS_FOR
     is_ended = is_over(work, request.in_progress_until)

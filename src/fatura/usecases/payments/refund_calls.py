@@ -53,8 +53,8 @@ class _CallKind(Enum):
     LOOK_UP = auto()
     """Read the charge, which shows its refunds.
 
-    A look-up must also precede a first request in three cases. If the gateway does not deduplicate refunds, a restored
-    database may lack an earlier request (D-123). The gateway may still make an earlier refund of the charge. Or the
+    A look-up must also precede a first request in three cases: the gateway does not deduplicate refunds, so a restored
+    database may lack an earlier request (D-123); the gateway may still make an earlier refund of the charge; or the
     charge was not polled since a restore.
     """
 

@@ -42,10 +42,10 @@ async def emit(
 async def report_elsewhere(
     work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
 ) -> None:
-    """Report a second charge on another connection than its invoice's, and schedule an immediate look at it.
+    """Report a second charge on another connection than its invoice's, and make it due for `unmatched_charges.look`.
 
-    A look ignores such a charge unless its state is stored: both connections may belong to one account at the provider.
-    So store the state of a canceled charge too, which is not reported.
+    `look` ignores such a charge unless its state is stored, because both connections may belong to one account at the
+    provider. So store the state of a canceled charge too, which is not reported.
     """
     if charge.state is ChargeState.CANCELED:
         stage = ChargeStage.CANCELED

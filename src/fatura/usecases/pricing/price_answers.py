@@ -30,7 +30,7 @@ NOT_MADE_RETRY = timedelta(seconds=10)
 """If this process could not make a scheduled call, the call is tried again after this time."""
 LOST = PriceAnswer(PricingOutcome.TIMEOUT, problem="the call's outcome was lost")
 LOST_RETRY = timedelta(seconds=45)
-"""If a lost call cannot be recorded, this is tried again after this real time."""
+"""If a lost call cannot be recorded, recording is tried again after this time, in real time."""
 assert LOST_RETRY < leases.LONGEST_LEASE, "otherwise the call would count as lost at once"
 
 

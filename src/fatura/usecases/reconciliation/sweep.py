@@ -3,8 +3,8 @@
 A sweep first compares each listed charge with the stored charge. Then it finds the stored charges that the list lacks.
 A run of a sweep reads the list page by page, and stores its progress after each page. If the process dies, or after
 RUN_SECONDS, the next run continues from the stored progress. A sweep does not correct a difference itself. It schedules
-work that reads the charge from the provider again: a poll or late look-up of a stored charge, or a look at an unmatched
-charge (`unmatched_charges`).
+work that reads the charge from the provider again: a poll or late look-up of a stored charge, or
+`unmatched_charges.look` for an unmatched charge.
 """
 
 import asyncio
@@ -303,7 +303,7 @@ async def _act_on_known(
 
 
 def _differs(own: OwnCharge, listed: Charge) -> bool:
-    """Return whether the provider lists the charge in another state than the stored one, and a poll can record it."""
+    """Return whether the provider lists the charge in a state that differs from the stored one and can be recorded."""
     state = ChargeStage(listed.state)
     if state is own.stage:
         return False
@@ -313,7 +313,7 @@ def _differs(own: OwnCharge, listed: Charge) -> bool:
 async def _act_on_unmatched(
     work: Work, connection_id: UUID, unmatched: Sequence[Charge], new_entries: set[str]
 ) -> Counter[str]:
-    """If an unmatched charge of the connection's invoices is payable or has unrecorded entries, schedule a look at it.
+    """Schedule `unmatched_charges.look` for charges of the connection's invoices that are payable or have new entries.
 
     Ignore charges of another connection's invoices, except those that `fatura restored` reported here (D-123).
     """
@@ -332,7 +332,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when a charge must have been listed: one instant for unpaid charges, and one for paid charges."""
+    """Return two instants: since when an unpaid charge must have been listed, and since when a paid charge must."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

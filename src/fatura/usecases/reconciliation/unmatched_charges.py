@@ -294,11 +294,11 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 
 
 async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """If the reason why the invoice's stored charge was parked is over, let issuance look up its found charges again.
+    """If the reason for parking the invoice's stored charge no longer applies, let issuance look up the found charges.
 
-    A found charge with a wrong amount is adopted when it is paid (D-170). A found charge that the gateway did not know
-    may exist again (D-181). If that charge is canceled, it is looked up only if its new payments pay the invoice.
-    Other new payments are recorded without a look-up.
+    A found charge with a wrong amount is adopted when it is paid (D-170). If it is canceled, only record its payments:
+    `gateway_payments.record` schedules the look-up if they pay the invoice. A found charge that the gateway did not
+    know may exist again (D-181). If it is canceled, it is looked up only if it has unrecorded entries.
     """
     parked = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
     if parked.stage is not ChargeStage.PARKED:

@@ -309,9 +309,9 @@ async def _match_elsewhere(
 ) -> Match:
     """Report a charge of a cycle that was billed again on another connection. Its invoice cannot adopt the charge.
 
-    With `is_elsewhere`, the invoice's connection certainly lacks the charge. It is then a second charge (D-125). Record
-    its payments now, because issuance may charge the invoice after the release. Otherwise, both connections could
-    record the payments.
+    With `is_elsewhere`, the invoice's connection certainly lacks the charge, which is then a second charge (D-125).
+    Record its payments now, because issuance may charge the invoice after the release. Without `is_elsewhere`, record
+    no payments, because both connections could record them.
     """
     charge = found.listed.charge
     match = without_invoice(charge, why="its cycle was billed again on another connection")

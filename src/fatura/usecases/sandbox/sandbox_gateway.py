@@ -48,7 +48,7 @@ async def _open_gateways(work: Work) -> dict[UUID, SandboxControls]:
 
 
 async def list_charges(deps: Deps, account: Account, invoice_id: UUID | None) -> SandboxChargeListView:
-    """Return the newest CHARGES_LISTED charges of an invoice, or of the account without `invoice_id`, newest first."""
+    """Return the newest CHARGES_LISTED charges of the account or, with `invoice_id`, of that invoice, newest first."""
     gateways = await in_transaction(deps, account, _open_gateways)
     charges: list[SandboxCharge] = []
     for each in gateways.values():

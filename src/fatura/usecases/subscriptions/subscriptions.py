@@ -83,7 +83,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
         work.today, charge_day=enrollment.charge_day, first_charge_date=enrollment.first_charge_date
     )
     await connections.keep_moves_running(work.tx, connection.connection_id)
-    # A move from the connection may have ended during this wait. The subscription must begin after the move (D-160).
+    # The lock may have waited for the end of a move from the connection. Begin the subscription after it (D-160).
     await work.refresh()
     subscription = Subscription(
         subscription_id=work.new_id(),
