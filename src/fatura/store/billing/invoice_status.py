@@ -58,8 +58,8 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
     """Write the new states.
 
     Without `keeps_schedule`, also end the lease, remove the issue error and set the schedule. A move to `ready` also
-    clears the failures of issuance. A later refund, dispute or unexpected payment does not change the stored
-    instant of the first one.
+    clears the failures of issuance. The stored instants of the first refund, dispute and unexpected payment stay
+    when further ones follow.
     """
     touched = await tx.execute(
         """

@@ -39,7 +39,7 @@ class PaymentRoute:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroup:
-    """Subscribers whose next invoices are equal to each other, under the old terms and under the new terms."""
+    """Subscribers who all get the same next invoice under the old terms, and also the same one under the new terms."""
 
     plan_version_id: UUID
     cycle_count: int

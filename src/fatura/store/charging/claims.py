@@ -74,7 +74,7 @@ async def claim_polls_first(
 ) -> Sequence[UUID]:
     """Lease up to `limit` invoices that are due for polling because a webhook named their charges, earliest due first.
 
-    They stay marked until `unmark_polls_first`, so that they are first again if the budget puts them off.
+    Their `polls_first` stays true until `unmark_polls_first`. So if the budget puts them off, they are first again.
     """
     rows = await tx.fetch(
         """
@@ -99,7 +99,7 @@ async def claim_polls_first(
 
 
 async def unmark_polls_first(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Let the next polls of these leased invoices wait for their turn, unless a webhook names their charges again."""
+    """Give the next polls of these leased invoices no priority, unless a webhook names their charges again."""
     await tx.execute(
         "UPDATE invoice v SET polls_first = false WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])",
         invoice_ids,

@@ -36,7 +36,7 @@ async def confirm(
 ) -> None:
     """Set the stage of locked charges to `open`, and store the gateway's id and the pay data of each charge.
 
-    If `fatura restored` found a charge, also store the amount that the charge has at the gateway.
+    If charges were found for a stored charge (`known_charge_ids`), also store the amount of the gateway's charge.
     """
     await tx.execute(
         """

@@ -14,7 +14,7 @@ from fatura.store.db import Tx
 
 
 async def mark(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Set `waits_for_connection` of invoices. The next claim of an invoice clears it."""
+    """Set `waits_for_connection` of scheduled invoices. The next claim of an invoice clears this flag."""
     await tx.execute(
         """
         UPDATE invoice v SET waits_for_connection = true

@@ -32,7 +32,7 @@ async def distribute(
 ) -> list[str]:
     """Distribute all tables that are still local, in one transaction; return their names, parents first.
 
-    `schema_migration`, which has no account, stays local. Raises MigrationError.
+    Tables without an `account_id`, such as `schema_migration`, stay local. Raises MigrationError.
     """
     async with connected(url) as connection:
         await lock_migrations(connection)

@@ -71,7 +71,7 @@ class ReplacedCharge:
 
 
 async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedCharge]:
-    """Return the confirmed charges of a connection whose invoices may get another charge from issuance, oldest first.
+    """Return a connection's confirmed charges whose invoices may get another charge from issuance, oldest first.
 
     Invoices that adopt a found charge are left out, because issuance sends no request for them.
     """
@@ -149,7 +149,7 @@ async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due, so that issuance looks up its found charge once the account is released."""
+    """Make a `ready` invoice due. Issuance looks up its found charges; in a frozen account, only after the release."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,

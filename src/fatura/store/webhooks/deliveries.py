@@ -339,7 +339,7 @@ async def make_due(tx: Tx, sequence: int, *, now: datetime) -> None:
 async def reopen(tx: Tx, sequence: int, *, now: datetime) -> None:
     """Reopen a closed delivery or insert a new one, due now. The delivery does not wait for its invoice's other events.
 
-    `delivered_at` is kept, because the event was delivered even if all further attempts fail.
+    `delivered_at` is kept: an event that was delivered stays delivered, even if all further attempts fail.
     """
     await tx.execute(
         """
