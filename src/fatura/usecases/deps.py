@@ -29,7 +29,7 @@ from fatura.usecases.open_call_limit import (
 class Deps:
     """One process's dependencies: `clock` returns real UTC time, `notify(lane)` makes the workers poll this lane.
 
-    `stopping` is set when the process stops; requests that wait for background work then answer at once.
+    `stopping` is set when the process stops, so that requests that wait for background work answer immediately.
     """
 
     settings: Settings

@@ -75,7 +75,7 @@ async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[Gatew
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[charge.invoice_id],
-                # without the ids of found charges: issuance reads these; a late look-up searches by the reference
+                # issuance reads the found charges by their ids; a late look-up searches by the reference
                 charge=replace(charge, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,

@@ -229,7 +229,7 @@ async def _record_charge(
         if current.stage is ChargeStage.MISSING:
             await charge_polling.make_due(work.tx, invoice.invoice_id, at=work.now)
             work.notify(LaneName.RECONCILIATION)
-        # a charge that was replaced before the look-up began can be paid again
+        # the charge was replaced before the look-up began, but the gateway shows it as payable
         if charge.is_payable and call.charge.stage is current.stage and await _is_replaced(work, current):
             return await _record_second(work, current, charge)
         return None

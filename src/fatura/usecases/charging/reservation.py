@@ -59,7 +59,7 @@ async def reserve(
         if not due_cents[invoice.invoice_id]:
             paid.append(invoice.invoice_id)
         elif charge is not None and charge.stage is ChargeStage.PARKED:
-            # a failed attempt scheduled another call, and a late look-up parked the charge at the same time
+            # an attempt failed and scheduled this call while a late look-up parked the charge
             await claims.stop_parked(work.tx, invoice.invoice_id, now=work.now)
         elif gateway is None:
             detail = "The gateway connection's credentials cannot be decrypted."

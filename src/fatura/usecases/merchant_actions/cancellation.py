@@ -75,7 +75,7 @@ async def _reserve(
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if state.status is InvoiceStatus.CANCELED and await was_begun(work, request):
-        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation meanwhile
+        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     charge = state.charge
@@ -98,7 +98,7 @@ async def _complete(work: Work, *, invoice_id: UUID, released: Released) -> Invo
         raise account_recovering()
     is_released = state.charge is not None and state.charge.charge_id == released.charge.charge_id
     if state.status is InvoiceStatus.CANCELED and is_released:
-        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation meanwhile
+        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation
     if not (is_released and state.status in WITH_CHARGE):
         _check_state(work, state)
     if is_released:

@@ -104,7 +104,7 @@ async def _reserve(
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await charges.exists(work.tx, next_charge_id):
-        return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
+        return await invoices.read(work, invoice_id)  # a poll has continued the reissue
     stored = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
     if stored is None or stored.next_charge_id != next_charge_id:
         _check_due_date(work, wanted.due_date)  # the due date of a repeat was valid at the first request
@@ -141,7 +141,7 @@ async def _complete(work: Work, *, stored: ReissueRequest, released: Released) -
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await charges.exists(work.tx, stored.next_charge_id):
-        return await invoices.read(work, invoice_id)  # a poll has continued the reissue meanwhile
+        return await invoices.read(work, invoice_id)  # a poll has continued the reissue
     charge = await _reissuable_charge(work, state)
     if released.charge.charge_id != charge.charge_id:
         detail = "The invoice was issued while it was being reissued; read it, then try again."

@@ -52,7 +52,7 @@ async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Web
 
 
 def webhook_refused() -> EngineError:
-    """Return the same error for every refused webhook, to not reveal which accounts or connections exist."""
+    """Return the same error for every refused webhook, so that it reveals no account or connection."""
     return EngineError(
         NOT_FOUND, "No gateway connection takes this webhook; check its URL, and the secret that signs it."
     )
