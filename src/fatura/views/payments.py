@@ -24,7 +24,7 @@ class PaymentEntryView(View):
     ]
     charge_id: Annotated[
         Id | None,
-        Meta(description="The charge; null for a `manual` entry, and for a charge that Fatura did not make."),
+        Meta(description="The charge; null for a `manual` entry, and for a second charge."),
     ]
     reference: Annotated[
         str | None,

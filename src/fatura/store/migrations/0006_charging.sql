@@ -91,7 +91,8 @@ BEGIN
         IS DISTINCT FROM
        (OLD.account_id, OLD.charge_id, OLD.invoice_id, OLD.connection_id, OLD.currency, OLD.payment_method,
         OLD.created_at)
-        -- a charge that `fatura restored` found may get a higher number and the gateway's amount until it is confirmed
+        -- until a charge that `fatura restored` or a webhook found is confirmed, it may get a higher number and the
+        -- gateway's amount
         OR ((NEW.number, NEW.amount_cents) IS DISTINCT FROM (OLD.number, OLD.amount_cents)
             AND (NEW.number < OLD.number OR NEW.known_charge_ids = '{}' OR OLD.gateway_invoice_id IS NOT NULL
                 OR OLD.closed_at IS NOT NULL))
