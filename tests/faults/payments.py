@@ -51,8 +51,8 @@ class ReceivedByHand:
     """A payment that a merchant asked the engine to record.
 
     While `is_acknowledged` is false, the engine may or may not have recorded the payment. Before the engine records a
-    payment in full, the gateway must cancel the invoice's charge. If the gateway's answer is lost, the engine records
-    the payment when a poll finds the charge canceled (D-52).
+    payment that covers the total, the gateway must cancel the invoice's charge. If the gateway's answer is lost, the
+    engine records the payment when a poll finds the charge canceled (D-52).
     """
 
     account_id: str

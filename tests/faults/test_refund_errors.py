@@ -6,8 +6,8 @@ from tests.faults.payments import AskedRefund, MadeRefund, refund_errors
 
 DONE, PENDING, FAILED = (MadeRefund("i1", 500, state) for state in ("done", "pending", "failed"))
 OTHER_AMOUNT, OTHER_INVOICE = MadeRefund("i1", 499, "done"), MadeRefund("i2", 500, "done")
-# Each row has the refunds at the provider, the refund's stage in the engine, the statuses that the engine answered to
-# the merchant, whether the engine must have finished the refund, and what must be reported.
+# Each row has the refunds at the provider, the refund's stage in the engine, the HTTP statuses of the answers to the
+# merchant, whether the engine must have finished the refund, and what must be reported.
 CASES = (
     ((), None, (409,), True, []),
     ((DONE,), "done", (202, 200), True, []),

@@ -91,7 +91,10 @@ def server(
     *,
     before: Callable[[Path], None] = lambda _folder: None,
 ) -> Generator[Server]:
-    """Run a server during the block. `before` may change the data folder that a first start has created."""
+    """Run a server during the block.
+
+    A first start creates the data folder. `before` may then change this folder, while the server is stopped.
+    """
     started = Server(folder, {**SETTINGS, **(settings or {})})
     try:
         started.start()

@@ -114,8 +114,8 @@ class Provider(GatewayAndMerchant):
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
         for each in alike:
-            # The answer to a request names only the charge of this request. The engine may know any of the charges, so
-            # all of them count as double.
+            # Each answer names only the charge of its own request. The answer may be lost, so the engine may not know
+            # some of these charges. All of them therefore count as double.
             each.is_double = len(alike) > 1
         self.journal.write(
             "charge",

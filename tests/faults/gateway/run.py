@@ -41,7 +41,7 @@ SECOND_CHARGES_PERMILLE = 5
 A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
 """
 FEW_SECOND_CHARGES = 15
-"""Lower bound of the maximum number of second charges. In a short run, SECOND_CHARGES_PERMILLE gives a smaller number.
+"""Maximum number of second charges if SECOND_CHARGES_PERMILLE gives a smaller number, as it does in a short run.
 
 A single frozen worker has several requests in progress, and a busy machine may suspend workers too. Without look-ups,
 about 120 of the short run's 300 charges would be created twice.

@@ -88,7 +88,7 @@ class Workers:
                 self.start()
 
     def kill_one(self, rng: random.Random) -> None:
-        """Kill a worker that is not frozen, whatever it does, and start another one."""
+        """Kill a worker that is not frozen, whether or not it has calls in progress, and start another one."""
         victim = rng.choice([each for each in self.running if each not in self.frozen])
         self.counts["kill"] += 1
         victim.kill()

@@ -24,8 +24,13 @@ REARM_EVERY_SECONDS = 0.5
 SETTLE_SECONDS = 0.3
 """Events this close to a round's end are not measured."""
 ARRIVE_WITHIN_SECONDS = 180
+"""While no endpoint hangs, the maximum wait until healthy merchants have all their events."""
 HELD_SECONDS = DEADLINE_SECONDS - 1
-"""After a noisy round, all events of healthy merchants must arrive within this time, before the hanging calls end."""
+"""While the endpoints still hang after a noisy round, the maximum wait until healthy merchants have all their events.
+
+This wait is shorter than the engine's deadline for a hanging call. An event that had to wait for such a call is
+therefore still missing when the wait ends.
+"""
 MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
 """Maximum ratio of the p99 in noisy rounds to the p99 in quiet rounds.
 

@@ -29,7 +29,7 @@ from tests.support.world import Json, Merchant, api_client, item
 
 WORKERS = 2
 HANGING_TOO = 4
-"""Number of additional merchants with the hanging endpoint."""
+"""Number of merchants with the hanging endpoint, not counting the first one, which has a larger backlog."""
 DRIP_SECONDS = 1.0
 NOISE = """
     UPDATE webhook SET disabled_at = NULL, failures = 0, failing_since = NULL, next_attempt_at = NULL, at_once = 64

@@ -237,7 +237,7 @@ class Stepper:
     async def _mark_waiting(self, at_work: Sequence[_Thread]) -> None:
         """If locks block all statements, wait for PostgreSQL's deadlock check.
 
-        Then record which sessions block them.
+        Then record which sessions block each statement.
         """
         found = await self._blockers(at_work)
         if not all(found.values()):

@@ -51,7 +51,7 @@ async def rotate_under_load(world: World, report: Report) -> None:
 
 
 async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
-    """Re-encrypt all secrets in small batches, with an interruption and during requests.
+    """Re-encrypt all secrets: two small batches, and after an interruption the rest, while requests continue.
 
     Return how many secrets were re-encrypted.
     """

@@ -31,7 +31,7 @@ A call less than CALLS_APART after the last counted call is not counted, because
 SWEPT_WITHIN = timedelta(days=2)
 """While no faults occur, each connection's last complete sweep must have begun less than this long ago (D-161)."""
 SPACING = timedelta(hours=24) - timedelta(minutes=5)
-"""Minimum time between the charges of two invoices of one subscription that waited at the same time (D-57).
+"""Minimum time between the charges of two invoices of one subscription, if both waited at the same time (D-57).
 
 This is five minutes shorter than a day, because the gateway may create a charge minutes after the engine planned it.
 """
@@ -253,7 +253,7 @@ class MoneyChecker:
         return local_date(now) <= overdue_on
 
     def _check_spacing(self, books: Iterable[Books]) -> None:
-        """Check that invoices of one subscription that waited together were issued at least SPACING apart (D-57)."""
+        """Check that two invoices of one subscription were issued at least SPACING apart, if both waited (D-57)."""
         first: defaultdict[str, list[tuple[datetime, datetime, str]]] = defaultdict(list)
         for each in books:
             made = [charge.created_at for charge in each.made if charge.attempt == 1]

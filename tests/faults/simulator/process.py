@@ -45,7 +45,7 @@ IDLE_TIMEOUT_SECONDS = 30
 _RISKS = {"gateway.list": LIST_STEP, "gateway.refund": REFUND_STEP}
 """The steps at which a process is killed or frozen more often than at others."""
 _IN_DOUBT = frozenset({"COMMIT", "gateway.refund"})
-"""Steps that may have taken effect although the process was killed meanwhile."""
+"""Steps that may take effect although the process is killed during the step."""
 _LANE = {lane.name: lane for lane in LANES}
 _RING = base64.b64encode(b"simulator simulator simulator 12").decode()
 _SETTINGS = settings.read(UNLIMITED)
@@ -159,7 +159,7 @@ class Process:
         world.schedule.trace.add(f"{self.host.name} {fault} at {step.label}")
         if fault == "process: killed":
             if step.label in _IN_DOUBT and world.schedule.rng.random() < 0.5:
-                # the step itself may have a fault
+                # an injected fault may make the step itself fail
                 with contextlib.suppress(asyncpg.ConnectionDoesNotExistError, GatewayError):
                     await step.work()
             await self.die()
