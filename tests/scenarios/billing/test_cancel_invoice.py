@@ -176,7 +176,7 @@ async def test_a_key_in_use_cancels_no_other_invoice(world: World):
 async def test_a_repeat_continues_the_cancellation_of_a_process_that_died(
     world: World, moment: str, *, is_polled: bool
 ):
-    """If a poll canceled the invoice before the repeat, the repeat returns it. [D-14, D-27 charge]"""
+    """If a poll canceled the invoice before the repeat, the repeat returns the canceled invoice. [D-14, D-27 charge]"""
     invoice = await unpaid_invoice(world)
     await killed(cancel(world, invoice, key="once"), **{moment: die})
     early = await cancel(world, invoice, key="once")

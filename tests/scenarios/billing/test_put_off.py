@@ -96,7 +96,7 @@ async def test_the_next_failure_after_an_invoice_is_reported_again(world: World)
 
 
 async def test_a_retry_makes_no_batch_fail(world: World):
-    """The failing subscription is retried in its own batch, so the batch of the others succeeds.
+    """The failing subscription is retried in its own batch, so the batch of the other subscriptions succeeds.
     [D-142, D-28]
     """
     plan = await world.plan()
@@ -115,7 +115,7 @@ async def test_a_retry_makes_no_batch_fail(world: World):
 
 
 async def test_a_subscription_that_cannot_be_read_is_put_off(world: World):
-    """The test removes its payment method, which every subscription has. The others are billed. [D-142]"""
+    """The test removes the payment method of one subscription. The other subscription is billed. [D-142]"""
     plan = await world.plan()
     failing, other = await world.enroll(plan), await world.enroll(plan)
     await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")

@@ -224,7 +224,7 @@ async def test_a_request_that_selects_fewer_subscribers_waits_for_the_running_on
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_repeat_with_its_key_answers_the_progress_of_its_own_propagation(world: World):
-    """A repeat never starts another propagation, even after a newer version. [D-54 repeat, D-14]"""
+    """A repeat starts no other propagation, even if the plan has a newer version by then. [D-54 repeat, D-14]"""
     plan, subscriptions = await enrolled(world, 5)
     assert (await send(world, plan, key="move")).status == 202
     await world.run("propagation")

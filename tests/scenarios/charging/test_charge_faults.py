@@ -193,7 +193,7 @@ async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
 async def test_a_worker_that_dies_during_a_call_leaves_one_charge(
     world: World, stopped_at: str, charges_made: int
 ) -> None:
-    """Before another worker sends a new request, it looks up the charge at the gateway. [D-33]"""
+    """Another worker looks up the charge at the gateway before it sends a new request. [D-33]"""
     invoice = await ready_invoice(world)
     async with table_held(world, stopped_at):
         dying = asyncio.create_task(world.run("issuance"))

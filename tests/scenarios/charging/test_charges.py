@@ -172,8 +172,8 @@ async def test_a_failed_charge_is_retried_on_the_same_invoice(world: World) -> N
 
 
 async def test_a_transient_failure_is_retried_with_growing_delays(world: World) -> None:
-    """The delays between attempts grow to at most 15 minutes, because each attempt is a probe of the
-    connection. After an hour of failures, `invoice.issue_delayed` is emitted once. [D-34, D-55 failing]
+    """After three failures, each attempt is a probe of the failing connection. The pauses between probes grow to
+    15 minutes. After an hour of failures, `invoice.issue_delayed` is emitted once. [D-34, D-55 failing]
     """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=30)

@@ -32,7 +32,10 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Issue an invoice with its second charge request. The first was lost, and two look-ups found nothing."""
+    """Issue an invoice by a second request for its charge.
+
+    The first request was lost, and two look-ups found nothing.
+    """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -200,7 +203,8 @@ async def test_late_checks_keep_the_reason_of_a_stopped_invoice(world: World) ->
 
 
 async def test_a_parked_charge_with_another_amount_is_reported_once(world: World) -> None:
-    """Every sweep starts the late look-ups again. After `retry-issuance`, both charges are second charges.
+    """The gateway has two charges with wrong amounts. Every sweep starts the late look-ups again. After
+    `retry-issuance`, both are second charges.
     [D-125, D-170]
     """
     await world.set_up_gateway(behaviour="never_pay")

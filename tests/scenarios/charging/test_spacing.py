@@ -103,7 +103,7 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
     """The gateway rate-limits the request of the later cycle.
 
-    Afterwards, both cycles wait for the inactive connection. [D-57, D-34]
+    Afterwards, both cycles wait until the connection is active again. [D-57, D-34]
     """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rate_limited")
@@ -179,7 +179,7 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
 
 
 async def test_a_cycle_that_is_due_with_an_earlier_one_looks_again_within_hours(world: World) -> None:
-    """The workers run once a day, so both cycles are due at once. The earlier cannot be sent.
+    """The workers run once a day, so both invoices are due in one run. The earlier invoice cannot be charged.
     [D-57, D-59 move]
     """
     subscription = await moved_before_second_cycle(world)

@@ -1,6 +1,6 @@
 """Record payments received without the gateway.
 
-Before Fatura records a payment in full, it cancels the charge that the payer could still pay.
+Before Fatura records a payment that covers the total, it cancels the charge that the payer could still pay.
 """
 
 import asyncio

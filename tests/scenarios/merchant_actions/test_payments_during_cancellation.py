@@ -1,4 +1,7 @@
-"""The merchant records a payment in full. While the gateway cancels the invoice's charge, other payments arrive."""
+"""The merchant records a payment that covers the total.
+
+While the gateway cancels the invoice's charge, other payments arrive.
+"""
 
 import pytest
 
@@ -146,7 +149,8 @@ async def test_a_repeat_waits_for_the_first_request(world: World, issued: Json) 
 async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second person's request replaced the first request, and the gateway's answer to the second request was lost.
+    """Before Fatura records that the gateway refused the first cancellation, a second person's request replaces the
+    first one. The gateway's answer to the second cancellation is lost.
 
     [D-171]
     """

@@ -61,7 +61,9 @@ async def test_an_overdue_invoice_gets_another_charge(world: World) -> None:
 
 
 async def test_failures_of_the_first_issue_do_not_count_for_the_reissue(world: World) -> None:
-    """An issue and a reissue that fail for an hour each emit `invoice.issue_delayed` once. [D-34, D-51]"""
+    """The first issuance and the reissue both fail for an hour. Each emits `invoice.issue_delayed` once.
+    [D-34, D-51]
+    """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=12)
     await pass_time(world, hours=24)

@@ -1,4 +1,4 @@
-"""An invoice with many entries: those that it shows, the list of all, and limits of manual entries."""
+"""An invoice with many entries: which entries it shows, the list of all entries, and limits of manual entries."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -38,7 +38,10 @@ async def pay_earlier(world: World, invoice: Json) -> None:
 
 
 async def payable_again(world: World, invoice: Json) -> str:
-    """Open an invoice's canceled charge again at the gateway, make its poll due, and return its id there."""
+    """Open an invoice's canceled charge again at the gateway, and make the charge's poll due.
+
+    Return the gateway's id of the charge.
+    """
     await world.sql("UPDATE sandbox_charge SET status = 'open'")
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     return invoice["gatewayInvoiceId"]
@@ -119,7 +122,7 @@ async def test_a_charge_that_stays_payable_after_its_cancellation_is_reported(
 async def test_a_charge_is_reported_again_if_it_is_payable_after_a_confirmed_cancellation(
     world: World, issued: Json
 ) -> None:
-    """After a cancellation, the gateway opens the charge again and refuses to cancel it again.
+    """The gateway confirms a cancellation. Then it opens the charge again, and refuses the next cancellation.
     [D-125, D-185]
     """
     await world.made(f"/v1/invoices/{issued['id']}/cancel", {})
