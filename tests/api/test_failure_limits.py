@@ -238,7 +238,7 @@ async def test_accepted_connections_are_not_blocked_by_other_webhooks_from_the_s
 
 
 async def test_authentic_webhooks_of_a_connection_are_limited(database_url: str):
-    """Gateways repeat a refused webhook. Webhooks that anyone else sends do not count. [D-192]"""
+    """Gateways repeat webhooks that were refused. Forged webhooks do not count towards this limit. [D-192]"""
     async with open_world(database_url, FATURA_WEBHOOK_RATE_LIMIT="2") as world:
         invoice = await issued_with_webhooks(world)
         genuine, forged = await hook(world, invoice), await hook(world, invoice, secret=WRONG_SECRET)

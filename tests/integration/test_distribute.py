@@ -137,7 +137,7 @@ _MAY_MOVE = "SELECT has_function_privilege('citus_move_shard_placement(bigint)',
 
 
 async def test_distribution_is_refused_while_the_role_may_move_shards(coordinator: str):
-    """Row Level Security hides all rows from this role. If it moved a shard, those rows would be lost."""
+    """Row Level Security hides all rows from this role. If the role moved a shard, the rows would be lost."""
     async with connected(coordinator.replace("://fatura@", "://postgres@")) as administrator:
         await administrator.execute(_MOVE)
         with pytest.raises(MigrationError, match="would delete their rows") as refused:

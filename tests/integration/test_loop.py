@@ -117,7 +117,7 @@ async def test_a_lane_that_cannot_poll_does_not_end_the_others(world: World) -> 
 
 
 async def test_a_lane_polls_while_its_batches_hold_all_transactions(world: World) -> None:
-    """If a poll waited for the batches, the lane would afterwards pause for four times that long."""
+    """If a poll waited for the batches, the wait would count as part of the poll and lengthen the next pause."""
     stop, looked = asyncio.Event(), list[float]()
 
     async def due(deps: Deps) -> list[Account]:

@@ -59,7 +59,7 @@ async def test_a_warning_that_fails_delays_no_other(world: World, prices: PriceS
 
 
 async def change_call(world: World, invoice: Json, change: str) -> None:
-    """Change the price call of an invoice, which PostgreSQL normally refuses."""
+    """Change the stored price call of an invoice. PostgreSQL normally refuses this change."""
     await world.sql("ALTER TABLE pricing_attempt ALTER COLUMN url DROP NOT NULL")
     await world.sql("ALTER TABLE pricing_attempt DISABLE TRIGGER pricing_attempt_frozen")
     statement = f"UPDATE pricing_attempt SET {change} WHERE invoice_id = $1::text::uuid"  # noqa: S608 - written here

@@ -25,7 +25,10 @@ from tests.support.world import Json, World
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
-    """Return errors by charge id. The sandbox gateway raises an error when the engine reads its charge."""
+    """Return a mapping of charge ids to errors, which is empty at first.
+
+    When the engine reads one of these charges, the sandbox gateway raises its error.
+    """
     errors: dict[str, Exception] = {}
     get = SandboxGateway.get_charge
 
@@ -62,7 +65,7 @@ async def cancel_paid(world: World, charge_id: str) -> None:
 
 
 async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
-    """A request for the total is sent while the command finds a newer charge, which is paid in part. [D-181]"""
+    """The engine requests the total while `fatura restored` finds a newer charge, which is paid in part. [D-181]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     newer = (await create_unmatched_charge(world, UUID(invoice["id"]), 9000, attempt=2)).charge_id
@@ -81,7 +84,7 @@ async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
 
 
 async def test_the_payment_of_a_cycle_that_was_billed_again_is_recorded(world: World):
-    """A worker billed the cycle again before the command ran, so the charge has another id. [D-181, D-123]"""
+    """A worker billed the cycle again before `fatura restored`, so the charge names another invoice. [D-181, D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())
     old_id = await lost_invoice_id(world, subscription)
@@ -316,7 +319,7 @@ async def canceled_with_another_amount(world: World) -> tuple[Json, str]:
 async def test_a_canceled_charge_with_another_amount_that_pays_the_invoice_is_adopted(
     world: World, found_by: str
 ):
-    """The invoice is not paid without a charge, and no person has to act. [D-170, D-123, D-50]"""
+    """The paid invoice shows this charge. No person has to act, but a retry does no harm. [D-170, D-123, D-50]"""
     invoice, charge = await canceled_with_another_amount(world)
     if found_by == "issuance":
         await cancel_paid(world, charge)

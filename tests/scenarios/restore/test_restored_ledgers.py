@@ -53,7 +53,7 @@ async def test_a_refund_after_the_backup_is_recorded_at_once(world: World):
 
 
 async def test_a_sweep_that_the_backup_interrupted_begins_again(world: World):
-    """It had already passed the charge. [D-123, D-161]"""
+    """Before the backup, the sweep had already passed the charge. [D-123, D-161]"""
     invoice = await paid_invoice(world)
     await refund_silently(world)
     await world.sql(

@@ -110,7 +110,7 @@ async def cancel_silently(world: World, charge_id: str) -> None:
 
 @pytest.mark.parametrize("found_by", ["look", "sweep"])
 async def test_a_later_payment_of_a_charge_on_another_connection_is_recorded(world: World, found_by: str):
-    """The payer paid it before the engine could cancel it, or after that. [D-123, D-50, D-125]"""
+    """The payer pays the charge before the engine can cancel it, or after the cancellation. [D-123, D-50, D-125]"""
     invoice, charge, second = await billed_elsewhere(world)
     await queue_fault(world, "cancel_charge", "rejected")
     await world.sql("UPDATE sandbox_fault SET connection_id = $1::text::uuid", second)
@@ -181,7 +181,7 @@ async def test_a_payment_on_another_connection_can_be_refunded(world: World):
 async def test_a_charge_is_only_reported_if_the_connection_of_its_invoice_was_skipped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """Both connections may have it. Its payment is recorded once. [D-123, D-162]"""
+    """Both connections show the charge. Its payment is recorded once. [D-123, D-162]"""
     await world.set_up_gateway(behaviour="never_pay")
     first = await connection_id(world)
     await share_provider_account(world, monkeypatch)

@@ -180,7 +180,7 @@ async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(worl
 
 
 async def test_a_charge_of_an_invoice_that_another_found_charge_paid_is_a_second_charge(world: World):
-    """In the backup, the gateway had refused the request. A payer paid one charge before it was canceled.
+    """In the backup, the gateway had refused the request. One of the found charges was paid, and canceled later.
 
     [D-123, D-125]
     """
@@ -209,7 +209,7 @@ async def test_a_late_payment_of_a_replaced_charge_is_not_charged_again(
 ):
     """In the backup, the next charge is not sent yet, and the charge that it replaces is unpaid.
 
-    The replaced charge may be too old for the list of charges that the command reads. [D-123, D-67 reissue]
+    The replaced charge may be too old for the list of charges that `fatura restored` reads. [D-123, D-67 reissue]
     """
     invoice = await unpaid_invoice(world)
     await end_subscription(world, invoice)
@@ -291,7 +291,7 @@ async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_withou
 
 
 async def test_a_canceled_found_charge_pays_the_invoice_before_its_next_one_is_adopted(world: World):
-    """The payer cannot pay the next one too. [D-181, D-125]"""
+    """The engine cancels the next charge, so the payer cannot pay both. [D-181, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     older, newer = [
@@ -310,7 +310,7 @@ async def test_a_canceled_found_charge_pays_the_invoice_before_its_next_one_is_a
 
 
 async def test_parked_found_charges_are_canceled_when_a_second_charge_pays_the_invoice(world: World):
-    """The sweep that found the payment lists them too, but runs at most once a night. [D-181, D-125]"""
+    """The engine cancels the parked charges at once, without waiting for the next nightly sweep. [D-181, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     found = [

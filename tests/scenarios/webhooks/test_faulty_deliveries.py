@@ -15,7 +15,7 @@ from tests.support.sandbox_steps import pass_time
 from tests.support.world import World
 
 UNKNOWN = "invoice.unknown"
-"""A type of events that the engine does not have, so it cannot build the message."""
+"""An event type that the engine does not know. The engine cannot build a message of this type."""
 Step = Callable[[World], Awaitable[object]]
 
 
@@ -26,14 +26,14 @@ async def emit_five(world: World, *, third: str = "invoice.paid") -> None:
 
 
 async def change_third(world: World, change: str) -> None:
-    """Change the third event, which PostgreSQL normally refuses."""
+    """Change the third event. PostgreSQL normally refuses this change."""
     await world.sql("ALTER TABLE event DISABLE TRIGGER event_kept")
     await world.sql(f"UPDATE event SET {change} WHERE sequence = 3")  # noqa: S608 - written here
     await world.sql("ALTER TABLE event ENABLE TRIGGER event_kept")
 
 
 async def emit_unreadable(world: World) -> None:
-    """The third event has no data, which every event has."""
+    """Emit five events. Remove the data of the third event, without which the engine cannot send it."""
     await emit_five(world)
     await world.sql("ALTER TABLE event ALTER COLUMN data DROP NOT NULL")
     await change_third(world, "data = NULL")
@@ -108,7 +108,7 @@ async def test_a_delivery_that_cannot_be_sent_does_not_stop_the_probes_of_the_en
 
 
 async def test_many_faulty_deliveries_do_not_hide_the_others(world: World, receiver: Receiver) -> None:
-    """There are more of them than one round sends. [D-186]"""
+    """There are more faulty deliveries than one round sends. [D-186]"""
     await register(world, receiver)
     await emit(world, 70, type_=UNKNOWN)
     await emit(world, 1)
