@@ -80,7 +80,7 @@ async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
 
 @pytest.mark.parametrize("retried", [False, True])
 async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried: bool) -> None:
-    """The first worker has claimed the later cycle and not committed yet. [D-57, D-34 retry]"""
+    """The first worker has claimed the later cycle, but has not committed the claim. [D-57, D-34 retry]"""
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
     async with table_held(world, "charge"):

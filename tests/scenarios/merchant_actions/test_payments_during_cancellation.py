@@ -90,7 +90,7 @@ async def test_a_second_person_records_nothing_meanwhile(
 async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
     world: World, issued: Json, fault: str
 ) -> None:
-    """The merchant may believe that the first payment was not recorded. Fatura does not record both.
+    """The merchant may believe that the first payment was not recorded. Fatura must not record both payments.
 
     [D-52 crash, D-171]
     """

@@ -70,7 +70,7 @@ async def test_a_cancellation_does_not_drop_a_request_in_progress(
 async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
     world: World, part_paid: Json, path: str
 ) -> None:
-    """The gateway canceled the charge, but its answer was lost. It has answered no poll since. [D-171]"""
+    """The gateway canceled the charge. Its answer was lost, and the next poll failed. [D-171]"""
     payments = f"/v1/invoices/{part_paid['id']}/payments"
     later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
     await queue_fault(world, "cancel_charge", "timeout_after")
@@ -93,7 +93,7 @@ async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
 async def test_a_payment_that_is_over_is_dropped_after_an_answer(
     world: World, part_paid: Json, path: str
 ) -> None:
-    """The cancellation for the first payment was lost. A poll shows that the charge can still be paid. [D-171]"""
+    """The gateway never received the cancellation. A poll shows that the charge can still be paid. [D-171]"""
     later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
     await queue_fault(world, "cancel_charge", "timeout_before")
     assert (await world.post(f"/v1/invoices/{part_paid['id']}/payments", {"method": "cash"})).status == 409

@@ -65,7 +65,7 @@ async def cancel_paid(world: World, charge_id: str) -> None:
 
 
 async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
-    """The engine requests the total while `fatura restored` finds a newer charge, which is paid in part. [D-181]"""
+    """The engine requests the total while `fatura restored` finds a newer, paid charge for less. [D-181]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     newer = (await create_unmatched_charge(world, UUID(invoice["id"]), 9000, attempt=2)).charge_id

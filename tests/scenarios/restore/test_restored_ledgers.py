@@ -72,7 +72,7 @@ async def test_a_sweep_that_the_backup_interrupted_begins_again(world: World):
 async def test_money_that_was_returned_after_the_backup_is_not_refunded_again(
     world: World, *, is_partial: bool
 ):
-    """The refund reads the charge before it is sent, even if no sweep or poll has read it. [D-123, D-53]"""
+    """Fatura reads the charge before it sends the refund, without waiting for a sweep or a poll. [D-123, D-53]"""
     invoice = await paid_invoice(world)
     await (refund_part_silently if is_partial else refund_silently)(world)
     await compare(world)

@@ -21,7 +21,7 @@ async def page(world: World, query: str = "") -> Json:
 
 
 async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world: World) -> None:
-    """`data` is the invoice detail without pricing attempts, charges, payment and refunds.
+    """`data.invoice` is the invoice detail without `pricingAttempts`, `charges`, `payment` and `refunds`.
 
     It also has the externalRefs of the products and of the subscription. [D-37]
     """
