@@ -19,8 +19,7 @@ STATEMENTS_KEPT = 100
 STATEMENT_SECONDS = 60
 """How long a connection keeps a prepared statement.
 
-A plan that was made for small tables is therefore replaced after this time, even if the tables have grown and
-PostgreSQL has not analyzed them since.
+PostgreSQL then plans it again. A plan that was made for small tables would be slow after the tables have grown.
 """
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
 LIMITS = {
@@ -72,7 +71,7 @@ async def open_pool(
     connection_class: "type[asyncpg.Connection[asyncpg.Record]]",
     niceness: int,
 ) -> tuple[Any, Opening]:
-    """Open a pool and find out how its transactions begin. Raises UNAVAILABLE_ERRORS, asyncpg.PostgresError."""
+    """Open a pool. Ask the server which statements must begin a transaction, and return them too. Raises UNAVAILABLE_ERRORS, asyncpg.PostgresError."""
     is_pooled = pooler_url is not None
     pool = await asyncpg.create_pool(
         pooler_url or url,

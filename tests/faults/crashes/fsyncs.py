@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 60
 class Fsyncs:
     """The results of all kills.
 
-    `acknowledged` maps the Idempotency-Key of each request that was answered 201 to the response body.
+    `acknowledged` has the body of each 201 response, by the Idempotency-Key of its request.
     """
 
     kills: int = 0

@@ -108,6 +108,8 @@ class ReceivedForm(Body):
 class RefundForm(Body):
     """How much to return, and why."""
 
+    may_be_absent: ClassVar[bool] = True
+
     examples: ClassVar[Examples] = {
         "everything": {},
         "a part": {"amountCents": 5000, "reason": "One session was canceled."},
@@ -175,6 +177,8 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
 
 class ReissueForm(Body):
     """How and when the payer has to pay the next charge."""
+
+    may_be_absent: ClassVar[bool] = True
 
     examples: ClassVar[Examples] = {"by pix, today": {"paymentMethod": "pix"}}
 

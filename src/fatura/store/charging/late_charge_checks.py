@@ -55,7 +55,7 @@ async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Se
 
 
 async def put_off(tx: Tx, charge_id: UUID, *, repeat_at: datetime, until: datetime) -> None:
-    """Repeat a claimed late look-up at `until`, unless another transaction has rescheduled it since `claim`."""
+    """Postpone a claimed late look-up to `until`, unless another transaction has rescheduled it since `claim`."""
     await tx.execute(
         """
         UPDATE late_charge_check l SET next_check_at = $4

@@ -134,8 +134,8 @@ async def _reserve(
 async def _complete(work: Work, *, stored: ReissueRequest, released: Released) -> InvoiceView:
     """Plan the next charge of an invoice, move the invoice to `ready` and return it.
 
-    The connection is not checked again: the charge is canceled by now, so a poll would continue the reissue even after
-    a refusal.
+    The connection is not checked again. The charge is canceled by now, so if a check refused the request here, a poll
+    would complete the reissue anyway.
     """
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
