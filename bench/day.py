@@ -3,8 +3,9 @@
 The engine runs as two worker processes with all lanes. The gateway, the price endpoint and the webhook receiver share
 another process. The day ends when every invoice is paid and every event is delivered.
 
-The engine is compared with a rival that has two steps. The times of both steps are added. First, the engine only generates the invoices. Then a
-bare loop repeats the recorded HTTP calls, over as many connections as the engine had open.
+The engine is compared with a rival that has two steps. The times of both steps are added. First, the engine only
+generates the invoices. Then a bare loop repeats the recorded HTTP calls, over as many connections as the engine had
+open.
 """
 
 import asyncio

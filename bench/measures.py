@@ -9,7 +9,7 @@ from bench.frame import Measured, Options
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measurement that fills one or more rows of the table of results: the function `run(options)` of the module `bench.<name>`.
+    """A measurement for one or more rows of the table of results: `run(options)` of the module `bench.<name>`.
 
     If `installs` is true, the measurement installs other programs. It runs only if the command names it, as
     `make bench-peers` does.

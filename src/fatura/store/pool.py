@@ -71,7 +71,10 @@ async def open_pool(
     connection_class: "type[asyncpg.Connection[asyncpg.Record]]",
     niceness: int,
 ) -> tuple[Any, Opening]:
-    """Open a pool. Ask the server which statements must begin a transaction, and return them too. Raises UNAVAILABLE_ERRORS, asyncpg.PostgresError."""
+    """Open a pool. Ask the server which statements must begin a transaction, and return them too.
+
+    Raises UNAVAILABLE_ERRORS, asyncpg.PostgresError.
+    """
     is_pooled = pooler_url is not None
     pool = await asyncpg.create_pool(
         pooler_url or url,

@@ -154,7 +154,7 @@ async def _resolve(
 ) -> None:
     """Act as the person for whom invoices wait: cancel their charges at the gateway, then retry issuance.
 
-    If an invoice adopted a charge that was paid with less than the invoice's total, record a manual payment of the rest.
+    If an invoice adopted a charge that was paid with less than the total, record a manual payment of the rest.
     """
     paid = {
         each["charge_id"]: each["amount_cents"]

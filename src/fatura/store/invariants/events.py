@@ -3,7 +3,8 @@
 from fatura.store.invariants.invariant import Invariant
 
 # With a materialized WITH, PostgreSQL sorts rows without the events' data.
-# Statements that compare the rows of two large tables use UNION ALL with GROUP BY, because a join could run as a slow nested loop.
+# Statements that compare the rows of two large tables use UNION ALL with GROUP BY, because PostgreSQL could run a join
+# as a slow nested loop.
 EVENTS: tuple[Invariant, ...] = (
     Invariant(
         "event_numbers_without_gaps",

@@ -294,7 +294,7 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 
 
 async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """If `charge` ends the reason for which the invoice's stored charge is parked, let issuance look up its found charges.
+    """If `charge` ends the reason for which the invoice's stored charge is parked, let issuance look up its charges.
 
     A found charge with a wrong amount is adopted when it is paid (D-170). If it is canceled, only record its payments:
     `gateway_payments.record` schedules the look-up if they pay the invoice. A found charge that the gateway did not
