@@ -10,7 +10,8 @@ from fatura.usecases.charging import issuance, outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.push_steps import skip
-from tests.support.sandbox_steps import charges, end_leases, queue_fault
+from tests.support.sandbox_steps import charges, end_leases, queue_fault, ready_invoice
+from tests.support.unreadable import make_unreadable
 from tests.support.world import World
 
 
@@ -67,6 +68,18 @@ async def test_a_worker_frozen_for_half_its_lease_sends_nothing(
     await world.advance(days=1)
     assert len(await charges(world)) == 1
     assert await world.broken() == []
+
+
+async def test_invoices_reserved_one_by_one_share_the_time_to_send(world: World) -> None:
+    """All of them were leased together, so the time of the last one may not begin later. [D-33, D-186]"""
+    _, failing, _ = [await ready_invoice(world) for _ in range(3)]
+    await make_unreadable(world, failing)
+    account = await load_account(world.deps, world.account_id)
+
+    count, calls = await in_transaction(world.deps, account, issuance._reserve_due, limit=3)
+
+    assert (count, len(calls)) == (3, 2)
+    assert len({(each.send_before, each.reserved_at_real) for each in calls}) == 1
 
 
 async def test_a_late_charge_of_a_canceled_invoice_is_emitted(world: World) -> None:

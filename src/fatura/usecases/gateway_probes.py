@@ -17,7 +17,7 @@ from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.reconciliation import polling
-from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
+from fatura.usecases.transaction import Work, in_transaction
 
 LEASE = timedelta(seconds=110)
 """How long a worker leases the probe of a connection, in real time."""
@@ -63,7 +63,9 @@ async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
         error = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
         await connection_health.record_probe(deps, account, probe.connection_id, [error])
         return
-    calls = await _reserve(deps, account, probe) if probe.is_active else ()
+    calls: Sequence[GatewayCall] = ()
+    if probe.is_active:
+        calls = await in_transaction(deps, account, issuance.reserve_probe, probe.connection_id)
     if calls:
         gateway = calls[0].gateway
         await issuance.call_and_record(deps, account, calls)
@@ -73,17 +75,6 @@ async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
         gateway = probe.gateway
         await _check_credentials(gateway)
     await connection_health.record_probe(deps, account, probe.connection_id, gateway.results)
-
-
-async def _reserve(deps: Deps, account: Account, probe: _Probe) -> Sequence[GatewayCall]:
-    """Return the call that issues a waiting invoice, or no call if no invoice waits or an unexpected error occurs."""
-    try:
-        return await in_transaction(deps, account, issuance.reserve_probe, probe.connection_id)
-    except DATABASE_FAILURES:
-        raise
-    except Exception:  # noqa: BLE001 - logged in full; the probe then makes another call
-        log.exception("gateway.probe_not_reserved", connection_id=str(probe.connection_id))
-        return ()
 
 
 async def _check_credentials(gateway: ObservedGateway) -> None:

@@ -5,6 +5,7 @@ To simulate this error, PostgreSQL refuses the charges of one invoice. Fatura st
 
 from tests.support.captured_logs import captured_logs
 from tests.support.sandbox_steps import charges, connection_id, fail_for, pass_time, read, ready_invoice
+from tests.support.unreadable import make_unreadable, mend_names
 from tests.support.world import Json, World
 
 REFUSE_CHARGES = (
@@ -43,6 +44,26 @@ async def test_an_invoice_that_cannot_be_issued_delays_no_other(world: World) ->
     [event] = await world.events("invoice.issue_delayed")
     assert event["data"]["invoice"]["id"] == failing["id"]
     assert event["data"]["error"]["code"] == "unexpected_error"
+    assert await world.broken() == []
+
+
+async def test_an_invoice_that_cannot_be_read_delays_no_other(world: World) -> None:
+    """The event about the invoice cannot be built either. [D-34, D-186]"""
+    first, failing, last = [await ready_invoice(world) for _ in range(3)]
+    await make_unreadable(world, failing)
+
+    with captured_logs() as logs:
+        await world.run("issuance")
+        await pass_time(world, hours=4)
+
+    assert await statuses(world, first, last) == ["issued", "issued"]
+    assert 4 <= logs.getvalue().count("charge.attempt_put_off") <= 5
+    assert await world.events("invoice.issue_delayed") == []
+    await mend_names(world)
+    assert await statuses(world, failing) == ["ready"]
+    await pass_time(world, hours=1, minutes=10)
+    assert await statuses(world, failing) == ["issued"]
+    assert len(await charges(world, failing)) == 1
     assert await world.broken() == []
 
 

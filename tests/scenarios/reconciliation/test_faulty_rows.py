@@ -15,19 +15,8 @@ from tests.support.sandbox_steps import (
     stored_charges,
 )
 from tests.support.sweep_steps import double_silently, second_charge_events, stored_sweep, sweep
+from tests.support.unreadable import make_unreadable, mend_names
 from tests.support.world import Json, World
-
-
-async def make_unreadable(world: World, invoice: Json) -> None:
-    """Remove the name of the invoice's customer. The engine expects every customer to have a name."""
-    await world.sql("ALTER TABLE customer ALTER COLUMN name DROP NOT NULL")
-    await world.sql(
-        "UPDATE customer SET name = NULL WHERE external_ref = $1", invoice["customer"]["externalRef"]
-    )
-
-
-async def mend(world: World) -> None:
-    await world.sql("UPDATE customer SET name = 'Ana' WHERE name IS NULL")
 
 
 @pytest.fixture
@@ -50,7 +39,7 @@ async def test_an_invoice_that_cannot_be_polled_delays_no_other_poll(world: Worl
     assert [(await read(world, each))["status"] for each in (first, last)] == ["paid", "paid"]
     assert logs.getvalue().count("charge.poll_put_off") == 1
     assert "Expected `str`, got `null`" in logs.getvalue()
-    await mend(world)
+    await mend_names(world)
     assert (await read(world, failing))["status"] == "issued"
     await pass_time(world, minutes=11)
     assert (await read(world, failing))["status"] == "paid"
@@ -109,7 +98,7 @@ async def test_a_late_look_up_that_cannot_be_made_delays_no_other(world: World, 
     }
     assert len(made) >= 1
     assert not of_failing & {str(row["charge_id"]) for row in made}
-    await mend(world)
+    await mend_names(world)
     assert [(await read(world, each))["status"] for each in (first, failing)] == ["issued", "issued"]
     assert await world.broken() == []
 

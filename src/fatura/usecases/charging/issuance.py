@@ -5,9 +5,11 @@ handles the answers.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -31,9 +33,10 @@ from fatura.usecases.clock_skew import MAX_CLOCK_SKEW
 from fatura.usecases.connections import connection_health
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import second_charges
-from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_snapshot, in_transaction
+from fatura.usecases.transaction import Work, in_snapshot, in_transaction
 from fatura.views.invoices import InvoiceView
 
 GATHER_SECONDS = 0.02
@@ -57,28 +60,13 @@ NOT_READY_REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Leased:
-    """An invoice that this worker has leased; `until` (real time) identifies the lease."""
-
-    invoice_id: UUID
-    until: datetime
-
-
 async def issue(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` invoices due for issuing, and make their gateway calls concurrently.
 
-    If reserving all charges in one transaction fails unexpectedly, issue the invoices one by one, and put off each
-    invoice that fails (D-186). Return how many invoices were claimed. Raises DATABASE_FAILURES.
+    Return how many invoices were claimed. Raises DATABASE_FAILURES.
     """
     limit = deps.answering.limit(account.account_id, limit)
-    try:
-        count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
-    except DATABASE_FAILURES:
-        raise
-    except Exception:  # noqa: BLE001 - issued one by one below, where only the faulty invoice fails
-        log.exception("issuance.batch_failed", account_id=str(account.account_id))
-        return await _issue_one_by_one(deps, account, limit=limit)
+    count, calls = await in_transaction(deps, account, _reserve_due, limit=limit)
     await call_and_record(deps, account, calls)
     return count
 
@@ -125,74 +113,53 @@ async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayC
             task.cancel()
 
 
-async def _issue_one_by_one(deps: Deps, account: Account, *, limit: int) -> int:
-    leased = await in_transaction(deps, account, _lease_due, limit=limit)
-    ended = await asyncio.gather(
-        *(_issue_leased(deps, account, each) for each in leased), return_exceptions=True
-    )
-    for failure in ended:
-        if failure is not None:
-            raise failure
-    return len(leased)
-
-
-async def _issue_leased(deps: Deps, account: Account, leased: _Leased) -> None:
-    """Issue an invoice. If an unexpected error stops the reservation of its charge, put the invoice off (D-186)."""
-    try:
-        calls = await in_transaction(deps, account, _reserve_leased, leased)
-    except DATABASE_FAILURES:
-        raise
-    except Exception:  # noqa: BLE001 - logged in full; the invoice is tried again in an hour
-        log.exception("charge.attempt_put_off", invoice_id=str(leased.invoice_id))
-        await in_transaction(deps, account, _put_off, leased)
-    else:
-        await call_and_record(deps, account, calls)
-
-
 async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    """Lease invoices due for issuing and store their charges."""
-    leased = await _lease_due(work, limit=limit)
-    return len(leased), await _reserve_sendable(work, [each.invoice_id for each in leased])
+    """Lease invoices due for issuing and store their charges. Return how many were leased, and the calls to make.
 
-
-async def _lease_due(work: Work, *, limit: int) -> Sequence[_Leased]:
-    """Lease invoices due for issuing. While the account is frozen after a restore, lease none (D-123)."""
+    While the account is frozen after a restore, lease none (D-123).
+    """
     if not await frozen_accounts.may_charge(work.tx):
-        return []
+        return 0, []
     real_now = work.deps.clock()
-    until = real_now + LEASE
     invoice_ids = await claims.claim(
-        work.tx, InvoiceStatus.READY, now=work.now, real_now=real_now, lease_until=until, limit=limit
+        work.tx,
+        InvoiceStatus.READY,
+        now=work.now,
+        real_now=real_now,
+        lease_until=real_now + LEASE,
+        limit=limit,
     )
-    return [_Leased(each, until) for each in invoice_ids]
+    return len(invoice_ids), await _reserve_leased(work, invoice_ids)
 
 
-async def _reserve_leased(work: Work, leased: _Leased) -> Sequence[GatewayCall]:
-    """Renew the lease of an invoice and store its charge. If the lease was lost, return no call."""
-    if not await frozen_accounts.may_charge(work.tx) or not await _is_held(work, leased):
-        return []
-    until = work.deps.clock() + LEASE
-    await issuance_state.make_due(work.tx, leased.invoice_id, now=work.now, lease_until=until)
-    return await _reserve_sendable(work, [leased.invoice_id])
+async def _reserve_leased(
+    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False
+) -> Sequence[GatewayCall]:
+    """Store the charges of invoices that this transaction has leased.
+
+    If this fails unexpectedly, handle the invoices one by one, and put off each invoice that fails (D-186).
+    """
+    real_now, send_before = work.deps.clock(), time.monotonic() + gateway_calls.SEND_WITHIN_SECONDS
+    # lock all subscriptions now, in id order: locking them one by one could cause deadlocks
+    await spacing.lock_subscriptions(work.tx, invoice_ids)
+    reserve = partial(_reserve_sendable, is_probe=is_probe)
+    calls = await each_alone_if_one_fails(work, invoice_ids, reserve, put_off=_put_off)
+    # the time to send counts from the lease, because reserving the invoices one by one takes longer
+    return [replace(each, reserved_at_real=real_now, send_before=send_before) for each in calls]
 
 
-async def _put_off(work: Work, leased: _Leased) -> None:
-    if await _is_held(work, leased):
-        (invoice,) = await claims.read(work.tx, [leased.invoice_id])
-        await retries.wait_after_failure(work, invoice)
-
-
-async def _is_held(work: Work, leased: _Leased) -> bool:
-    """Lock an invoice. Return whether it is still `ready`, and this worker still holds the lease."""
-    state = await issuance_state.lock(work.tx, leased.invoice_id)
-    return state is not None and state.status is InvoiceStatus.READY and state.lease_until == leased.until
+async def _put_off(work: Work, invoice_id: UUID) -> None:
+    log.exception("charge.attempt_put_off", invoice_id=str(invoice_id))
+    await each_alone_if_one_fails(
+        work, [invoice_id], retries.wait_after_failure, put_off=retries.wait_unreported
+    )
 
 
 async def _reserve_sendable(
-    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False
+    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool
 ) -> Sequence[GatewayCall]:
-    """Store the charges of those leased invoices that may be issued now (D-57)."""
-    sendable = await _spaced(work, invoice_ids) if invoice_ids else ()
+    """Store the charges of those leased invoices that may be issued now (D-57). Their subscriptions are locked."""
+    sendable = await _spaced(work, invoice_ids)
     return await reservation.reserve(work, sendable, is_probe=is_probe) if sendable else ()
 
 
@@ -203,7 +170,6 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     follow at least 24 hours apart. While the earliest one cannot be sent, put the others off by only an hour. If they
     were put off by a day, they could become due at the same time as the earliest one, and be put off again.
     """
-    await spacing.lock_subscriptions(work.tx, invoice_ids)
     until: dict[UUID, datetime] = {}
     for each in await spacing.uncharged(work.tx, invoice_ids, now=work.now, since=work.now - ISSUES_APART):
         if each.others_sent_at is not None:
@@ -217,7 +183,7 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
 async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall]:
     """Lease one invoice that waits for a failing connection, and store its charge (D-55).
 
-    If D-57 puts the invoice off, return no call.
+    If the invoice is put off, because of D-57 or an unexpected error, return no call.
     """
     if not await frozen_accounts.may_charge(work.tx):
         return []
@@ -225,7 +191,7 @@ async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall
     invoice_ids = await waiting.claim(
         work.tx, connection_id, [InvoiceStatus.READY], real_now=real_now, lease_until=real_now + LEASE
     )
-    return await _reserve_sendable(work, invoice_ids, is_probe=True)
+    return await _reserve_leased(work, invoice_ids, is_probe=True)
 
 
 async def _reserve_one(

@@ -1,7 +1,9 @@
 """Put off an invoice's next call, or make none until a person acts (D-34); limit retries by persons (D-113)."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from msgspec import UNSET
 
@@ -19,6 +21,7 @@ from fatura.domain.errors import RATE_LIMITED, EngineError
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED, ConnectionHealth
 from fatura.domain.invoice import IssueFailure
 from fatura.gateways.port import GatewayError
+from fatura.observability import log
 from fatura.store.charging import charges, claims, issuance_state, waiting
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.charging.issuance_state import IssuanceState
@@ -75,9 +78,17 @@ async def wait_for_connection(work: Work, invoice: ClaimedInvoice, code: str, *,
     await waiting.mark(work.tx, [invoice.invoice_id])
 
 
-async def wait_after_failure(work: Work, invoice: ClaimedInvoice) -> None:
-    """Put the invoice off for an hour because of an unexpected error. Emit `invoice.issue_delayed` once (D-186)."""
-    await _put_off(work, invoice, _UNEXPECTED, is_late=True)
+async def wait_after_failure(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
+    """Put invoices off for an hour because of an unexpected error. Emit `invoice.issue_delayed` once (D-186)."""
+    for invoice in await claims.read(work.tx, invoice_ids):
+        await _put_off(work, invoice, _UNEXPECTED, is_late=True)
+    return invoice_ids
+
+
+async def wait_unreported(work: Work, invoice_id: UUID) -> None:
+    """Put off an invoice without an event, because it cannot be read, or its event cannot be built (D-186)."""
+    log.exception("charge.delay_not_emitted", invoice_id=str(invoice_id))
+    await claims.put_off(work.tx, [invoice_id], until=[_in_an_hour(work, invoice_id)])
 
 
 async def wait_for_recovery(work: Work, invoice: ClaimedInvoice, health: ConnectionHealth) -> None:
@@ -100,11 +111,15 @@ async def _put_off(work: Work, invoice: ClaimedInvoice, error: IssueErrorView, *
     await claims.reschedule_issuance(
         work.tx,
         invoice,
-        next_attempt_at=work.now + RETRY_DELAYS[-1] + jitter(invoice.invoice_id, within=PUT_OFF_JITTER),
+        next_attempt_at=_in_an_hour(work, invoice.invoice_id),
         failures=invoice.issue_failures + 1,
         failing_since=invoice.issue_failing_since or work.now,
         delay_emitted=invoice.issue_delay_emitted or is_late,
     )
+
+
+def _in_an_hour(work: Work, invoice_id: UUID) -> datetime:
+    return work.now + RETRY_DELAYS[-1] + jitter(invoice_id, within=PUT_OFF_JITTER)
 
 
 async def pace(work: Work, state: IssuanceState) -> None:
