@@ -7,7 +7,10 @@ import pytest
 
 from fatura.usecases.connections import poll_rounds
 from fatura.usecases.transaction import load_account
+from tests.support.captured_logs import captured_logs
+from tests.support.refused_writes import refuse
 from tests.support.sandbox_steps import (
+    connection_id,
     issued_invoice,
     pass_time,
     read,
@@ -201,3 +204,47 @@ async def test_the_next_round_waits_until_the_budget_has_allowed_all_polls(world
 
     [times] = await world.sql("SELECT next_step_at - began_at AS pause FROM poll_round")
     assert times["pause"] == timedelta(seconds=90)
+
+
+async def test_a_round_that_cannot_continue_delays_no_other_round(world: World, issued: Json):
+    """The round of the other connection is due later. [D-186, D-190]"""
+    connection = (await world.connect(webhookSecret=SECRET, behaviour="never_pay"))["connectionId"]
+    subscription = await world.enroll(await world.plan(), gatewayConnectionId=connection)
+    await world.run("generation", "issuance")
+    (other,) = await world.invoices(subscription)
+    for each in (issued, other):
+        await paid_unnoticed(world, each)
+    await refuse(
+        world,
+        "poll_round",
+        "UPDATE",
+        f"NEW.began_at IS NOT NULL AND NEW.connection_id = '{await connection_id(world)}'",
+    )
+    await notify(world)
+    assert (await (await hook(world, None, connection=connection)).send(world)).status == 200
+
+    with captured_logs() as logs:
+        await world.run("reconciliation")
+
+    assert [(await read(world, each))["status"] for each in (issued, other)] == ["issued", "paid"]
+    assert logs.getvalue().count("round.put_off") == 1
+    await world.sql("DROP TRIGGER refuse ON poll_round")
+    await pass_time(world, minutes=11)
+    assert await statuses(world) == {"paid"}
+    assert await world.broken() == []
+
+
+async def test_an_invoice_that_cannot_be_polled_does_not_stop_its_round(world: World, issued: Json):
+    """[D-186, D-190]"""
+    other = await issued_invoice(world)
+    for each in (issued, other):
+        await paid_unnoticed(world, each)
+    await refuse(world, "invoice", "UPDATE", f"NEW.invoice_id = '{issued['id']}'")
+    await notify(world)
+
+    with captured_logs() as logs:
+        await world.run("reconciliation")
+
+    assert [(await read(world, each))["status"] for each in (issued, other)] == ["issued", "paid"]
+    assert logs.getvalue().count("round.invoice_skipped") == 1
+    assert await world.broken() == []

@@ -88,8 +88,8 @@ async def unpaid(tx: Tx, *, after: UUID | None, limit: int) -> Sequence[UUID]:
 
 async def make_due(
     tx: Tx, connection_id: UUID, invoice_ids: Sequence[UUID], *, now: datetime, real_now: datetime
-) -> int:
-    """Make the connection's unpaid invoices among `invoice_ids` due for polling. Return how many became due.
+) -> Sequence[UUID]:
+    """Make the connection's unpaid invoices among `invoice_ids` due for polling. Return those that became due.
 
     Invoices whose polling has ended do not change. A leased invoice becomes due again, because the answer of the poll
     in progress may be older than the request for the round.
@@ -112,7 +112,7 @@ async def make_due(
         now,
         real_now,
     )
-    return len(rows)
+    return [row["invoice_id"] for row in rows]
 
 
 async def save(tx: Tx, changed: PollRound) -> None:

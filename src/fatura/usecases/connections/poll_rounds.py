@@ -4,14 +4,18 @@ A webhook that names no charge only requests a round, so that many webhooks cost
 the round in batches. All progress is stored, so a process that dies loses no request.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.observability import log
 from fatura.store.charging import poll_rounds
 from fatura.store.charging.poll_rounds import PollRound
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 PAUSE = timedelta(minutes=1)
@@ -48,18 +52,42 @@ async def _advance(work: Work) -> bool:
     found = await poll_rounds.claim(work.tx, now=work.now)
     if found is None:
         return False
+    # a round that was put off has no result, and has further batches
+    return all(await each_alone_if_one_fails(work, [found], _run_batches, put_off=_put_off))
+
+
+async def _put_off(work: Work, found: PollRound) -> None:
+    log.exception("round.put_off", connection_id=str(found.connection_id))
+    await poll_rounds.save(work.tx, replace(found, next_step_at=work.now + PUT_OFF_BY))
+
+
+async def _run_batches(work: Work, claimed: Sequence[PollRound]) -> Sequence[bool]:
+    return [await _run_batch(work, each) for each in claimed]
+
+
+async def _run_batch(work: Work, found: PollRound) -> bool:
     if found.done_to is None:
         found = replace(found, began_at=work.now, made_due=0)
     invoice_ids = await poll_rounds.unpaid(work.tx, after=found.done_to, limit=BATCH)
-    made_due = await poll_rounds.make_due(
-        work.tx, found.connection_id, invoice_ids, now=work.now, real_now=work.deps.clock()
-    )
-    found = replace(found, made_due=found.made_due + made_due)
+    make_due = partial(_make_due, connection_id=found.connection_id)
+    made_due = await each_alone_if_one_fails(work, invoice_ids, make_due, put_off=_log_skipped)
+    found = replace(found, made_due=found.made_due + len(made_due))
     is_last = len(invoice_ids) < BATCH
     await poll_rounds.save(
         work.tx, _ended(found, now=work.now) if is_last else _continued(found, invoice_ids[-1], now=work.now)
     )
     return not is_last
+
+
+async def _make_due(work: Work, invoice_ids: Sequence[UUID], *, connection_id: UUID) -> Sequence[UUID]:
+    return await poll_rounds.make_due(
+        work.tx, connection_id, invoice_ids, now=work.now, real_now=work.deps.clock()
+    )
+
+
+async def _log_skipped(_work: Work, invoice_id: UUID) -> None:
+    """Log that a round skips an invoice. The invoice is still polled on schedule."""
+    log.exception("round.invoice_skipped", invoice_id=str(invoice_id))
 
 
 def _continued(running: PollRound, done_to: UUID, *, now: datetime) -> PollRound:
