@@ -16,6 +16,7 @@ from fatura.usecases.charging.gateway_calls import GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 
@@ -48,10 +49,19 @@ async def _claim(work: Work) -> Sequence[_Probe]:
     ids = await stored_health.claim_probes(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE
     )
-    if not ids:
-        return []
-    opened = await gateway_connections.open_gateways(work, ids, is_probe=True)
-    return [_Probe(each, opened[each].gateway, opened[each].stored.connection.active) for each in ids]
+    return await each_alone_if_one_fails(work, ids, _opened, put_off=_put_off)
+
+
+async def _opened(work: Work, connection_ids: Sequence[UUID]) -> Sequence[_Probe]:
+    opened = await gateway_connections.open_gateways(work, connection_ids, is_probe=True)
+    return [
+        _Probe(each, opened[each].gateway, opened[each].stored.connection.active) for each in connection_ids
+    ]
+
+
+async def _put_off(work: Work, connection_id: UUID) -> None:
+    log.exception("gateway.probe_put_off", connection_id=str(connection_id))
+    await connection_health.put_off_probe(work, connection_id)
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:

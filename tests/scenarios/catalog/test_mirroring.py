@@ -8,6 +8,7 @@ from fatura.store.catalog import mirrors
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.captured_logs import captured_logs
 from tests.support.sandbox_steps import connection_id, pass_time, patch_connection, queue_fault
+from tests.support.unreadable import make_unusable, mend_connection
 from tests.support.world import Json, World
 
 
@@ -176,3 +177,22 @@ async def test_a_product_that_cannot_be_read_delays_no_other(world: World) -> No
     await world.sql("UPDATE product SET name = 'Silver' WHERE name IS NULL")
     await pass_time(world, minutes=11)
     assert sorted(each["name"] for each in await mirrored(world)) == ["Bronze", "Gold", "Silver"]
+
+
+async def test_a_connection_that_cannot_be_opened_delays_no_copies_to_others(world: World) -> None:
+    """[spec 2.2 mirroring, D-186]"""
+    await world.set_up_gateway(productCatalog=True)
+    other = (await world.connect(productCatalog=True))["connectionId"]
+    failing = await connection_id(world)
+    await world.product(name="Gold")
+    await make_unusable(world, failing)
+
+    with captured_logs() as logs:
+        await world.run("mirroring")
+
+    assert logs.getvalue().count("mirroring.put_off") == 1
+    done = await world.sql("SELECT connection_id::text FROM product_mirror WHERE mirrored_at IS NOT NULL")
+    assert [row["connection_id"] for row in done] == [other]
+    await mend_connection(world, failing)
+    await pass_time(world, minutes=11)
+    assert {each["connectionId"] for each in await mirrored(world)} == {failing, other}

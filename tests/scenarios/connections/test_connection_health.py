@@ -20,6 +20,7 @@ from tests.support.sandbox_steps import (
     read,
     ready_invoice,
 )
+from tests.support.unreadable import make_unusable, mend_connection
 from tests.support.world import Json, World
 
 MANY = 1000
@@ -28,6 +29,10 @@ MANY = 1000
 
 async def health(world: World) -> Json:
     return (await world.get("/v1/integration")).json["gateways"][0]["health"]
+
+
+async def states(world: World) -> list[str]:
+    return [each["health"]["state"] for each in (await world.get("/v1/integration")).json["gateways"]]
 
 
 async def calls_made(world: World) -> int:
@@ -240,3 +245,27 @@ async def test_a_connection_without_work_is_probed_by_its_credentials(world: Wor
     await pass_time(world, minutes=20)
 
     assert (await health(world))["state"] == "ok"
+
+
+async def test_a_connection_that_cannot_be_opened_delays_no_probe_of_others(world: World) -> None:
+    """Its next probe is scheduled as after a failure. [D-55 failing, D-186]"""
+    failing = await connection_id(world)
+    await world.connect()
+    await world.sql(
+        """
+        UPDATE connection_health h SET failures = 3, failing_since = g.created_at, next_probe_at = g.created_at,
+            error_code = 'failed', error_detail = 'rate_limited'
+        FROM gateway_connection g WHERE g.connection_id = h.connection_id
+        """
+    )
+    await make_unusable(world, failing)
+
+    with captured_logs() as logs:
+        await world.run("gateway_probe")
+
+    assert logs.getvalue().count("gateway.probe_put_off") == 1
+    assert await states(world) == ["failing", "ok"]
+    await mend_connection(world, failing)
+    await pass_time(world, minutes=15)
+    assert await states(world) == ["ok", "ok"]
+    assert await world.broken() == []

@@ -17,7 +17,6 @@ from fatura.gateways.port import (
 from fatura.observability import log
 from fatura.store.catalog import mirrors
 from fatura.store.catalog.mirrors import ClaimedMirror
-from fatura.store.connections import connections
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
@@ -59,10 +58,11 @@ async def _due_copies(
     work: Work, keys: Sequence[tuple[UUID, UUID]]
 ) -> Sequence[tuple[ClaimedMirror, ObservedGateway | None]]:
     claimed = await mirrors.claimed(work.tx, keys)
+    opened = await gateway_connections.open_gateways(work, {each.connection_id for each in claimed})
     gateways = {
-        each.connection.connection_id: gateway_connections.open_gateway(work, each)
-        for each in await connections.find_all(work.tx)
-        if each.connection.active and not each.health.is_failing
+        connection_id: each.gateway
+        for connection_id, each in opened.items()
+        if each.stored.connection.active and not each.stored.health.is_failing
     }
     return [(each, gateways.get(each.connection_id)) for each in claimed]
 

@@ -58,6 +58,11 @@ async def record_probe(
     await in_transaction(deps, account, _store, connection_id, results, is_probe=True)
 
 
+async def put_off_probe(work: Work, connection_id: UUID) -> None:
+    """End the lease of a probe that made no call because of an unexpected error, and schedule the next one (D-186)."""
+    await _store(work, connection_id, [], is_probe=True)
+
+
 async def _store(
     work: Work, connection_id: UUID, results: Sequence[CallResult], *, is_probe: bool = False
 ) -> ConnectionHealth:
