@@ -6,16 +6,19 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.support.sandbox_steps import (
+    charges,
     connection_id,
     fail_for,
     pass_time,
     patch_connection,
     queue_fault,
     read,
+    ready_invoice,
     skip_days,
     table_held,
     until_waiting,
 )
+from tests.support.unreadable import make_unreadable, mend_names
 from tests.support.world import Json, World
 
 
@@ -53,6 +56,22 @@ async def test_released_cycles_are_issued_a_day_apart(world: World) -> None:
     first, second, third = [each for each in instants if each is not None]
     assert timedelta(hours=24) <= second - first < timedelta(hours=25)
     assert timedelta(hours=24) <= third - second < timedelta(hours=25)
+    assert await world.broken() == []
+
+
+async def test_cycles_reserved_one_by_one_are_issued_a_day_apart(world: World) -> None:
+    """The invoice of another subscription cannot be read, so the invoices are handled one by one. [D-57, D-186]"""
+    held = await held_cycles(world, 3)
+    failing = await ready_invoice(world)
+    await make_unreadable(world, failing)
+    for invoice in reversed(held):
+        await release(world, invoice)
+
+    await world.run("issuance")
+
+    assert [(await read(world, each))["status"] for each in held] == ["issued", "ready", "ready"]
+    assert len(await charges(world)) == 1
+    await mend_names(world)
     assert await world.broken() == []
 
 
