@@ -63,7 +63,7 @@ class ClockSkew:
     ) -> None:
         """Compare the clocks. Log once that this host's clock is wrong, and once that it is right again.
 
-        Raises WrongClockError.
+        Raises WrongClockError if the clocks differ by more than `at_most`.
         """
         skew = await self.get(clock, database_clock)
         if abs(skew) <= at_most:

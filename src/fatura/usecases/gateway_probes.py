@@ -65,7 +65,7 @@ async def _put_off(work: Work, connection_id: UUID) -> None:
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
-    """Issue a waiting invoice, or poll one if none waits to be issued. If no call was made, check the credentials.
+    """Issue an invoice that waits for the connection, or else poll one. If no call was made, check the credentials.
 
     Record how the calls ended.
     """

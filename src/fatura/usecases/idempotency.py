@@ -125,7 +125,7 @@ async def _execute_or_replay(
         assert stored is not None, "a conflicting key is committed and visible"
         answer = _answer(work, stored, request)
         if answer is not None:
-            return answer  # None: `begin` claimed the key, and `finish` now stores the answer
+            return answer  # if None, `begin` claimed the key earlier, and this call comes from `finish`
     progress.is_claimed = True
     answer = await _execute(work, function, status=status)
     body = answer.body

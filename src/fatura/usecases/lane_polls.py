@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fatura.observability import gauge
 
 STUCK_AFTER_SECONDS = 60
-"""How long the polls of a lane must fail before readiness and the metrics show the lane."""
+"""How long the polls of a lane must fail before the health check and the metrics report the failure."""
 
 _stuck = gauge(
     "fatura_lane_stuck",

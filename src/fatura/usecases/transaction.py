@@ -81,7 +81,7 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Set `now` again after a wait for a lock, so that all changes committed during the wait are earlier."""
+        """Set `now` again after a wait for a lock, so that `now` is not before a change committed during the wait."""
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())
@@ -144,7 +144,7 @@ class Work:
 
 
 async def check_clock(deps: Deps, tx: Tx) -> None:
-    """Compare this host's clock with the database's before a write that depends on it. Raises WrongClockError."""
+    """Compare this host's clock with the database's before a write that depends on time. Raises WrongClockError."""
     await deps.clock_skew.check(deps.clock, partial(deps.db.clock_time, tx))
 
 

@@ -154,7 +154,7 @@ def _new_invoices(
     drafts: Mapping[DraftKey, InvoiceDraft],
     lost: Mapping[tuple[UUID, int], LostInvoice],
 ) -> Sequence[NewInvoice]:
-    """Return each subscription's new invoice, with its ids, its draft's index and the start of the following cycle.
+    """Return the new invoice of each due subscription.
 
     `lost` has the invoices that a restore of the database lost, but whose charges still exist at the gateway. A lost
     invoice gets its old id and connection again. If the invoice of the following cycle was lost too, that cycle is due
@@ -189,13 +189,13 @@ def _new_invoices(
 
 
 def _following(work: Work, period_start: date, charge_day: int, period_months: int) -> tuple[date, datetime]:
-    """Return the following cycle's period start, and the instant at which it becomes due for generation (D-4, D-5)."""
+    """Return when the following cycle starts, and when the invoice of that cycle is due for generation (D-4, D-5)."""
     following = next_period_start(period_start, charge_day=charge_day, period_months=period_months)
     return following, next_generation_instant(following, generated_at=work.now)
 
 
 async def _expect_charge(work: Work, new: NewInvoice, draft: InvoiceDraft, *, found: LostInvoice) -> None:
-    """Insert a lost invoice's charge with its ids at the gateway, so that issuance creates no other charge (D-123)."""
+    """Insert a row for the charge of a lost invoice, so that issuance creates no other charge (D-123)."""
     expected = InvoiceCharge(
         charge_id=work.new_id(),
         invoice_id=new.invoice_id,

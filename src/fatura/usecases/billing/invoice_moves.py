@@ -47,7 +47,7 @@ class Report:
 
 
 _Shown = dict[UUID, tuple[Transition, InvoiceDetail]]
-"""The details that were last read of each invoice, by id, with the transition after which they were read."""
+"""By invoice id: the transition after which the invoice's details were last read, and these details."""
 
 
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
@@ -136,7 +136,7 @@ def _move(work: Work, locked: LockedInvoice, fact: Report, transition: Transitio
 def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: InvoiceStatus) -> datetime | None:
     """Return when to issue the invoice if `to` is READY, else when to poll its charge, or None for no poll.
 
-    If a fact of the ledger does not change the status, the result is ignored, and the stored schedule stays.
+    If a fact with a ledger entry does not change the status, `invoice_status.write` ignores the result.
     """
     if to is InvoiceStatus.READY:
         return work.now

@@ -40,7 +40,7 @@ async def mirror(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, ObservedGateway | None]]:
-    """Lease products whose copy is due. Return each with its gateway, or with None if it cannot be called now."""
+    """Lease products whose copy is due. Return each with its gateway, or with None if no call can be made now."""
     real_now = work.deps.clock()
     keys = await mirrors.claim(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit

@@ -61,8 +61,8 @@ async def propagate(
 ) -> PropagationAnswer:
     """Move active subscribers without private terms to the plan's current version from their next cycle on (D-23).
 
-    A subscription that does not override the payment method also gets the new default method. Each moved subscription
-    emits `subscription.terms_changed`.
+    A subscription that does not override the payment method also gets the new default method. For each moved
+    subscription, the event `subscription.terms_changed` is emitted.
     Raises EngineError: `engine.not_found` for the plan or its `from_version`; `engine.plan_archived`;
     `engine.propagation_running`; the errors of `execute_once`.
     """
@@ -219,7 +219,6 @@ async def _move_batch(work: Work, propagation_id: UUID, *, limit: int) -> int:
 
 
 async def _move(work: Work, to: Propagation, moves: Sequence[tuple[UUID, PaymentMethod]]) -> None:
-    """Move the subscribers to the new version, extend their history of terms, and emit their events."""
     if not moves:
         return
     moved_ids = [subscription_id for subscription_id, _ in moves]

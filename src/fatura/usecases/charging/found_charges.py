@@ -1,4 +1,4 @@
-"""Choose the charge that an invoice adopts from the charges that were found for its request (D-181).
+"""From the charges that were found for an invoice's request, choose the one that the invoice adopts (D-181).
 
 Charges are found by `fatura restored` (D-123), or because webhooks name them (D-162).
 """
@@ -27,8 +27,8 @@ NAMED = 5
 class Expectation:
     """What decides which amount a found charge should have.
 
-    `entries` are the recorded entries of the invoice and the new entries of the found charges. `request` is the stored
-    request.
+    `entries` are the recorded entries of the invoice and the new entries of the found charges. `request` is the request
+    that the engine sent, or None if the request is not stored or cannot be decrypted.
     """
 
     total_cents: int
@@ -41,7 +41,7 @@ class Expectation:
         return not open_cents(self.entries, total_cents=self.total_cents)
 
     def is_met(self, charge: Charge) -> bool:
-        """Return whether the amount is what payments of other charges leave open, or a lower requested amount."""
+        """Return whether the amount is what other charges' payments leave open, or the requested amount if lower."""
         left = self._left_cents(charge)
         return charge.amount_cents == left or (charge.amount_cents < left and self._is_requested(charge))
 
@@ -122,12 +122,12 @@ def amounts(found: Sequence[Charge]) -> str:
 async def wait_for_missing(
     work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
 ) -> bool:
-    """Handle a look-up that did not find all charges. Return False if the invoice can adopt a charge that was found.
+    """Handle an answer in which the gateway no longer shows all found charges. Return False if one can be adopted.
 
     Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that time,
-    ignore the missing charges if a charge that is not canceled was found. If none was found, park the stored charge: a
-    missing charge may still exist, and a new charge would be a second one. Record the payments of canceled charges. If
-    these payments cover the invoice, it adopts a canceled charge without waiting.
+    ignore the missing charges if the gateway shows a charge that is not canceled. If it shows no such charge, park the
+    stored charge: a missing charge may still exist, and a new charge would be a second one. Record the payments of
+    canceled charges. If these payments cover the invoice, the invoice adopts a canceled charge without waiting.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     is_over = current.looked_up_at is not None and call.reserved_at - current.looked_up_at >= MISSING_AFTER

@@ -1,4 +1,4 @@
-"""Call a gateway for a charge, with no transaction open (D-33)."""
+"""Make the gateway call that a charge needs, while no transaction is open (D-33)."""
 
 import asyncio
 import time

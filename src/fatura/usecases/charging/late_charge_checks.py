@@ -130,7 +130,10 @@ async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
 
 
 async def _read(call: GatewayCall) -> Sequence[Charge]:
-    """Read the charges with the call's reference, if the gateway offers look-ups, and the charge whose id is stored."""
+    """Read the charges with the call's reference, if the gateway offers look-ups.
+
+    If the stored charge has an id at the gateway, also read the charge with this id.
+    """
     found: list[Charge] = []
     if call.gateway.capabilities().idempotency != "none":
         with suppress(NotFoundError):

@@ -46,7 +46,7 @@ VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
 async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[port.Charge | None]:
     """Record answers for different invoices; return, for each answer, what `record` would return.
 
-    Most answers are the requested charge. One statement per table records all of these answers.
+    Most answers contain the charge as requested. One statement per table records all of these answers.
     """
     current = await charges.lock(work.tx, [call.charge for call, _ in answered])
     confirming = [
@@ -119,8 +119,8 @@ async def _has_wrong_amount(
 ) -> bool:
     """Return whether the gateway's charge has an unexpected amount.
 
-    Usually, the amount of the request is expected. If charges were found for the request, `found_charges` decides:
-    `fatura restored` may have copied the stored amount from the gateway's charge.
+    Usually, the stored amount is expected. If charges were found for the request, `found_charges` decides instead,
+    because `fatura restored` may have copied the stored amount from the gateway's charge.
     """
     if not current.known_charge_ids:
         return charge.amount_cents != current.amount_cents
@@ -288,7 +288,7 @@ async def _record_wrong_amount(
 async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether a person has retried issuance after `charge` was reported, and nobody can pay `charge` now.
 
-    An expired charge may become payable again, so an expired charge counts only if it was reported before.
+    An expired charge may become payable again. For such a charge, return True only if it was reported before.
     """
     if current.error_code is None or current.stage not in IN_DOUBT:
         return False

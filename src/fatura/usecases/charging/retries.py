@@ -1,4 +1,4 @@
-"""Put off an invoice's next call, or make none until a person acts (D-34); limit retries by persons (D-113)."""
+"""Put off an invoice's gateway call, or stop the calls until a person acts (D-34). Limit manual retries (D-113)."""
 
 import math
 from collections.abc import Sequence

@@ -184,7 +184,7 @@ async def check_new(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> str | None:
-    """Check the settings, and ask the provider to check the credentials. Call it outside a transaction (D-43).
+    """Check the settings, and ask the provider to check the credentials. Call this outside a transaction (D-43).
 
     Return the provider's own id of the account that the credentials belong to, or None if the provider has none.
     Raises EngineError: `engine.invalid_request`, `engine.rate_limited`.
@@ -295,8 +295,8 @@ async def _update_health(
 ) -> None:
     """After new credentials, treat the connection as working (D-55).
 
-    After new settings or an activation, probe the connection now if it is failing. Otherwise, make its waiting invoices
-    due if it is active.
+    After new settings or an activation, probe a failing connection now. If the connection is active and not failing,
+    make its waiting invoices due.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

@@ -31,7 +31,7 @@ async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) 
     is running, the requested round follows it. Call this before the transaction locks invoices, because `advance` locks
     the round before the invoices.
     """
-    # wait for the commit of a running batch: it may have passed an invoice whose poll read an older state
+    # wait for the commit of a running batch: polls that this batch made due may already have read an older state
     found = await poll_rounds.lock(work.tx, connection_id)
     if found.done_to is not None:
         changed = replace(found, again=True)
