@@ -43,10 +43,11 @@ WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 async def cancel(
     deps: Deps, account: Account, request: IdempotentRequest | None, invoice_id: UUID
 ) -> StoredAnswer:
-    """Move an invoice to `canceled` and answer with it. If it is issued or overdue, first cancel its charge (D-27).
+    """Cancel an invoice, and answer with the canceled invoice.
 
-    A charge that is missing at the gateway is not canceled there (D-56). If the gateway does not confirm the
-    cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
+    If the invoice is issued or overdue, first cancel its charge (D-27). A charge that is missing at the gateway is not
+    canceled there (D-56). If the gateway does not confirm the cancellation, poll the charge immediately and raise
+    `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
     `begin` and of `Places.take`.
     """

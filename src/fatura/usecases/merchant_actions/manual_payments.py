@@ -1,6 +1,6 @@
-"""Record money that was received elsewhere.
+"""Record manual payments, which the merchant received without the gateway.
 
-If the money covers the total, the gateway cancels the charge first (D-52). The merchant's request and its
+If a payment covers the total, the gateway cancels the charge first (D-52). The merchant's request and its
 Idempotency-Key are committed before the call to the gateway. If the process dies afterwards, and the gateway has
 canceled the charge, a poll records the payment. The payment's id is derived from the key, so a repeat with the same key
 finds the payment.

@@ -70,10 +70,11 @@ async def record(
 async def _without_adoptable(
     work: Work, invoices: Mapping[UUID, LedgerInvoice], new: Sequence[PaymentEntry]
 ) -> Sequence[PaymentEntry]:
-    """Leave out new entries of found charges that pay a `ready` invoice whose charge is parked. Let issuance read them.
+    """Return the new entries to record now, without those that issuance must record.
 
-    Issuance looks the found charges up, issues the invoice with one of them, and only then records the entries, so that
-    no invoice is paid without a charge (D-170, D-181).
+    If the new entries complete the payment of a `ready` invoice whose charge is parked, leave out the entries of the
+    charges that were found for it. Issuance looks the found charges up, issues the invoice with one of them, and only
+    then records the entries, so that no invoice is paid without a charge (D-170, D-181).
     """
     ready = {entry.invoice_id for entry in new if invoices[entry.invoice_id].status is InvoiceStatus.READY}
     if not ready:

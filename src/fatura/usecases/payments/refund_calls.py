@@ -288,7 +288,7 @@ async def _record(work: Work, call: _Call, answer: _Answer) -> None:
 
 
 async def _after_sending(work: Work, current: RefundRequest, answer: _Answer) -> None:
-    """Handle an answer to a sent request after which the refund is still open.
+    """Handle the answer to a request for a refund that is still open.
 
     If the gateway refuses a repeated request, the refund fails only after EMPTY_LOOKUPS_NEEDED look-ups did not find
     it. The earlier request may have made the refund, and the gateway may refuse the repeat because nothing is left to
@@ -324,7 +324,7 @@ def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str
 
 
 async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer: _Answer) -> None:
-    """Handle a look-up after which the refund is still open. If the refund was not sent yet, send it next.
+    """Handle the answer to a look-up of a refund that is still open. If the refund was not sent yet, send it next.
 
     If the charge does not show the refund, repeat the request, provided that the gateway deduplicates refunds and has
     not accepted this refund. If the request must not be repeated, fail the refund after EMPTY_LOOKUPS_NEEDED counted

@@ -45,7 +45,7 @@ async def report_elsewhere(
     """Report a second charge on another connection than its invoice's, and make it due for `unmatched_charges.look`.
 
     `look` ignores such a charge unless its state is stored, because both connections may belong to one account at the
-    provider. So store the state of a canceled charge too, which is not reported.
+    provider. So store the state of a canceled charge too, although no event reports a canceled charge.
     """
     if charge.state is ChargeState.CANCELED:
         stage = ChargeStage.CANCELED

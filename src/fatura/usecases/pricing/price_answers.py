@@ -58,7 +58,7 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
 
 
 async def settle_lost(work: Work, *, limit: int) -> int:
-    """Record a timeout for up to `limit` lost calls. Put off those that fail unexpectedly (D-105, D-186).
+    """Record a timeout for up to `limit` lost calls; put off each call that cannot be recorded (D-105, D-186).
 
     Return the number of lost calls.
     """
@@ -73,7 +73,7 @@ async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]
 
 
 async def _put_off_lost(work: Work, key: CallKey) -> None:
-    """Put off a lost call. Its item is not called meanwhile, and does not stop the test clock."""
+    """Put off a lost call. During the delay, its item is not called again and does not stop the test clock."""
     invoice_id, position, _ = key
     log.exception("pricing.lost_call_put_off", invoice_id=str(invoice_id), position=position)
     open_until, due_from = work.deps.clock() + LOST_RETRY, work.now + PUT_OFF_BY

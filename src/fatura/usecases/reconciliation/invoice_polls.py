@@ -73,7 +73,6 @@ class Poll:
 
 
 async def ask(poll: Poll) -> Poll:
-    """Return the poll with the gateway's answers."""
     gateway = poll.gateway
     if gateway is None:
         return poll

@@ -60,8 +60,8 @@ async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` invoices whose poll is due, and poll their charges concurrently.
 
     One transaction records all answers. If it fails, one transaction for each invoice records the answers about that
-    invoice, so that one faulty answer does not block the others. Afterwards, second charges are canceled. Return how
-    many invoices were claimed.
+    invoice, so that one faulty answer does not block the others. Afterwards, charges that nobody should pay are
+    canceled at the gateway. Return how many invoices were claimed.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, polls = await in_transaction(deps, account, _claim, limit=limit)
@@ -198,7 +198,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
 
     If a webhook made an invoice due again during its poll, the answer may be outdated, so the invoice is polled again.
     Payments, refunds and disputes in the answer are recorded nevertheless, because they never become outdated. The
-    states paid and canceled are recorded too: otherwise, repeated webhooks could delay these states without limit.
+    states paid and canceled are recorded too. Otherwise, repeated webhooks could delay the recording without limit.
 
     Return the charges to cancel: second charges, and charges that are payable although their invoice is paid or
     canceled.

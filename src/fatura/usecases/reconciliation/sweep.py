@@ -48,7 +48,7 @@ RUN_SECONDS = 20
 LEASE = timedelta(seconds=60)
 """How long a run leases a sweep. Each page renews the lease."""
 LONGEST_PAUSE = timedelta(seconds=5)
-"""Longest wait of a run for its next page. If the budget of polls requires more, a later run continues the sweep."""
+"""Longest wait of a run for its next page. If the budget requires a longer wait, a later run continues the sweep."""
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a sweep continues if the provider did not answer."""
 WAIT_AFTER, WAIT_JITTER = timedelta(minutes=50), timedelta(minutes=10)
@@ -289,7 +289,8 @@ async def _act_on_known(
 ) -> Counter[str]:
     """Schedule polls of the stored charges that differ from the list.
 
-    A `ready` invoice is not polled, so a late look-up records unrecorded entries of a charge that a reissue replaced.
+    A `ready` invoice is not polled. If a reissue has replaced the charge of such an invoice, schedule a late look-up,
+    which records the new entries of the charge.
     """
     differing = [listed for own, listed in pairs if _differs(own, listed)]
     lacking = [listed for _, listed in pairs if listed.charge_id in new_entries]
@@ -315,7 +316,7 @@ async def _act_on_unmatched(
 ) -> Counter[str]:
     """Schedule `unmatched_charges.look` for charges of the connection's invoices that are payable or have new entries.
 
-    Ignore charges of another connection's invoices, except those that `fatura restored` reported here (D-123).
+    Ignore charges of another connection's invoices, except those that `fatura restored` reported for this one (D-123).
     """
     connections = await listed_charges.connections(work.tx, [each.invoice_id for each in unmatched])
     reported = await stored_unmatched.reported(work.tx, connection_id, [each.charge_id for each in unmatched])
@@ -332,7 +333,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return two instants: since when an unpaid charge must have been listed, and since when a paid charge must."""
+    """Return since when an unpaid charge must have been listed, and the same for a paid charge."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

@@ -54,7 +54,7 @@ Other systems of the merchant may use the same account at the provider. Webhooks
 connection's budget of polls. If a webhook about a second charge is dropped, the nightly sweep finds that charge.
 """
 _GONE = (InvalidAnswerError, NotFoundError, PermanentError)
-"""Answers after which `_let_go` handles the charge: it does not exist, or does not refer to an invoice."""
+"""Answers after which `_let_go` handles the charge, because the charge does not exist or refers to no invoice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """Remove a charge that is not a second charge now.
+    """Remove the row of a charge that is not a second charge now.
 
-    If the charge's state is stored, keep the row, so that each state is reported only once. If a kept charge has
-    recorded payments (D-55) or may become payable again (D-181), schedule another look at it.
+    If the row has a state, keep the row, so that each state is reported only once. If the charge of a kept row has
+    recorded payments (D-55) or may become payable again (D-181), schedule another look at the charge.
     """
     if found.state is None:
         await _forget(work, [found])
@@ -245,7 +245,7 @@ async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> C
 def _has_newest_reference(invoice: CandidateInvoice, charge: Charge) -> bool:
     """Return whether the invoice's newest request is in doubt and may have created the charge (D-33).
 
-    That request did not create a charge that refers to the invoice by an earlier id.
+    The newest request did not create a charge that refers to the invoice by an earlier id.
     """
     newest = invoice.invoice_id, invoice.number
     return invoice.is_open and newest == (charge.invoice_id, charge.attempt)
@@ -294,11 +294,11 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 
 
 async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """If `charge` ends the reason for which the invoice's stored charge is parked, let issuance look up its charges.
+    """If `charge` removes the reason for parking the invoice's stored charge, let issuance look up the found charges.
 
     A found charge with a wrong amount is adopted when it is paid (D-170). If it is canceled, only record its payments:
-    `gateway_payments.record` schedules the look-up if they pay the invoice. A found charge that the gateway did not
-    know may exist again (D-181). If it is canceled, it is looked up only if it has unrecorded entries.
+    `gateway_payments.record` schedules the look-up if these payments cover the invoice. A found charge that the gateway
+    did not know may exist again (D-181). If it is canceled, it is looked up only if it has unrecorded entries.
     """
     parked = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
     if parked.stage is not ChargeStage.PARKED:

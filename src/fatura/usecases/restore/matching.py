@@ -307,11 +307,11 @@ def _lost(found: ChargeOfCycle, *, connection_id: UUID) -> LostInvoice:
 async def _match_elsewhere(
     work: Work, found: ChargeOfCycle, invoice: CandidateInvoice, *, is_elsewhere: bool, dry_run: bool
 ) -> Match:
-    """Report a charge of a cycle that was billed again on another connection. Its invoice cannot adopt the charge.
+    """Report a charge that the cycle's invoice cannot adopt, because the cycle was billed again on another connection.
 
-    With `is_elsewhere`, the invoice's connection certainly lacks the charge, which is then a second charge (D-125).
-    Record its payments now, because issuance may charge the invoice after the release. Without `is_elsewhere`, record
-    no payments, because both connections could record them.
+    With `is_elsewhere`, the invoice's connection certainly lacks the charge, so the charge is a second charge (D-125).
+    Record its payments now, because issuance may charge the invoice when the account is released. Without
+    `is_elsewhere`, record no payments, because both connections could record them.
     """
     charge = found.listed.charge
     match = without_invoice(charge, why="its cycle was billed again on another connection")

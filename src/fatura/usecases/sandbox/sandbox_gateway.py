@@ -84,7 +84,7 @@ async def move_charge(
 
 
 async def double_charge(deps: Deps, account: Account, charge_id: str) -> SandboxChargeView:
-    """Make a second charge with the same reference (D-61).
+    """Make the gateway create a second charge with the reference of this charge (D-61).
 
     Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
     """

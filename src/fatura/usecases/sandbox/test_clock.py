@@ -45,7 +45,7 @@ RUN_SECONDS = 5
 _NO_STOPS = frozenset({LaneName.SWEEP})
 """Lanes whose work waits until the clock stops for another lane, or at its target.
 
-If these lanes stopped the clock, a clock that advances by a year would stop every night without other work.
+If these lanes stopped the clock, a clock that advances by a year would stop every night, even without other work.
 """
 
 RunLane = Callable[[Deps, Account], Awaitable[int]]

@@ -62,7 +62,8 @@ async def move(
 ) -> MoveAnswer:
     """Pin a connection's active subscriptions to another connection, which bills them from their next cycle (D-59).
 
-    Existing invoices keep their connection. Each moved subscription emits `subscription.gateway_changed`.
+    Existing invoices keep their connection. For each moved subscription, the event `subscription.gateway_changed` is
+    emitted.
     Raises EngineError: `engine.not_found`, `engine.gateway_move_running`,
     `engine.gateway_connection_failing`, `engine.gateway_connection_not_found`; the errors of `execute_once`.
     """
@@ -226,7 +227,6 @@ async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
 
 
 async def _pin(work: Work, of: ConnectionMove, moving: list[UUID]) -> None:
-    """Pin the subscriptions to the other connection, and emit their events."""
     if not moving:
         return
     await stored_moves.pin(work.tx, of.to_connection_id, moving)

@@ -83,7 +83,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
         work.today, charge_day=enrollment.charge_day, first_charge_date=enrollment.first_charge_date
     )
     await connections.keep_moves_running(work.tx, connection.connection_id)
-    # The lock may have waited for the end of a move from the connection. Begin the subscription after it (D-160).
+    # The lock may have waited until a move from the connection ended. The subscription must begin later (D-160).
     await work.refresh()
     subscription = Subscription(
         subscription_id=work.new_id(),
