@@ -153,7 +153,7 @@ async def begin(
     If `function` returns a view, no call is needed, and the view is the answer. For any other result, the caller makes
     the call and then calls `finish`, `pause` or `abandon`. Until then, a repeated request waits up to KEY_WAIT_SECONDS
     and then gets `engine.idempotency_in_progress`. If the process dies, a repeated request runs `function` again after
-    `in_progress_for`, so `function` must recognize what was done already. Without a key, only `function` runs.
+    `in_progress_for`, so `function` must recognize what was done already. If `request` is None, only `function` runs.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
     """
     if request is None:

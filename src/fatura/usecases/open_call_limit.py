@@ -33,7 +33,7 @@ RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account may not have more calls open than are still free for all accounts (D-175).
+    """Counts open calls. An account's open calls may not outnumber the calls still free for all accounts (D-175).
 
     About a dozen accounts whose endpoints hang can use up all calls. Every other account may still have
     `always_allowed` calls open.

@@ -42,7 +42,7 @@ async def emit(
 async def report_elsewhere(
     work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
 ) -> None:
-    """Report a second charge on another connection than its invoice's, and make it due for `unmatched_charges.look`.
+    """Report a second charge that is on another connection than its invoice. Make it due for `unmatched_charges.look`.
 
     `look` ignores such a charge unless its state is stored, because both connections may belong to one account at the
     provider. So store the state of a canceled charge too, although no event reports a canceled charge.

@@ -230,7 +230,7 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the number that the stored charge gets when it adopts `charge`. It is at least `charge.attempt`."""
+    """Return the number for the stored charge that gets the gateway's id of `charge`: at least `charge.attempt`."""
     if invoice.number is None:
         return charge.attempt
     return max(charge.attempt, invoice.number if invoice.is_open else invoice.number + 1)
