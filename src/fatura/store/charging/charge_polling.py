@@ -77,10 +77,11 @@ async def make_paid_due(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[dat
     """Schedule a poll of each of these locked invoices that is paid or canceled. An earlier scheduled poll stays."""
     await tx.execute(
         """
-        UPDATE invoice v SET next_attempt_at = least(v.next_attempt_at, u.at)
+        UPDATE invoice v SET next_attempt_at = u.at
         FROM unnest($2::uuid[], $3::timestamptz[]) AS u (invoice_id, at)
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
             AND v.gateway_invoice_id IS NOT NULL AND v.status IN ('paid', 'canceled')
+            AND (v.next_attempt_at IS NULL OR v.next_attempt_at > u.at)
         """,
         invoice_ids,
         at,
@@ -103,10 +104,11 @@ async def make_due_by(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datet
     """Schedule a poll of each of these locked, issued invoices. An earlier scheduled poll stays."""
     await tx.execute(
         """
-        UPDATE invoice v SET next_attempt_at = least(v.next_attempt_at, u.at)
+        UPDATE invoice v SET next_attempt_at = u.at
         FROM unnest($2::uuid[], $3::timestamptz[]) AS u (invoice_id, at)
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
             AND v.gateway_invoice_id IS NOT NULL AND v.status <> 'ready'
+            AND (v.next_attempt_at IS NULL OR v.next_attempt_at > u.at)
         """,
         invoice_ids,
         at,

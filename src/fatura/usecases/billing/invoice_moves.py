@@ -141,7 +141,7 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
     if to is InvoiceStatus.READY:
         return work.now
     if fact.poll_at is None and to is InvoiceStatus.PAID and locked.has_charge:
-        paid_at = work.now if fact.entry is None else fact.entry.occurred_at
+        paid_at = work.now if fact.entry is None else fact.entry.polled_from
         return next_paid_poll_at(fact.invoice_id, paid_at=paid_at, polled_at=work.now)
     return fact.poll_at
 
