@@ -23,7 +23,7 @@ class WaitingInvoice:
 
 
 async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Lock those subscriptions of the given locked invoices that have other invoices to issue, in id order.
+    """Lock those subscriptions of the given locked, `ready` invoices that have other invoices to issue, in id order.
 
     So if two transactions issue invoices of one subscription, the second transaction sees the charge of the first.
     """
@@ -31,9 +31,12 @@ async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
         """
         SELECT FROM subscription s
         WHERE s.account_id = $1 AND s.subscription_id = ANY(ARRAY(
-            SELECT v.subscription_id FROM invoice v JOIN invoice o ON o.subscription_id = v.subscription_id
-            WHERE v.account_id = $1 AND o.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
-                AND o.invoice_id <> v.invoice_id AND o.status IN ('draft', 'awaiting_value', 'ready')
+            SELECT o.subscription_id FROM invoice o
+            WHERE o.account_id = $1 AND o.status IN ('draft', 'awaiting_value', 'ready')
+                AND o.subscription_id = ANY(ARRAY(
+                    SELECT v.subscription_id FROM invoice v WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+                ))
+            GROUP BY o.subscription_id HAVING count(*) > 1
         ))
         ORDER BY s.subscription_id FOR NO KEY UPDATE
         """,
@@ -49,6 +52,9 @@ async def uncharged(
     `others_sent_at` ignores charges that were sent and confirmed before `since`. An invoice that waits at another
     connection is ignored if its issuance was already failing before `since`, because the merchant may have moved the
     subscription away from a broken connection (D-59).
+
+    PostgreSQL computes an ARRAY only once. With NOT EXISTS, PostgreSQL would read all charges of the account for each
+    invoice before the table of charges is first analyzed.
     """
     return await tx.fetch_as(
         WaitingInvoice,
@@ -71,9 +77,10 @@ async def uncharged(
             EXISTS (SELECT FROM other o WHERE o.uncharged_id = v.invoice_id AND o.is_first) AS is_behind
         FROM invoice v
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
-            AND NOT EXISTS (
-                SELECT FROM charge n WHERE n.account_id = $1 AND n.invoice_id = v.invoice_id AND n.stage <> 'absent'
-            )
+            AND v.invoice_id <> ALL(ARRAY(
+                SELECT n.invoice_id FROM charge n
+                WHERE n.account_id = $1 AND n.invoice_id = ANY($2::uuid[]) AND n.stage <> 'absent'
+            ))
         """,
         invoice_ids,
         now,
