@@ -59,5 +59,8 @@ def mark_of(invoice_id: UUID) -> int:
 
 
 def bill_same_cycle(invoice_id: UUID, other_id: UUID) -> bool:
-    """Return whether two ids are of one cycle's invoice. After a restore, a cycle may get another invoice id."""
+    """Return whether two invoice ids encode the same subscription and cycle.
+
+    After a restore, a cycle may get another invoice id.
+    """
     return mark_of(invoice_id) == mark_of(other_id)

@@ -52,7 +52,7 @@ def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
 
 @app.command()
 def rotate(data_dir: DataDir = None, *, json_: Json = False) -> None:
-    """Re-encrypt all secrets with the first key while the engine runs; exit 1 if some could not be re-encrypted.
+    """Re-encrypt all secrets with the first key while the engine runs; exit 1 if a secret could not be re-encrypted.
 
     Before you run this, first add the new key to the end of every process's key ring, then move the key to the start
     of each ring.

@@ -116,7 +116,7 @@ def _is_private(path: Path, folder: DataFolder) -> bool:
 
 
 def _takes_socket(path: Path) -> bool:
-    """Return whether a socket can be created in the folder. Removes the socket and lock of an earlier server."""
+    """Return whether a socket can be created in the folder. Removes an earlier server's socket and lock file."""
     if "," in str(path):  # clients would read a path with a comma as a list of hosts
         return False
     name = path / _SOCKET_NAME

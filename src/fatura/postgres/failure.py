@@ -51,7 +51,10 @@ def folder_errors(data_dir: Path) -> Generator[None]:
 
 
 def failed(doing: str, output: str, *, where: Path) -> EmbeddedPostgresError:
-    """Return the error of a failed program. `doing` and `where` say what it did, such as "creating a database in"."""
+    """Return the error of a failed program.
+
+    `doing` says what the program did, such as "creating a database in", and `where` is the path that follows.
+    """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     shown = " | ".join(lines[-LINES_SHOWN:]) or "nothing"
     hints = [hint for sign, hint in _HINTS.items() if sign in output]

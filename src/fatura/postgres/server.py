@@ -156,9 +156,9 @@ class _Launch:
             )
 
     def _raise_if_hopeless(self, elapsed_seconds: float) -> None:
-        """Raise the error that the exited server logged, or wait briefly so that the caller can launch another server.
+        """Raise the error that the exited server logged, or wait briefly, so that the caller can launch another server.
 
-        Raises if the cause is permanent, or after START_RETRY_SECONDS.
+        The error is raised if the logged cause is permanent, or after START_RETRY_SECONDS.
         """
         output = self.folder.log.read_bytes()[self.log_offset_bytes :].decode(errors="replace")
         hopeless = _REASON.search(output) and not any(sign in output for sign in _TEMPORARY)

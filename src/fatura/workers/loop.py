@@ -67,7 +67,10 @@ class LaneRunner:
         await asyncio.gather(*self._running)
 
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
-        """Start a batch for each due account, at most `batches_at_once` concurrently. Return after POLL_SECONDS."""
+        """Start a batch for each due account, at most `batches_at_once` concurrently.
+
+        After POLL_SECONDS, return without the remaining accounts, so that the lane polls again.
+        """
         polled_at = time.monotonic()
         for account in due:
             while len(self._running) >= self._lane.batches_at_once:

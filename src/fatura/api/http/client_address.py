@@ -16,8 +16,8 @@ _CLIENT_BITS = 64
 def client_address(scope: Scope, *, trusted_proxies: int) -> str:
     """Return the client's IPv4 address, or the network of its IPv6 address.
 
-    Each trusted proxy appends one entry to X-Forwarded-For: the address from which the proxy got the request. Earlier
-    entries may be forged.
+    Each trusted proxy appends one entry to X-Forwarded-For: the address from which the proxy got the request. Entries
+    before those of the trusted proxies may be forged.
     """
     peer = scope["client"][0] if scope.get("client") else ""
     if trusted_proxies:

@@ -1,8 +1,8 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
 A request's head has a size limit and a time limit. If a request is answered before its whole body has arrived, the
-rest of the body has a time limit too. While the process serves the maximum number of requests, it refuses further
-requests with a problem document.
+rest of the body has a time limit too. While the process has the maximum number of open connections, it refuses
+requests on further connections with a problem document.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 10
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse a request and close the connection, because the process already serves the maximum number of requests."""
+    """Refuse a request and close its connection, because the process has the maximum number of open connections."""
     error = EngineError(
         UNAVAILABLE, "This server serves too many requests now; try again.", retry_after_seconds=1
     )

@@ -20,7 +20,7 @@ BURST_PERIODS = 2
 MOST_REMEMBERED = 10_000
 """Maximum number of buckets of a limiter. The bucket that was used longest ago is forgotten first."""
 UNSEEN_PER_SECOND = 5
-"""Authentications per second that all addresses with an empty bucket share, for credentials not accepted yet."""
+"""Authentications per second of credentials not accepted yet, shared by all addresses whose bucket is empty."""
 
 
 class RateLimiter:
@@ -93,7 +93,7 @@ _ROUNDING_SECONDS = 1e-6
 class FailureLimiter:
     """Limits failed authentications from each address (D-191).
 
-    Several senders may have one address. Credentials that this process has accepted therefore have buckets of their
+    Several senders may share one address. Credentials that this process has accepted therefore have buckets of their
     own. All other credentials from an address share one bucket. If that bucket is empty, a small allowance applies,
     which all addresses with an empty bucket share. So the failures of one sender do not block the others permanently.
     """

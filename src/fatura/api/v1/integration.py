@@ -163,7 +163,10 @@ async def list_gateways(call: Call) -> Response:
     "/v1/integration/gateways/{connectionId}", "Change a gateway connection", answers=ConnectionView
 )
 async def patch_gateway(call: Call, connection_id: ConnectionId, body: ConnectionPatch) -> Response:
-    """Change the fields that are sent. When the connection works again, the invoices that wait for it are issued."""
+    """Change the fields that are sent.
+
+    If the connection works again after the change, Fatura issues the invoices that waited for the connection.
+    """
     return answer(await gateway_connections.patch(call.deps, call.account, connection_id, body.sent()))
 
 

@@ -120,9 +120,9 @@ async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> 
     """Move the active subscribers of a plan to the plan's current version, each from the next cycle on.
 
     A moved subscription gets the new default payment method, unless it overrides the default. Due dates and commitments
-    do not change. Customized subscriptions are not moved. If a subscription's gateway connection cannot bill the terms,
-    the subscription is listed in `skipped` with the reason. Existing invoices do not change. Each moved subscription
-    emits `subscription.terms_changed`. A dry run ignores the Idempotency-Key.
+    do not change. Customized subscriptions are not moved. If a subscription's gateway connection cannot bill the new
+    terms, the subscription is listed in `skipped` with the reason. Existing invoices do not change. Each moved
+    subscription emits `subscription.terms_changed`. A dry run ignores the Idempotency-Key.
 
     If not all subscribers were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
     the others. `GET /v1/plans/{planId}/propagation` shows the progress. A propagation to a newer version replaces a
