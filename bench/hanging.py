@@ -1,4 +1,4 @@
-"""Measure how long an account waits for its gateway calls while the gateways of 1,000 other accounts or more hang.
+"""Measure how long an account waits for its gateway calls while the gateways of at least 1,000 other accounts hang.
 
 One worker process runs all lanes. The measurement compares two waits of accounts whose gateway answers. The first wait
 begins when an invoice becomes due for issuance, and ends when its charge is recorded. The second wait begins when a

@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
 
 
 async def send(requests: Sequence[bytes], *, port: int, connections: int, per_second: float) -> Answered:
-    """Send all requests. With `per_second`, a latency begins at the request's scheduled time, else when it is sent."""
+    """Send all requests. A latency begins when the request is sent or, with `per_second`, when it is due."""
     loop = asyncio.get_running_loop()
     latencies_ms = [0.0] * len(requests)
     statuses: Counter[str] = Counter()

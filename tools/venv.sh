@@ -1,4 +1,4 @@
-# Creates .venv, unless a working .venv exists, with the newest Python from 3.11 to 3.14 that has the venv module.
+# If no working .venv exists, creates one with the newest Python from 3.11 to 3.14 that has the venv module.
 # If there is no such Python, prints what to install. PYTHON=/path/to/python chooses another Python.
 set -eu
 

@@ -60,7 +60,7 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Resources:
-    """Fill an account that a worker serves. `merchant_url` must answer with prices, but `/later` with an error."""
+    """Fill an account that a worker serves. `merchant_url` must answer `/price` with a price and `/later` with 500."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})

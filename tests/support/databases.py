@@ -1,7 +1,6 @@
-"""A migrated database that tests use one after another, each with empty tables, and the superuser of its server.
+"""A migrated database that many tests use, one after another. Each test begins with empty tables.
 
-A connection of a new database is slow at first, because it has no cached plans. So reusing connections saves more time
-than copying a database costs.
+A new database for each test would be slower. Its connections would be new, and a new connection has no cached plans.
 """
 
 import asyncio
@@ -76,7 +75,7 @@ class ReusedDatabase:
         return self._used
 
     async def clear(self) -> None:
-        """Delete all rows. If that is not enough, drop the database, so that `open` creates another one."""
+        """Delete all rows, or drop the database if it must be replaced. `open` then creates another database."""
         assert self._used, "`open` was called"
         assert self._superuser, "`open` was called"
         try:

@@ -37,7 +37,7 @@ HEALTH = """
 
 
 async def populate(merchant: Merchant) -> dict[str, Json]:
-    """Create at least one row in every table. Return one id for each main column, such as `plan_id`."""
+    """Create at least one row in every table. Return ids of created rows by column name, such as `plan_id`."""
     await merchant.set_up_gateway(productCatalog=True)
     nobody_listens = {"url": "http://127.0.0.1:1/"}
     assert (await merchant.put("/v1/integration/webhook", nobody_listens)).status == 200
@@ -224,7 +224,7 @@ async def tables(connection: Connection) -> list[str]:
 
 
 async def refused_by(connection: Connection, statement: str, *values: object) -> str:
-    """Run a statement and roll it back. Return "yes", or the violated constraint or SQLSTATE of a failure."""
+    """Run a statement and roll it back. Return "yes" if it succeeds, else the violated constraint or the SQLSTATE."""
     transaction = connection.transaction()
     await transaction.start()
     try:

@@ -32,7 +32,7 @@ async def register(merchant: Merchant, receiver: Receiver) -> Json:
 async def emit(
     world: World, count: int, *, invoices: int = 0, type_: str = "invoice.payment_unexpected"
 ) -> None:
-    """Insert `count` events, spread evenly over `invoices` invoices. With 0, they belong to no invoice."""
+    """Insert `count` events, spread evenly over `invoices` invoices. If `invoices` is 0, the events have no invoice."""
     await world.sql(INSERT_EVENTS, world.account_id, count, invoices, type_)
 
 

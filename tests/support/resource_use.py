@@ -1,4 +1,4 @@
-"""Measure how long a block stalls other tasks, and how much memory it adds. Exhaust the file descriptors."""
+"""Measure how long a block of code stalls other tasks and how much memory it adds, and use up all file descriptors."""
 
 import asyncio
 import gc
@@ -57,7 +57,7 @@ def _rss_mb() -> float:
 
 @contextmanager
 def no_free_descriptors() -> Generator[None]:
-    """Prevent this process from opening files and sockets during the block. Those already open still work."""
+    """Prevent this process from opening files and sockets during the block. Open ones still work."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

@@ -19,7 +19,7 @@ LOCAL = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "wh
 """The PL/pgSQL statements that a trigger may contain, because they neither read nor write a table."""
 
 LIST_OF_ACCOUNTS = "opened_account"
-"""The only table that belongs to no account. It must stay on the coordinator of Citus."""
+"""The only table in the migrations that belongs to no account. It must stay on the coordinator of Citus."""
 
 _BEFORE, _ROW_KINDS = 2, (ConstrType.CONSTR_NOTNULL, ConstrType.CONSTR_NULL, ConstrType.CONSTR_DEFAULT)
 _KEYS = (ConstrType.CONSTR_PRIMARY, ConstrType.CONSTR_UNIQUE)

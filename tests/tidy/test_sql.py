@@ -1,4 +1,4 @@
-"""House rules on SQL: statements are literals, stand in certain packages, and read or write one account."""
+"""House rules on SQL: statements are literals, are only in certain packages, and read or write one account."""
 
 import ast as python
 from collections.abc import Iterator

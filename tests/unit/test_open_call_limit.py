@@ -1,4 +1,4 @@
-"""Limits on open price calls and requests that wait for gateways, of one account and all (D-105, D-175)."""
+"""Limits, for one account and for all, on open price calls and on requests that wait for gateways (D-105, D-175)."""
 
 from contextlib import ExitStack, suppress
 from uuid import uuid4
