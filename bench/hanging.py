@@ -1,8 +1,8 @@
 """Measure how long an account waits for its gateway calls while the gateways of at least 1,000 other accounts hang.
 
-One worker process runs all lanes. The measurement compares two waits of accounts whose gateway answers. The first wait
+One worker process runs all lanes. The measurement takes two waits of accounts whose gateway answers. The first wait
 begins when an invoice becomes due for issuance, and ends when its charge is recorded. The second wait begins when a
-poll becomes due, and ends when the answer is recorded. The rival is the same wait without calls that hang.
+poll becomes due, and ends when the answer is recorded. Each wait is compared with the same wait while no gateway hangs.
 """
 
 import asyncio

@@ -58,7 +58,7 @@ def _configure(database: str) -> None:
 
 
 def _fill(models: Any, count: int) -> None:
-    """Create monthly subscriptions to one plan, billed at the start of the month. Each has its own customer."""
+    """Create monthly subscriptions to one plan, billed at the start of the month, each with its own customer."""
     address = {"address_1": "Rua 1", "country": "BR", "city": "Sao Paulo"}
     provider = models.Provider.objects.create(
         name="bench", flow="invoice", invoice_series="B", invoice_starting_number=1, **address

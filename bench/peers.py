@@ -1,8 +1,8 @@
 """Compare the billing run with two other open-source billing programs, on the same PostgreSQL server.
 
-Each program has a virtual environment under bench/peers, with the versions of bench/peer_<name>.txt. The environment is
-created if it is missing. In a round, the engine and each of the other programs bill one month. The time excludes the
-start of the process.
+Each of the two programs has a virtual environment under bench/peers, with the versions of bench/peer_<name>.txt. The
+environment is created if it is missing. In a round, the engine and each of the other programs bill one month. The time
+excludes the start of the process.
 
 The engine bills 10,000 subscriptions. The other programs bill 300 (2,000 with `--full`), because they would need
 minutes for 10,000. If the engine billed only 300, it would spend most of its time on opening connections.

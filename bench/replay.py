@@ -1,4 +1,4 @@
-"""Measure the time to read a page of a stream with a million events or more, at a late cursor and at the start."""
+"""Measure the time to read a page of a stream with at least a million events, at a late cursor and at the start."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

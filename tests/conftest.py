@@ -1,4 +1,4 @@
-"""Fixtures: one PostgreSQL server per test process, and one database per test, copied from a migrated template."""
+"""Fixtures: one PostgreSQL server per test process, with databases that are copied from a migrated template."""
 
 import asyncio
 import os

@@ -135,7 +135,7 @@ def _api_keys(account: Account) -> list[str]:
 
 
 def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
-    """Request a move from a new connection without subscriptions. Return the connection's path parameter."""
+    """Request a move from a new connection without subscriptions. Return the new connection's path parameter."""
     body = {"provider": "sandbox", "credentials": {}}
     old = account("POST", "/v1/integration/gateways", body)["connectionId"]
     account("POST", f"/v1/integration/gateways/{old}/move", {"toConnectionId": connection_id})

@@ -57,7 +57,7 @@ def _rss_mb() -> float:
 
 @contextmanager
 def no_free_descriptors() -> Generator[None]:
-    """Prevent this process from opening files and sockets during the block. Open ones still work."""
+    """Prevent this process from opening files and sockets during the block. Open files and sockets still work."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

@@ -53,7 +53,7 @@ async def second_charge_events(world: World) -> list[str]:
 
 
 async def share_provider_account(world: World, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Add a connection that shares the first connection's account at the provider. Return the new id."""
+    """Add a connection that shares the first connection's account at the provider. Return the new connection's id."""
     first = UUID((await world.get("/v1/integration")).json["gateways"][0]["connectionId"])
     second = (await world.connect(behaviour="never_pay"))["connectionId"]
     open_gateway = SandboxGateway.__init__

@@ -33,7 +33,7 @@ ADDRESSES = rows("""
 
 @pytest.mark.parametrize(("proxies", "peer", "forwarded", "client"), ADDRESSES)
 def test_the_address_of_a_client(proxies: str, peer: str, forwarded: str, client: str):
-    """A plus sign separates two headers. [D-191]"""
+    """In the table, a plus sign separates two headers. [D-191]"""
     headers = [(b"x-forwarded-for", each.strip().encode()) for each in forwarded.split("+") if each]
     scope = {"type": "http", "client": (peer, 5000), "headers": headers}
     assert client_address(scope, trusted_proxies=int(proxies)) == client

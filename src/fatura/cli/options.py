@@ -65,7 +65,7 @@ def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
 def run_with_deps(
     data_dir: Path | None, function: Callable[[Deps], Awaitable[T]], *, may_create: bool = False
 ) -> T:
-    """Run `function` with the dependencies. If the embedded database is missing, create it only with `may_create`.
+    """Run `function` with the engine's dependencies. A missing embedded database is created only with `may_create`.
 
     Raises SettingsError and what `migrated_database` and `opened` raise.
     """

@@ -1,4 +1,4 @@
-"""`fatura up`: run database, API and worker, starting from an empty folder (D-47)."""
+"""`fatura up`: run database, API and worker. An empty folder is enough to start (D-47)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -53,7 +53,7 @@ def folder_errors(data_dir: Path) -> Generator[None]:
 def failed(doing: str, output: str, *, where: Path) -> EmbeddedPostgresError:
     """Return the error of a failed program.
 
-    `doing` says what the program did, such as "creating a database in", and `where` is the path that follows.
+    The message begins with `doing` and `where`, for example "creating a database in /srv/data".
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     shown = " | ".join(lines[-LINES_SHOWN:]) or "nothing"

@@ -16,9 +16,9 @@ from fatura.domain.errors import RATE_LIMITED, EngineError
 from fatura.settings import Settings
 
 BURST_PERIODS = 2
-"""After a pause, a sender may send as many requests at once as its limit allows in this many periods (D-48)."""
+"""Size of a burst: after a pause, a sender may send at once what its limit allows in this number of periods (D-48)."""
 MOST_REMEMBERED = 10_000
-"""Maximum number of buckets of a limiter. The bucket that was used longest ago is forgotten first."""
+"""Maximum number of buckets, and of accepted credentials. The one that was used longest ago is forgotten first."""
 UNSEEN_PER_SECOND = 5
 """Authentications per second of credentials not accepted yet, shared by all addresses whose bucket is empty."""
 

@@ -1,6 +1,6 @@
-"""One route of the API. FastAPI matches and documents it. This module serves it, with checks in the order of D-10.
+"""A route of the API. FastAPI matches and documents it; this module serves requests, with checks in the order of D-10.
 
-FastAPI's own handler is not used, because it reads the body before authentication.
+FastAPI's own handler is not used, because that handler reads the body before authentication.
 """
 
 import difflib

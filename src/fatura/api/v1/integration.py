@@ -207,5 +207,5 @@ async def move_subscriptions(call: Call, connection_id: ConnectionId, body: Move
     answers=ConnectionMoveProgressView,
 )
 async def read_move(call: Call, connection_id: ConnectionId) -> Response:
-    """Return the newest move of the connection's subscriptions, with the numbers so far while it runs."""
+    """Return the connection's newest move of subscriptions. While the move runs, the answer has the numbers so far."""
     return await run(call, connection_moves.read_progress, connection_id)

@@ -140,5 +140,5 @@ async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> 
     "/v1/plans/{planId}/propagation", "Read a propagation's progress", answers=PropagationProgressView
 )
 async def read_propagation(call: Call, plan_id: PlanId) -> Response:
-    """Return the plan's newest propagation, with the numbers so far while it runs."""
+    """Return the plan's newest propagation. While the propagation runs, the answer has the numbers so far."""
     return await run(call, propagation.read_progress, plan_id)

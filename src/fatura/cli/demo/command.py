@@ -1,4 +1,4 @@
-"""`fatura demo`: bill a sandbox account for three months, show the result, and keep serving."""
+"""`fatura demo`: bill a sandbox account for three months, show the result, and keep serving the API."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ Once = Annotated[
 def demo(
     host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDir = None, once: Once = False
 ) -> None:
-    """Open a sandbox account, bill twenty subscribers for three months, show the result, and keep serving.
+    """Open a sandbox account, bill twenty subscribers for three months, show the result, and keep serving the API.
 
     An example merchant also runs: it answers price calls for variable items and receives webhooks.
     """

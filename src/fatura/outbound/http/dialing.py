@@ -131,7 +131,7 @@ class Dialer:
     async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
         """Connect to the first address that accepts the connection, trying IPv4 first.
 
-        All addresses must be public unless the target is exempt.
+        All addresses must be public, unless the operator allows private addresses for the target.
 
         Raises NoConnectionError, OutOfResourcesError.
         """
