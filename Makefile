@@ -14,7 +14,7 @@ help: ## list the commands
 
 install: .venv/dev.stamp ## create .venv with everything that building and testing need
 
-demo: .venv/run.stamp ## bill three months of twenty subscribers, then keep serving
+demo: .venv/run.stamp ## bill three months of twenty subscribers, then keep serving the API
 	@$(BIN)/fatura demo $(ARGS)
 
 up: .venv/run.stamp ## start the database, the API and a worker
