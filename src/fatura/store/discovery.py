@@ -251,7 +251,7 @@ LANES = frozenset(DISCOVER_DUE)
 
 
 async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts with due work of a lane that no worker has leased."""
+    """Return the accounts that have due work of a lane. Work that a worker has leased does not count."""
     rows = [row for sql in DISCOVER_DUE[lane] for row in await discovery.fetch(sql, real_now)]
     if sum(row["due_rows"] for row in rows) >= MAX_DUE_ROWS:
         everyone = await discover_by_clock(discovery, least_offset=_ALL_CLOCKS)
@@ -272,7 +272,7 @@ async def discover_by_clock(discovery: Discovery, *, least_offset: timedelta) ->
 
 
 async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -> Sequence[Account]:
-    """Return the listed accounts, without those whose test clock is advancing."""
+    """Return the given accounts, without those whose test clock is advancing."""
     if not account_ids:
         return []
     return await discovery.fetch_as(
@@ -289,14 +289,17 @@ async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -
 async def discover_one_by_one(
     discovery: Discovery, lane: str, *, account_ids: Sequence[UUID], real_now: datetime
 ) -> Sequence[Account]:
-    """Return the listed accounts that have due work by their own clocks."""
+    """Return those of the given accounts that have due work of the lane by their own clocks."""
     if not account_ids:
         return []
     return await discovery.fetch_as(Account, DISCOVER_ONE_BY_ONE, real_now, lane, account_ids)
 
 
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts that have events to deliver now, and whose endpoint is down (`is_down`) or up."""
+    """Return the accounts that have events to deliver now.
+
+    With `is_down`, return only accounts whose endpoint is down, else only accounts whose endpoint is up.
+    """
     due = await discovery.fetch(
         """
         SELECT w.account_id FROM webhook w
@@ -320,7 +323,7 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
 async def discover_push_one_by_one(
     discovery: Discovery, account_ids: Sequence[UUID], *, is_down: bool, real_now: datetime
 ) -> Sequence[Account]:
-    """Return the listed accounts that have events to deliver now by their own clocks."""
+    """Return those of the given accounts that have events to deliver now by their own clocks."""
     if not account_ids:
         return []
     return await discovery.fetch_as(
@@ -353,7 +356,10 @@ async def discover_propagations(
     *,
     real_now: datetime,  # noqa: ARG001 - a running propagation or move is always due
 ) -> Sequence[Account]:
-    """Return the accounts of running propagations and moves between connections, at most MAX_DUE_ROWS of each."""
+    """Return the accounts that have a running propagation or a running move between connections.
+
+    At most MAX_DUE_ROWS propagations and MAX_DUE_ROWS moves are read.
+    """
     rows = await discovery.fetch(
         """
         SELECT d.account_id FROM (

@@ -71,7 +71,7 @@ async def open_pool(
     connection_class: "type[asyncpg.Connection[asyncpg.Record]]",
     niceness: int,
 ) -> tuple[Any, Opening]:
-    """Open a pool. Ask the server which statements must begin a transaction, and return them too.
+    """Open a pool. Ask the server which statements must begin each transaction, and return these as `Opening`.
 
     Raises UNAVAILABLE_ERRORS, asyncpg.PostgresError.
     """

@@ -14,7 +14,7 @@ UNAVAILABLE_ERRORS = (
     asyncpg.InternalClientError,  # the server announced its shutdown but has not closed the connection yet
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
-    asyncpg.OperatorInterventionError,  # the server stops, crashed or starts, or canceled a statement
+    asyncpg.OperatorInterventionError,  # the server stops, has crashed, starts, or canceled a statement
     asyncpg.PostgresSystemError,  # the server's disk fails
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,

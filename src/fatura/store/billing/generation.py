@@ -220,7 +220,7 @@ async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[Inv
 async def insert_price_pulls(
     tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft], *, now: datetime
 ) -> None:
-    """Schedule the first price calls of a batch's pending items for now (D-24)."""
+    """Schedule the first price calls of a batch's pending items for the instant `now` (D-24)."""
     pending = [
         [place for place, item in enumerate(draft.items) if item.pricing_status is PricingStatus.PENDING]
         for draft in drafts

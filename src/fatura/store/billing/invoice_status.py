@@ -58,8 +58,8 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
     """Write the new states.
 
     Without `keeps_schedule`, also end the lease, remove the issue error and set the schedule. A move to `ready` also
-    clears the failures of issuance. The stored instants of the first refund, dispute and unexpected payment stay
-    when further ones follow.
+    clears the failures of issuance. The stored instant of the first refund, dispute or unexpected payment is kept
+    when another one follows.
     """
     touched = await tx.execute(
         """

@@ -22,7 +22,7 @@ class LedgerInvoice:
 
 @dataclass(frozen=True, slots=True)
 class KnownEntry:
-    """The key of a recorded gateway entry, with the values that must be the same in every later answer."""
+    """The key of a recorded gateway entry, with the values that later answers of the gateway must repeat."""
 
     payment_entry_id: UUID
     connection_id: UUID

@@ -76,7 +76,7 @@ async def claim(
 
 
 async def put_off(tx: Tx, key: tuple[UUID, UUID], *, until: datetime) -> None:
-    """End the lease of a leased product copy, and make the copy due at `until`."""
+    """End the lease of a product copy, and make the copy due at `until`."""
     await tx.execute(
         """
         UPDATE product_mirror m SET lease_until = NULL, next_attempt_at = $4
@@ -127,7 +127,7 @@ async def record_failure(
 ) -> None:
     """Record a failed attempt. If `next_attempt_at` is None, there is no further attempt.
 
-    If the product changed since the claim, `next_attempt_at` is ignored, because the copy stays due now.
+    If the product changed since the claim, the copy stays due, and `next_attempt_at` is ignored.
     """
     await tx.execute(
         """

@@ -1,4 +1,4 @@
-"""SQL of propagations, which move a plan's subscribers to one of its versions in batches (D-23, D-54).
+"""SQL of propagations, which move a plan's subscribers to one version of the plan in batches (D-23, D-54).
 
 The target version and the progress are stored. All statements that select subscribers use the same conditions: active,
 without private terms, and on an older version than the target. If `from_version` is set, only subscribers on that
@@ -39,7 +39,7 @@ class PaymentRoute:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroup:
-    """Subscribers who all get the same next invoice under the old terms, and also the same one under the new terms."""
+    """Subscribers whose next invoices are equal under the old terms, and also equal under the new terms."""
 
     plan_version_id: UUID
     cycle_count: int
@@ -209,7 +209,7 @@ async def lock_subscribers(tx: Tx, of: Propagation, *, limit: int) -> Sequence[S
 
 
 async def next_id(tx: Tx, of: Propagation) -> UUID | None:
-    """Return the id of the next subscriber, without reading its other columns, or None if no more exist."""
+    """Lock the next subscriber and return only its id, or None if no more exist."""
     return await tx.fetchval(
         """
         SELECT s.subscription_id FROM subscription s
@@ -256,7 +256,7 @@ async def skip(tx: Tx, propagation_id: UUID, skipped: Sequence[tuple[UUID, SkipR
 
 
 async def delete_skipped(tx: Tx, propagation_id: UUID) -> None:
-    """Delete the list of subscribers that an ended propagation has skipped, but keep their number (D-180)."""
+    """Delete the list of subscribers that an ended propagation has skipped, but not the count `skipped` (D-180)."""
     await tx.execute(
         "DELETE FROM propagation_skip k WHERE k.account_id = $1 AND k.propagation_id = $2", propagation_id
     )
@@ -298,7 +298,7 @@ async def would_skip(
 ) -> Sequence[tuple[UUID, SkipReason]]:
     """Return the first SKIPPED_SHOWN subscribers that a propagation would skip, each with the reason, ordered by id.
 
-    Each element of `reasons` is a payment route, a number of billed cycles, and why subscribers with both are skipped.
+    Each element of `reasons` is a payment route, a `cycle_count`, and the reason to skip the subscribers with both.
     """
     rows = await tx.fetch(
         """

@@ -22,7 +22,7 @@ async def make_named_due(
     real_now: datetime,
     polls_first: bool,
 ) -> int:
-    """Make the invoices of the charges with these gateway ids due for polling; return how many changed.
+    """Make the invoices of the charges with these gateway ids due for polling; return how many invoices changed.
 
     A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook. With
     `polls_first`, the invoices are polled before others that are due.

@@ -217,7 +217,10 @@ async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 
 
 async def end_found(tx: Tx, charge: InvoiceCharge, *, now: datetime) -> None:
-    """End a locked charge whose found charges are second charges now, because the invoice was paid otherwise."""
+    """End a locked charge of an invoice that was paid before it was issued.
+
+    The charges that were found for the locked charge are second charges from now on.
+    """
     await tx.execute(
         """
         UPDATE charge c SET stage = 'failed', closed_at = $3, known_charge_ids = '{}', error_code = NULL,

@@ -74,7 +74,7 @@ async def claim_polls_first(
 ) -> Sequence[UUID]:
     """Lease up to `limit` invoices that are due for polling because a webhook named their charges, earliest due first.
 
-    Their `polls_first` stays true until `unmark_polls_first`. So if the budget puts them off, they are first again.
+    Their `polls_first` stays true until `unmark_polls_first`, so a poll that the budget delays keeps its priority.
     """
     rows = await tx.fetch(
         """
@@ -148,8 +148,8 @@ async def reschedule_issuance(
     """End the lease of a `ready` invoice and set its next attempt.
 
     If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction has changed the
-    stored time since the claim, the changed value stays. If this value is a time, the stored error is removed. If this
-    value is null, `error` replaces the stored error, unless `error` is None.
+    stored `next_attempt_at` since the claim, the changed value stays. If the changed value is a time, the stored error
+    is removed. If it is null, `error` replaces the stored error, unless `error` is None.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(

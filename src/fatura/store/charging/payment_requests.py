@@ -15,8 +15,8 @@ class PaymentRequest:
 
     If the merchant gave no amount, `amount_cents` is what was open when the request was stored, and `at_most_open` is
     true. The payment is then recorded with at most the amount that is still open. `requested_at` (account's clock) is
-    when the cancellation was requested. `in_progress_until` (real time) is when the request's process stops waiting for
-    the cancellation.
+    when the cancellation was requested. `in_progress_until` (real time) is when the process that serves the merchant's
+    request stops waiting for the cancellation.
     """
 
     invoice_id: UUID

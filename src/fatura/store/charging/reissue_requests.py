@@ -17,7 +17,7 @@ class ReissueRequest:
     """The charge that is being canceled, and the id and terms of the next charge.
 
     `requested_at` (account's clock) is when the cancellation was requested. `in_progress_until` (real time) is when the
-    request's process stops waiting for the cancellation.
+    process that serves the merchant's request stops waiting for the cancellation.
     """
 
     invoice_id: UUID

@@ -121,7 +121,7 @@ async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
 
 
 async def reported(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> set[str]:
-    """Return which of the given charges of the connection are stored with their state."""
+    """Return those of the given gateway ids of a connection for which a state is stored."""
     rows = await tx.fetch(
         """
         SELECT u.gateway_charge_id FROM unmatched_charge u

@@ -91,7 +91,7 @@ async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
 
 
 async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
-    """Return the names of the pending migrations. If a newer version migrated the database, none is pending.
+    """Return the names of the pending migrations. If a newer Fatura migrated the database, none is pending.
 
     Raises MigrationError if the database is unavailable, or an applied file was changed or is missing.
     """
@@ -105,7 +105,7 @@ async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
 def _pending(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, str]]) -> list[Migration]:
     """Return the migrations that are not applied.
 
-    Raises MigrationError if an applied migration differs from its file, or if an earlier one was left out.
+    Raises MigrationError if an applied migration differs from its file, or if an earlier migration was left out.
     """
     last = max(applied, default=0)
     for migration in migrations[:last]:

@@ -107,7 +107,10 @@ async def read(tx: Tx, keys: Sequence[CallKey]) -> Sequence[PriceCall]:
 
 
 async def put_off_lost(tx: Tx, key: CallKey, *, open_until: datetime, due_from: datetime) -> None:
-    """Let a call count as lost only from `open_until` (real time) on, and call its item not before `due_from`."""
+    """Count an unanswered call as lost only from `open_until` (real time) on.
+
+    If the item's next call is scheduled before `due_from`, postpone it to `due_from`.
+    """
     await tx.execute(
         """
         WITH later AS (
@@ -196,7 +199,7 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
-    """Return the newest finished calls of each item, and all calls whose answer was valid, oldest first."""
+    """Return the newest finished calls of each item, and all calls with a valid answer, oldest first."""
     return await tx.fetch_as(
         PricingAttempt,
         """

@@ -149,7 +149,7 @@ async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due. Issuance looks up its found charges; in a frozen account, only after the release."""
+    """Make a `ready` invoice due. Issuance looks up its found charges, unless the account is frozen."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,

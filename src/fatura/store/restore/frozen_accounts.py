@@ -6,7 +6,7 @@ from fatura.store.db import Tx
 
 
 async def freeze(tx: Tx, *, since: datetime) -> None:
-    """Stop billing in the account, after waiting for the end of all transactions that called `may_charge`."""
+    """Stop billing in the account. First wait until all transactions that called `may_charge` have ended."""
     await tx.execute(
         "UPDATE account a SET recovering_since = $2 WHERE a.account_id = $1 AND a.recovering_since IS NULL",
         since,
@@ -20,7 +20,7 @@ async def release(tx: Tx, *, now: datetime) -> None:
 
 
 async def restart_sweeps(tx: Tx, *, now: datetime) -> None:
-    """Make the sweeps of all the account's connections due, and end running ones: each list is read from its start."""
+    """Make the sweep of each connection of the account due. A running sweep starts again with the whole list."""
     await tx.execute(
         """
         UPDATE connection_sweep s SET next_sweep_at = least(s.next_sweep_at, $2), lease_until = NULL, started_at = NULL,

@@ -96,6 +96,6 @@ async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple
     return {
         (row["charge_id"], row["earlier_id"]): row["invoice_id"]
         for row in rows
-        # two providers may use the same id of a charge
+        # two providers may use the same id for different charges
         if bill_same_cycle(row["earlier_id"], row["invoice_id"])
     }

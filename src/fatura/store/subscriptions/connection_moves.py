@@ -164,7 +164,7 @@ async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Seque
 
 
 async def next_id(tx: Tx, of: ConnectionMove) -> UUID | None:
-    """Return the id of the next subscription, without reading its other columns, or None if no more exist."""
+    """Lock the next subscription and return only its id, or None if no more exist."""
     return await tx.fetchval(
         """
         SELECT s.subscription_id FROM subscription s
@@ -235,7 +235,7 @@ async def skip(tx: Tx, of: ConnectionMove, skipped: Sequence[tuple[UUID, SkipRea
 
 
 async def delete_skipped(tx: Tx, connection_move_id: UUID) -> None:
-    """Delete the list of subscriptions that an ended move has skipped; the move keeps their number (D-180)."""
+    """Delete the list of subscriptions that an ended move has skipped, but not the count `skipped` (D-180)."""
     await tx.execute(
         "DELETE FROM connection_move_skip k WHERE k.account_id = $1 AND k.connection_move_id = $2",
         connection_move_id,
@@ -275,7 +275,8 @@ async def would_skip(
 ) -> Sequence[tuple[UUID, SkipReason]]:
     """Return the first SKIPPED_SHOWN subscriptions that a move would skip, each with the reason, ordered by id.
 
-    Each element of `reasons` is a way of charging, and why subscriptions that are charged in this way are skipped.
+    Each element of `reasons` is a way of charging, and the reason to skip the subscriptions that are charged in
+    this way.
     """
     rows = await tx.fetch(
         """

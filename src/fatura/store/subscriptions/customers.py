@@ -29,7 +29,7 @@ def document_hashes(vault: Vault, document: str, *, account_id: UUID) -> Sequenc
 
 
 async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
-    """Insert a customer if the externalRef is new; return whether it was new.
+    """Insert a customer, or return False if a customer with this externalRef is stored already.
 
     Waits for a concurrent transaction that inserts the same externalRef.
     """

@@ -199,7 +199,7 @@ async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
 
     If another transaction gave up a delivery during the attempt, `ordered_by` becomes null, so that later events of the
     invoice do not wait for this delivery. If a delivery is closed and no later delivery of the invoice is open, `waits`
-    becomes null. If one is open, `waits` is kept, so that `unblock_next_events` unblocks the next delivery.
+    becomes null. If a later one is open, `waits` is kept, so that `unblock_next_events` unblocks the next delivery.
 
     The redundant condition on `$2` makes PostgreSQL use the primary key even before the table is first analyzed.
     """

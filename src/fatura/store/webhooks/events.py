@@ -41,7 +41,7 @@ async def append(tx: Tx, events: Sequence[NewEvent], *, ids: Sequence[UUID], fir
 
 
 async def after(tx: Tx, sequence: int, *, type_: str | None = None, limit: int) -> Sequence[StoredEvent]:
-    """Return the events after a number, oldest first. If `type_` is set, return only events of this type."""
+    """Return events with numbers above `sequence`, oldest first. If `type_` is set, return only events of this type."""
     rows = await tx.fetch_by_values(
         """
         SELECT e.sequence, e.event_id, e.type, e.created_at, e.data FROM event e

@@ -102,7 +102,7 @@ async def settle(tx: Tx, leased_by: UUID, *, push_at: datetime | None) -> None:
 
 
 async def set_fanned_out_to(tx: Tx, sequence: int, *, push_at: datetime) -> None:
-    """Store that the events up to a number have deliveries. Let workers poll for due deliveries from `push_at` on."""
+    """Store that events up to number `sequence` have deliveries. Let workers poll for due ones from `push_at` on."""
     await tx.execute(
         "UPDATE webhook w SET fanned_out_to = $2, push_at = least(w.push_at, $3) WHERE w.account_id = $1",
         sequence,
