@@ -270,7 +270,7 @@ CATALOGUE: tuple[Problem, ...] = tuple(each for each in list(globals().values())
 
 
 class EngineError(Exception):
-    """An error with a code of the catalogue; the API answers it as problem+json (spec 7)."""
+    """An error with a code of the catalogue; the API sends it as problem+json (spec 7)."""
 
     def __init__(
         self,

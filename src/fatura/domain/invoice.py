@@ -105,10 +105,10 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
 
 
 def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
-    """Return pairs of a cycle and the total of one invoice, in the order of the cycles.
+    """Return the totals of invoices as pairs of a cycle and a total, in the order of the cycles.
 
-    Each invoice from the pair's cycle on has this total, until the cycle of the next pair. The result is empty if an
-    item has no fixed price, because the totals are not known in this case.
+    A total applies to the invoices from the pair's cycle on, until the cycle of the next pair. The result is empty if
+    an item has no fixed price, because the totals are not known in this case.
     """
     if any(product.monthly_price_cents is None for product in terms.products):
         return []

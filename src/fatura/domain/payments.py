@@ -232,7 +232,7 @@ def _late_excess(
     paid_cents: int,
     total_cents: int | None,
 ) -> Sequence[EntryFact]:
-    """Return OVERPAID if the payments exceed the total, but the loop in `facts` has not found OVERPAID.
+    """Return OVERPAID if the payments exceed a total that was just covered, and the loop in `facts` has missed this.
 
     The loop checks the sum only at new payments. So it misses the excess if a new payment happened before payments that
     were recorded earlier, or if all payments were recorded before the total was known.

@@ -30,7 +30,7 @@ OFFSETS: tuple[timedelta, ...] = tuple(
 )
 """Time from the first attempt to each attempt (D-29)."""
 JITTER_PERCENT = 10
-"""Maximum jitter in percent of an interval. Jitter spreads the retries of calls that failed together (D-29)."""
+"""Maximum jitter in percent of an interval. Jitter spreads the retries of calls that failed at the same time (D-29)."""
 WARN_AFTER = timedelta(minutes=15)
 """Time from an item's first failure to its `invoice.pricing_warning` (D-29)."""
 

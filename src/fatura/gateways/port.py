@@ -86,7 +86,7 @@ class ConnectionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the description of a charge that the payer sees."""
+    """One line of a charge's description, which the payer sees."""
 
     description: str
     amount_cents: int
@@ -226,7 +226,7 @@ class ProductMirror:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A received request, not verified yet. Header names are lower case; query and body are not decoded."""
+    """A webhook request as it was received, not verified yet. Header names are lower case; query and body are raw."""
 
     headers: Mapping[str, str]
     query: str
@@ -246,10 +246,10 @@ class WebhookHint:
 class Gateway(Protocol):
     """One connection to one provider.
 
-    The engine creates a new instance for each batch of work, and makes its calls to the provider
-    concurrently, outside any transaction. An instance must keep no state between calls. Every call may raise
-    TransientError and AuthFailedError; other errors are named at each method. After an exception that is not
-    a GatewayError, the outcome is unknown.
+    The engine creates a new instance for each batch of work. It calls the methods of the instance concurrently, outside
+    any transaction. An instance must keep no state between calls. Every call may raise TransientError and
+    AuthFailedError; other errors are named at each method. After an exception that is not a GatewayError, the engine
+    treats the outcome as unknown.
     """
 
     def capabilities(self) -> Capabilities:

@@ -189,7 +189,7 @@ class Database:
         return self._transaction(begin, setting, view=partial(Tx, account_id=account_id), share=share)
 
     def inspection(self, account_id: UUID) -> AbstractAsyncContextManager[Tx]:
-        """Open a read-only transaction of one account with time and memory for statements that sort many rows.
+        """Open a read-only transaction of one account, with enough time and memory to sort many rows.
 
         Raises DatabaseUnavailableError, NoFreeConnectionError.
         """

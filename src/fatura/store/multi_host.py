@@ -1,4 +1,4 @@
-"""Connect to the primary among several hosts. All are tried concurrently, so an unresponsive host causes no delay."""
+"""Connect to the primary among several hosts. All hosts are tried at once, so an unresponsive one causes no delay."""
 
 import asyncio
 from collections.abc import Sequence

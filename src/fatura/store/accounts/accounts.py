@@ -11,7 +11,7 @@ from fatura.store.db import Discovery, Tx, record
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
-    """Insert the transaction's account and a counter row, and add the account's id to the list of opened accounts."""
+    """Insert the transaction's account and its counter row, and add the account's id to `opened_account`."""
     await tx.execute(
         """
         INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)

@@ -21,7 +21,7 @@ class LockedInvoice:
 class Move:
     """The new state of an invoice, and the values to store.
 
-    For most fields, None keeps the stored value, but a `next_attempt_at` of None stores that no next attempt is
+    None keeps the stored value of a field. Only a `next_attempt_at` of None is stored; it means that no next attempt is
     scheduled. With `keeps_schedule`, the stored `next_attempt_at`, lease and issue error are kept.
     """
 

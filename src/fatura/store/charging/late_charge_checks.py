@@ -55,7 +55,10 @@ async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Se
 
 
 async def put_off(tx: Tx, charge_id: UUID, *, repeat_at: datetime, until: datetime) -> None:
-    """Postpone a claimed late look-up to `until`, unless another transaction has rescheduled it since `claim`."""
+    """Postpone a claimed late look-up to `until`.
+
+    If another transaction has rescheduled the look-up since `claim` set `repeat_at`, change nothing.
+    """
     await tx.execute(
         """
         UPDATE late_charge_check l SET next_check_at = $4

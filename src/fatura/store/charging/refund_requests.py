@@ -69,8 +69,8 @@ async def count_failed(tx: Tx, invoice_id: UUID) -> int:
 async def to_look_up(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
     """Return the given refunds whose charge must be read before they are sent.
 
-    The charge has a failed refund that the gateway may still make (D-151), or it was not polled since `fatura restored`
-    released the account, so the ledger may lack refunds (D-123).
+    A charge must be read if it has a failed refund that the gateway may still make (D-151). It must also be read if it
+    was not polled since `fatura restored` released the account, because the ledger may lack refunds (D-123).
     """
     rows = await tx.fetch(
         """

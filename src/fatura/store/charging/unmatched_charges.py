@@ -18,10 +18,11 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
-    `state` is None until the charge was reported. Then it is PARKED if the charge was reported because of its amount,
-    and otherwise the charge's state at the gateway. A found charge that the invoice did not adopt is stored without a
-    report: as EXPIRED, or as CANCELED if the gateway did not know it (D-181). `found_at` is when the charge was found
-    in this state. `next_look_at` is when the look is repeated if this worker dies.
+    `state` is None until the charge was reported. For a charge that was reported because of its amount, `state` is
+    PARKED. For any other reported charge, it is the charge's state at the gateway. A found charge that the invoice did
+    not adopt is stored without a report: as EXPIRED, or as CANCELED if the gateway did not know the charge (D-181).
+    `found_at` is when the charge was found in this state. `next_look_at` is when the look is repeated if this worker
+    dies.
     """
 
     connection_id: UUID

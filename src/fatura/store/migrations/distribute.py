@@ -87,7 +87,7 @@ def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
 
 
 async def _refuse_without_citus(connection: Any) -> None:
-    """Raises MigrationError if this is no Citus coordinator with nodes, or if the role bypasses Row Level Security."""
+    """Raises MigrationError if this is not a Citus coordinator with nodes, or the role bypasses Row Level Security."""
     if not await connection.fetchval(_HAS_CITUS):
         raise MigrationError(
             "the database has no Citus: let an administrator run `CREATE EXTENSION citus` in it on every node, "

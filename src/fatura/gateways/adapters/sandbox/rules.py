@@ -29,9 +29,9 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.REFUNDED: ChargeState.PAID,
 }
 MOST_ENTRIES = 100
-"""If a charge has this many entries, a request to the sandbox cannot add another one.
+"""If a charge has this many entries, the merchant cannot add another one in the sandbox.
 
-The refunds that the engine asks for are not limited here, but by D-178.
+The refunds that the engine asks for are limited by D-178 instead.
 """
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 

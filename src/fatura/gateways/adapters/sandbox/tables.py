@@ -25,7 +25,7 @@ CHARGES_A_PAGE = 500
 
 
 class Tx(Protocol):
-    """A transaction of one account. It passes the account's id to each statement as `$1`; `store.db` implements it."""
+    """A transaction of one account. `$1` of each statement is the account's id. `store.db` implements this protocol."""
 
     async def fetch(self, sql: LiteralString, *values: object) -> Sequence[Any]: ...
 
@@ -103,7 +103,7 @@ async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit
 
 
 async def count_doubles(tx: Tx, connection_id: UUID, invoice_id: UUID) -> int:
-    """Return how many second charges of an invoice `SandboxGateway.double_charge` has made."""
+    """Return the number of second charges that `SandboxGateway.double_charge` has made for an invoice."""
     return await tx.fetchval(
         """
         SELECT count(*) FROM sandbox_charge c
