@@ -71,7 +71,7 @@ class ConnectionHealth:
     def after_calls(
         self, results: Sequence[CallResult], *, now: datetime, is_probe: bool, jitter_permille: int
     ) -> "ConnectionHealth":
-        """Return the health after the calls with these results, in the order in which the calls ended.
+        """Return the health after some calls. `results` has their results in the order in which the calls ended.
 
         While the connection is failing, only a failed probe delays the next probe; other failed calls do not.
         """

@@ -37,7 +37,7 @@ class SandboxMove(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveDetails:
-    """The details of a move.
+    """The details of a change that a merchant makes to a sandbox charge.
 
     Without `amount_cents`, a payment covers the open amount, and a refund or dispute covers as much as possible.
     Without `paid_at`, a payment is made now.

@@ -133,7 +133,7 @@ class Tx:
     async def savepoint(self) -> AsyncGenerator[None]:
         """If the block raises, undo its statements. The transaction can continue after that.
 
-        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError. After one of these, the transaction must end.
+        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError. After these errors, the transaction must end.
         """
         with _translated_errors():
             await self._connection.execute("SAVEPOINT part")

@@ -87,7 +87,7 @@ async def store_answer(
 
 
 async def set_in_progress(tx: Tx, key: str, *, until: datetime) -> None:
-    """Set the instant until which repeats of an unanswered request wait for its answer."""
+    """Set the instant until which repeats of an unanswered request are refused."""
     await tx.execute(
         """
         UPDATE idempotency_key i SET in_progress_until = $3

@@ -15,7 +15,7 @@ from fatura.store.transaction_end import UNAVAILABLE_ERRORS
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
-"""Delay before a notification is sent, so that one notification names the lanes of a burst of requests."""
+"""Delay before a notification is sent, so that one notification names the lanes of all requests in a burst."""
 RECONNECT_SECONDS = 1
 
 

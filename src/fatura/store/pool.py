@@ -19,7 +19,7 @@ STATEMENTS_KEPT = 100
 STATEMENT_SECONDS = 60
 """How long a connection keeps a prepared statement.
 
-PostgreSQL then plans it again. A plan that was made for small tables would be slow after the tables have grown.
+After this time, PostgreSQL plans the statement again. A plan for small tables is slow after the tables have grown.
 """
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
 LIMITS = {
@@ -100,7 +100,7 @@ async def open_pool(
 
 
 async def _prepare(connection: Any, *, niceness: int) -> None:
-    """Prepare a new connection. With a `niceness`, lower its backend's priority; the backend must run on this host."""
+    """Prepare a new connection. With a `niceness`, lower the priority of its backend, which must run on this host."""
     if niceness:
         pid = connection.get_server_pid()
         with suppress(OSError):

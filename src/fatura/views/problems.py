@@ -44,7 +44,7 @@ class RefundPartView(View):
 
 
 class ProblemMetaView(View):
-    """Structured details; the `type` decides which of them are present."""
+    """Structured details; the `type` of the problem decides which of them are present."""
 
     fields: Annotated[list[InvalidFieldView], Meta(description="Every invalid field.")] | UnsetType = UNSET
     options: (

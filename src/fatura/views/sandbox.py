@@ -69,7 +69,7 @@ class SandboxProductListView(ListView[SandboxProductView]):
 
 
 class QueuedFaultView(View):
-    """A fault that makes the next calls of an operation fail, for a number of calls or for some time (D-46, D-61)."""
+    """A fault that makes calls of an operation fail, for a number of calls or for some time (D-46, D-61)."""
 
     id: Id
     connection_id: Id

@@ -99,7 +99,7 @@ async def newest_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
 
 
 async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
-    """Lock the plan's running propagation and return it. This waits until a batch in progress is committed."""
+    """Lock the plan's running propagation and return it. If a batch is in progress, wait until it is committed."""
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,

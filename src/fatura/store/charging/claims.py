@@ -199,7 +199,7 @@ async def stop_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 async def reschedule_polls(
     tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
 ) -> set[UUID]:
-    """End the leases and set the times of the next polls. Return the invoices that kept another time.
+    """End the leases and set the times of the next polls. Return the invoices that do not get the given time.
 
     An invoice that another transaction rescheduled after the claim keeps its stored time. An invoice that a reissue has
     made `ready` is neither changed nor returned. Invoices are locked first, in id order, to avoid deadlocks with

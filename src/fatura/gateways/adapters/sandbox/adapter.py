@@ -60,7 +60,7 @@ class SandboxGateway:
         )
 
     async def check_credentials(self) -> str | None:
-        """Return the setting `providerAccount`. The sandbox has no credentials to check; `capabilities` refuses any.
+        """Return the setting `providerAccount`. The sandbox has no credentials to check; `capabilities` refuses all.
 
         Only faults of the operation `all` affect this call. Raises AuthFailedError, TransientError.
         """
