@@ -100,8 +100,8 @@ CREATE TABLE idempotency_key (
 );
 CREATE INDEX idempotency_key_expiry ON idempotency_key (expires_at, account_id);
 
--- `provider_account` is the provider's own id of the account to which the credentials belong. It never changes, because
--- charges of another account at the provider could not be found.
+-- `provider_account` is the provider's own id of the account to which the credentials belong. Once set,
+-- it never changes, because the credentials of another account could not read the earlier charges.
 CREATE TABLE gateway_connection (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -139,7 +139,7 @@ CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
     FOR EACH ROW EXECUTE FUNCTION refuse_other_provider_account();
 
 -- Whether a connection's calls succeed; one row per connection. It is not a part of `gateway_connection`, because calls
--- write it while a person changes the connection, and because discovery reads it for all accounts.
+-- write it at any time, also while a request changes the connection, and because discovery reads it for all accounts.
 -- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
 -- lease for the probe ends. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
 CREATE TABLE connection_health (

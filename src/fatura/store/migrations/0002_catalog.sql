@@ -1,4 +1,4 @@
--- Products, plans and their versions, and the copies of products that gateways hold.
+-- Products, plans and their versions, and the copies of products in the catalogs of gateways.
 
 CREATE TABLE product (
     account_id uuid NOT NULL,

@@ -91,7 +91,7 @@ CREATE TRIGGER subscription_start_kept BEFORE UPDATE OF start_cycle ON subscript
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- The history of a subscription's terms, with a row for each change. The terms of a row bill the cycles from
--- `from_cycle` on, until the terms of the next row do. If two rows have the same `from_cycle`, the later row counts.
+-- `from_cycle` on, until the terms of the next row apply. If two rows have the same `from_cycle`, the later row counts.
 CREATE TABLE subscription_terms (
     account_id uuid NOT NULL,
     subscription_id uuid NOT NULL,
@@ -233,7 +233,8 @@ CREATE TRIGGER connection_move_frozen BEFORE UPDATE ON connection_move
 CREATE TRIGGER connection_move_kept BEFORE DELETE ON connection_move
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- The subscriptions that were not moved, because the other connection cannot bill them. The rows are deleted when a
+-- The subscriptions that were not moved, because the target connection cannot bill them, or because of an
+-- unexpected error. The rows are deleted when a
 -- later move from the connection starts.
 CREATE TABLE connection_move_skip (
     account_id uuid NOT NULL,

@@ -72,6 +72,6 @@ END
 $$;
 CREATE TRIGGER pricing_attempt_frozen BEFORE UPDATE ON pricing_attempt
     FOR EACH ROW EXECUTE FUNCTION refuse_change_to_settled_pricing();
--- A call that could not be made is deleted. It has no outcome.
+-- The row of a call that could not be made has no outcome, and may be deleted.
 CREATE TRIGGER pricing_attempt_kept BEFORE DELETE ON pricing_attempt
     FOR EACH ROW WHEN (OLD.outcome IS NOT NULL) EXECUTE FUNCTION refuse_any_change();

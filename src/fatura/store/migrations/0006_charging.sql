@@ -167,7 +167,7 @@ CREATE INDEX payment_entry_by_invoice ON payment_entry (account_id, invoice_id);
 CREATE TRIGGER payment_entry_kept BEFORE UPDATE OR DELETE ON payment_entry
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- The schedule of checks for a charge that was not found: the gateway may create it later.
+-- The schedule of late look-ups for a charge that may still appear or be paid at the gateway.
 CREATE TABLE late_charge_check (
     account_id uuid NOT NULL,
     charge_id uuid NOT NULL,
