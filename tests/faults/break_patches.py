@@ -254,7 +254,7 @@ def send_refunds_again() -> None:
 
 @_break
 def sweep_nothing() -> None:
-    """Let the nightly sweep act on no difference that it finds. The run `simulator` detects this."""
+    """Make the nightly sweep ignore every difference that it finds. The run `simulator` detects this."""
 
     async def nothing(*_args: object) -> Counter[str]:
         return Counter()
@@ -274,7 +274,7 @@ def issue_all_at_once() -> None:
 
 @_break
 def trust_any_provider_account() -> None:
-    """Let a connection's credentials change to another account at the provider. The run `simulator` detects this."""
+    """Accept new credentials that belong to another account at the provider. The run `simulator` detects this."""
     gateway_connections._refuse_other_account = lambda *_args: None
 
 

@@ -114,7 +114,7 @@ class GatewayAndMerchant:
     def _replayed(self, body: Any) -> Mapping[str, Any] | None:
         """Return the charge that an earlier request with the same reference created, or None.
 
-        If a fault has delayed the creation of this charge to a later time, the charge exists from now on.
+        If a fault delayed the creation of this charge, the repeated request creates the charge immediately.
         """
         reference = body["invoiceId"], body["attempt"]
         now = self.now()

@@ -80,7 +80,8 @@ async def _commit(connection: Any, violation: Violation) -> str | None:
 def _disable_others(constraint: Constraint, catalog: Catalog) -> Iterator[str]:
     """Yield statements that disable all other constraints of the constraint's table.
 
-    For a foreign key, they also disable the triggers and foreign keys of the table that it references.
+    If `constraint` is a foreign key, also disable the triggers of the referenced table, and the foreign keys from and
+    to this table.
     """
     for each in catalog.constraints:
         own, target = (

@@ -84,7 +84,7 @@ async def unpriced(shop: Shop) -> None:
 
 
 async def held(shop: Shop) -> None:
-    """A held invoice. Its price calls fail, because each flow with this fixture lists such faults in `Flow.before`."""
+    """A held invoice. Its price calls fail, because each flow with this fixture lists price faults in `Flow.before`."""
     await unpriced(shop)
     await shop.run("pricing", "push")
     invoice = (await shop.all("/v1/invoices?status=awaiting_value"))[0]
@@ -180,7 +180,7 @@ async def paid(shop: Shop) -> None:
 
 
 async def two_connections(shop: Shop) -> None:
-    """Three subscribers of one connection, and another connection."""
+    """Three subscriptions whose pinned connection is the first of two connections."""
     await two_subscribers(shop)
     await _enrolled(shop, shop.ids["plan"], "second")
     made = await shop.made(

@@ -108,7 +108,7 @@ class Place:
         return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
 
     def copy_folder(self, like: "Place") -> None:
-        """Copy the files of the folder of `like`. SQLite copies the journal, which the external services have open."""
+        """Copy the files of the folder of `like`. SQLite copies the journal, because other processes have it open."""
         self.folder.mkdir()
         for file in like.folder.iterdir():
             if not file.name.startswith(JOURNAL_FILE):
@@ -123,7 +123,7 @@ class Place:
 class Shop(Merchant):
     """A merchant that calls the API of a trial's engine.
 
-    It can also run the engine's lanes and set the clock forward.
+    The merchant can also run the engine's lanes and set the clock forward.
     """
 
     def __init__(

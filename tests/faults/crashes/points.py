@@ -126,7 +126,7 @@ class CountedGateway:
         self._points = points
 
     async def charges_since(self, since: datetime) -> AsyncIterator[Any]:
-        """Read the whole list in one call to the gateway."""
+        """Read all charges in one call to the gateway, so that the list is one crash point."""
 
         async def read() -> list[Any]:
             return [charge async for charge in self._gateway.charges_since(since)]

@@ -39,7 +39,7 @@ _UNPAID = ("issued", "overdue")
 
 @dataclass(slots=True)
 class RealTime:
-    """Replaces the simulator's `Schedule`: steps are executed at once, and the run's clock measures pauses."""
+    """Replaces the simulator's `Schedule`: steps are executed immediately, and the run's clock measures pauses."""
 
     clock: FastClock
     trace: Trace = field(default_factory=Trace)
@@ -143,7 +143,7 @@ class People:
         await merchant.send_wrong_credentials()
 
     async def _send_webhook(self, _merchant: Merchant) -> None:
-        """Send the gateway's webhook for a random charge, whether or not anything happened to it."""
+        """Send the gateway's webhook for a random charge, even if nothing happened to the charge."""
         row = next(self.run.journal.read("SELECT * FROM charge ORDER BY random() LIMIT 1"), None)
         if row is not None:
             await background_faults.send_webhook(self.world, read_record(row))
@@ -169,7 +169,7 @@ class People:
                     await merchant.post(path, allowed=(409,), keyed=False)
 
     def read_charges(self) -> None:
-        """Read the gateways' charges from the journal, and let the acts happen that are due for them."""
+        """Read the gateways' charges from the journal, and apply the acts that are due for these charges."""
         gateway = self.world.side.gateway
         rows = self.run.journal.read("SELECT * FROM charge")
         gateway.charges = {row["charge_id"]: read_record(row) for row in rows}

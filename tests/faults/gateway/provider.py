@@ -33,7 +33,7 @@ CONNECTION, MERCHANT, PROVIDER_ACCOUNT = "X-Connection", "X-Merchant", "X-Provid
 """Headers of the adapter's calls: the connection, the engine's account, and the account at the provider."""
 REFUSES_FOR = timedelta(days=1)
 LONGEST_JUMP = timedelta(days=65)
-"""Maximum time by which the run sets its clock forward at once.
+"""Maximum time by which the run sets its clock forward in one jump.
 
 It is a little longer than the longest pause between two polls of a paid charge, which is 60 days (D-55).
 """
@@ -51,7 +51,7 @@ _CHARGE = msgspec.json.Decoder(SimCharge)
 def read_record(row: Mapping[str, Any]) -> SimCharge:
     """Return the newest version of a charge from its row of the journal."""
     charge = _CHARGE.decode(row["record"])
-    # These times may be newer than `record`: a repeated request makes a delayed charge exist at once.
+    # These times may be newer than `record`: a repeated request creates a delayed charge immediately.
     charge.created_at = datetime.fromisoformat(row["created_at"])
     charge.visible_at = datetime.fromisoformat(row["visible_at"])
     return charge
@@ -147,7 +147,7 @@ class Provider(GatewayAndMerchant):
             )
 
     def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
-        """Find charges by an SQL condition, let their due acts happen, and return all but the forgotten charges."""
+        """Find charges by an SQL condition, and apply their due acts. Omit charges that the gateway has forgotten."""
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         now = self.now()
         found: list[Mapping[str, Any]] = []
@@ -170,7 +170,7 @@ class Provider(GatewayAndMerchant):
         return self._cut(request) if fault is not None else self._answer(charge)
 
     async def refund(self, request: web.Request) -> web.Response:
-        """Make a refund at once, later or never. A fault may prevent or delay it, or lose the answer."""
+        """Make a refund immediately, later or never. A fault may prevent or delay the refund, or lose the answer."""
         body, wrong, now = await request.json(), self.faults, self.now()
         fault = self.fault(
             "refund",

@@ -28,7 +28,7 @@ NEXT = """
     ) AS due_at,
     (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
 """
-"""Selects when the next work is due, and when the last webhook lease ends.
+"""Selects the time when the next work is due, and the time when the last webhook lease ends.
 
 The next cycle of a subscription does not count as work. If it did, the clock could pass due dates before the late
 look-ups have canceled second charges (D-125).
@@ -84,7 +84,7 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
     since = time.monotonic()
     while time.monotonic() < give_up_at:
         now = world.clock()
-        # Read this once: even if the frozen worker continues before the jump, the jump must be short.
+        # Read `frozen` once: even if the frozen worker continues before the jump, the jump must be short.
         is_frozen = bool(workers.frozen)
         unsettled: int = await world.tables.fetchval(OPEN, include_polls, now, 1)
         if not unsettled and not is_frozen:

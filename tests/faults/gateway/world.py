@@ -67,7 +67,7 @@ DUE_IN = timedelta(days=2)
 class Kind:
     """A kind of gateway, the number of its accounts, and the total number of charges in these accounts.
 
-    `idempotency` and `refunds` are the capabilities of these names.
+    `idempotency` and `refunds` are the gateway's capabilities of the same names.
     """
 
     name: str
