@@ -77,7 +77,7 @@ class Round:
 
 @dataclass(slots=True)
 class Waits:
-    """Waiting times in seconds. Each field names what was waited for; its keys are values of `Round.doing`."""
+    """Waiting times in seconds, one field per kind of work. The keys of each field are values of `Round.doing`."""
 
     deliveries: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     generation: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -180,7 +180,7 @@ async def _nothing() -> None:
 
 
 async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -> Round:
-    """Measure while another merchant's due subscriptions are billed, a thousand per transaction."""
+    """Run a round during which the engine bills another merchant's due subscriptions, a thousand per transaction."""
     count = options.pick(short=5_000, full=50_000)
     bulk_merchant = await setup.add_bulk(count)
     report.count("due subscriptions of the bulk merchant", count)

@@ -1,4 +1,4 @@
-"""The event loop of tests that step through the tasks of a loop. The stepper reads internals of asyncio's own loop."""
+"""The tests of the stepper use asyncio's own event loop, because the stepper reads the internals of this loop."""
 
 import asyncio
 from collections.abc import Callable, Mapping

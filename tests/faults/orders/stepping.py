@@ -61,7 +61,7 @@ After = Callable[[Step], Awaitable[None]]
 class _Thread:
     """A task of an actor. It waits to be chosen (`gate`), executes a step (`at_work`), or does neither.
 
-    `pid` is the id of the PostgreSQL server process that executes its statement.
+    `pid` is the id of the PostgreSQL server process that executes the task's statement.
     """
 
     name: str

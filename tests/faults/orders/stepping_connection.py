@@ -16,7 +16,7 @@ from tests.faults.connections import Send
 _NOT_A_STEP = ("BEGIN", "SET LOCAL")
 """Beginnings of statements that take no lock and no snapshot.
 
-Such a statement is not a step: it runs at once, without waiting until the stepper chooses its thread.
+Such a statement is not a step: it runs immediately, without waiting until the stepper chooses its thread.
 """
 
 

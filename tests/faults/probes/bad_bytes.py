@@ -62,7 +62,7 @@ async def _with_api(server_url: str, options: Options) -> Sent:
 async def _judged(port: int, raw: bytes) -> list[str]:
     """Send bytes, then close the sending side of the connection. Return the problems of the responses.
 
-    It is correct too if the API closes the connection without a response.
+    The API may also close the connection without a response.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

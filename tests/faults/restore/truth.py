@@ -91,7 +91,7 @@ def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) ->
 
 
 def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: set[str], *, at: str) -> None:
-    """Check that the restored invoice of each live charge's cycle has this charge.
+    """For each live charge, check that the restored invoice of the charge's cycle has this charge.
 
     If the invoice's total differs from the charge's amount, the invoice may instead wait for a person (stage `parked`).
     """

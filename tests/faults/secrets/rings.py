@@ -51,7 +51,7 @@ async def rotate_under_load(world: World, report: Report) -> None:
 
 
 async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> int:
-    """Re-encrypt all secrets: two small batches, and after an interruption the rest, while requests continue.
+    """Re-encrypt two small batches of secrets and stop. Then re-encrypt the rest while requests continue.
 
     Return how many secrets were re-encrypted.
     """

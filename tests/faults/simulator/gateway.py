@@ -233,7 +233,7 @@ class SimGateway:
     async def _looked(
         self, name: str, look: Callable[[datetime], Sequence[SimCharge]], *, chances: Chances = faults.LOOK
     ) -> Sequence[SimCharge]:
-        """Look charges up.
+        """Make one call that reads charges. `look` returns the charges that exist at a time.
 
         A look-up by reference shows a new charge only after a delay. A look-up by id shows it immediately. Credentials
         of another account at the provider find nothing.

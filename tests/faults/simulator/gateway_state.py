@@ -28,8 +28,8 @@ from tests.faults.simulator.payers import Act, Payers
 LATEST = timedelta(seconds=90)
 """Maximum delay until a requested charge exists and look-ups show it.
 
-The engine waits longer before it treats a charge as absent (D-33). With a slower gateway, a second charge cannot be
-excluded.
+The engine waits longer before it treats a charge as absent (D-33). With a slower gateway, the engine could
+create a second charge.
 """
 FAILING_SHARE = 0.25
 """Share of the slow refunds that fail."""
@@ -110,7 +110,7 @@ class SimCharge:
 
     @property
     def history(self) -> str:
-        """Describe the charge in a problem."""
+        """Describe the charge for the text of a problem."""
         entries = ", ".join(f"{each.kind} {each.occurred_at:%d %H:%M:%S}" for each in self.entries)
         made = f"request {self.attempt}, made {self.created_at:%d %H:%M:%S}"
         return f"{self.charge_id} ({made}, {self.state}; {entries})"
@@ -229,7 +229,7 @@ class GatewayState:
         return None if charge is None or self.as_of(charge, now).is_forgotten else charge
 
     def as_of(self, charge: SimCharge, now: datetime) -> SimCharge:
-        """Let all acts happen that are due for a charge at `now`. Return the charge."""
+        """Apply all acts of a charge that are due at `now`. Return the charge."""
         while charge.acts and charge.acts[0].at <= now:
             self._happen(charge, charge.acts.pop(0))
         for refund in charge.refunds:
@@ -262,7 +262,7 @@ class GatewayState:
     def refund(
         self, charge: SimCharge, request: RefundRequest, *, now: datetime, shown: datetime, is_slow: bool
     ) -> None:
-        """Accept a refund, and make it at once unless it is slow. A repeated request creates another refund."""
+        """Accept a refund. Make it immediately unless `is_slow` is true. A repeated request creates another refund."""
         seconds = self.faults.rng.choice((90, 4000, 40_000, 200_000)) if is_slow else 0
         refund = SimRefund(
             refund_id=request.refund_id,

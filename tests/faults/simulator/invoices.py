@@ -26,7 +26,7 @@ async def price_by_hand(merchant: Merchant) -> None:
 
 
 async def close_by_hand(merchant: Merchant, invoice_id: str) -> None:
-    """Enter manual values for all pending items. The API answers 409 if an item has got a price meanwhile."""
+    """Enter manual values for all pending items. The API answers 409 if an item got its price before this request."""
     for item in (await merchant.get(f"/v1/invoices/{invoice_id}"))["items"]:
         if item["pricingStatus"] == "pending":
             path = f"/v1/invoices/{invoice_id}/items/{item['id']}/value"

@@ -1,6 +1,6 @@
 """The price and webhook endpoints of simulated merchants.
 
-The engine calls them without a socket. They record each call in a journal.
+The engine calls these endpoints without a socket. The endpoints record each call in a journal.
 """
 
 import contextlib

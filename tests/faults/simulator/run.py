@@ -2,8 +2,8 @@
 
 A world's seed determines its clock, the order of its tasks, its random numbers, and the behaviour of external services.
 
-`python -m tests.faults simulator --seed N` runs only the world with seed N if N is 1,000 or more. With a smaller N, it
-runs many worlds, whose seeds begin at N times 1,000. `--short` runs fewer and smaller worlds.
+`python -m tests.faults simulator --seed N` runs only the world with seed N if N is 1,000 or more. With a smaller N, the
+command runs many worlds, whose seeds begin at N times 1,000. `--short` runs fewer and smaller worlds.
 """
 
 import asyncio

@@ -334,7 +334,7 @@ class Story:
         await self._check_acknowledged()
 
     async def _rest_long(self) -> None:
-        """Advance the time until the engine has polled every paid charge again. No new invoice is generated."""
+        """Cancel all subscriptions, then advance the time until the engine has polled every paid charge again."""
         world = self._world
         for merchant in self._merchants:
             await merchant.cancel_all_subscriptions()
