@@ -66,7 +66,7 @@ async def test_enrollments_on_a_locked_plan_delay_no_read(
 
 
 async def test_requests_that_wait_for_a_lock_leave_others_to_other_accounts(world: World) -> None:
-    """Requests above an account's limit are refused at once. Other accounts are served. [D-179]"""
+    """Requests above an account's limit are refused immediately. Other accounts are served. [D-179]"""
     world.deps.open_requests.most = 3
     plan, other = await world.plan(), await world.another()
     path = f"/v1/plans/{plan['id']}/propagate"

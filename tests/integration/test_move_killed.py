@@ -1,6 +1,6 @@
 """Workers that move subscriptions are killed.
 
-Other workers continue at once, and move each subscription exactly once.
+Other workers continue immediately, and move each subscription exactly once.
 """
 
 import asyncio

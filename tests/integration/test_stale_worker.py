@@ -1,4 +1,4 @@
-"""A worker freezes and loses its lease. Its late result does not undo what other workers did in the meantime."""
+"""A worker freezes and loses its lease. Its late result does not undo what other workers did during the freeze."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -204,7 +204,7 @@ async def test_late_checks_keep_the_reason_of_a_stopped_invoice(world: World) ->
 
 async def test_a_parked_charge_with_another_amount_is_reported_once(world: World) -> None:
     """The gateway has two charges with wrong amounts. Every sweep starts the late look-ups again. After
-    `retry-issuance`, both are second charges.
+    `retry-issuance`, both charges are second charges.
     [D-125, D-170]
     """
     await world.set_up_gateway(behaviour="never_pay")
@@ -359,7 +359,7 @@ async def test_a_late_check_is_empty_if_the_gateway_does_not_know_the_reference(
 
 
 async def test_a_second_charge_is_reported_again_after_it_was_canceled(world: World) -> None:
-    """The engine cancels the charge, and a late look-up confirms this. Then the gateway opens the charge
+    """The engine cancels the charge, and a late look-up shows it as canceled. Then the gateway opens the charge
     again. [D-125]
     """
     await world.set_up_gateway(behaviour="never_pay")

@@ -48,7 +48,7 @@ def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> No
 async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch, failure: GatewayError
 ) -> None:
-    """The first call may have created a charge. Until this is known, Fatura refuses to cancel the invoice.
+    """Fatura refuses to cancel the invoice until it knows whether the first call created a charge.
     [D-33, D-27 being issued]
     """
     await world.set_up_gateway(behaviour="never_pay")

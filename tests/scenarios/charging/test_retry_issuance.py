@@ -116,7 +116,7 @@ async def test_a_retry_closes_a_parked_attempt_and_sends_the_next(world: World):
 
 
 async def test_a_charge_that_the_person_overlooked_is_canceled(world: World):
-    """Late look-ups find and cancel the charge, so the payer cannot pay both. [D-34 retry, D-113, D-125]"""
+    """A late look-up finds the overlooked charge, and Fatura cancels it. [D-34 retry, D-113, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await park(world)

@@ -23,7 +23,7 @@ from tests.support.world import Json, World
 
 
 async def held_cycles(world: World, count: int) -> list[Json]:
-    """Return the invoices of the first `count` cycles of one subscription. They all wait for a value."""
+    """Return the invoices of the first `count` cycles of one subscription. All of these invoices wait for a value."""
     await world.set_up_gateway(behaviour="never_pay")
     await world.enroll(await world.plan(await world.variable_product()))
     await world.advance(days=31 * count - 25)
@@ -122,7 +122,7 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
     """The gateway rate-limits the request of the later cycle.
 
-    Afterwards, both cycles wait until the connection is active again. [D-57, D-34]
+    The test then deactivates the connection, so both cycles wait until the connection is active again. [D-57, D-34]
     """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rate_limited")

@@ -46,7 +46,9 @@ def _is_full(world: World) -> bool:
 async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
     world: World, make: Make, action: str | None, body: Json
 ) -> None:
-    """A request above the limit is refused at once and changes nothing. Requests that call no gateway are still served.
+    """A request above the limit is refused immediately and changes nothing.
+
+    Requests that call no gateway are still served.
     [D-175]
     """
     first, invoice = await make(world), await make(world)
@@ -118,7 +120,7 @@ async def test_requests_that_call_no_gateway_need_no_place(world: World) -> None
 
 
 async def test_hanging_gateways_of_many_accounts_hold_a_part_of_all_requests(world: World) -> None:
-    """A request above the limit is refused at once. Requests that call no gateway are still served. [D-175]"""
+    """Requests above the limit are refused immediately. Requests that call no gateway are still served. [D-175]"""
     other = await world.another()
     world.deps.gateway_requests.most_in_all = 1
     world.deps.gateway_requests.always_allowed = 0

@@ -138,9 +138,9 @@ async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: st
 
 
 async def test_a_part_received_before_a_refund_may_cover_the_total(world: World, issued: Json) -> None:
-    """Before the refund, this part and the earlier part together covered the total.
+    """When the merchant received the part, the payer had already paid the rest, which was refunded later.
 
-    So Fatura cancels the charge before it records this part. [D-52, D-150]
+    Fatura therefore cancels the charge before it records the part. [D-52, D-150]
     """
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay", {"amountCents": 4000})
     await world.run("reconciliation")

@@ -68,7 +68,7 @@ async def test_parts_are_refunded_up_to_what_was_paid(world: World, paid: Json) 
 
 
 async def test_a_refund_in_the_gateway_lowers_what_is_left(world: World, paid: Json) -> None:
-    """No poll has found that refund yet, so the engine requests too much, and the gateway refuses.
+    """No poll has found the refund in the gateway yet, so the engine requests too much, and the gateway refuses.
     [D-53 refused]
     """
     await refund_silently(world)

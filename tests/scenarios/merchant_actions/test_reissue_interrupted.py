@@ -131,7 +131,7 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world
 async def test_a_change_of_the_connection_during_the_cancellation_does_not_stop_the_reissue(
     world: World, changes: Json
 ) -> None:
-    """The gateway cancels the charge, so a refusal would be wrong: the next poll would continue the reissue.
+    """The gateway cancels the charge. If the API refused the request, the next poll would still continue the reissue.
     [D-51, D-131]
     """
     invoice = await unpaid_invoice(world)

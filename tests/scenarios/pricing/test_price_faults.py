@@ -60,7 +60,7 @@ async def crash(world: World, prices: PriceServer, *, limit: int) -> None:
 
 
 async def expire_leases(world: World, *, attempts: bool = True) -> None:
-    """Expire the leases of the dead worker. If `attempts` is true, its unfinished calls count as lost."""
+    """Expire the leases of the dead worker. If `attempts` is true, the worker's unfinished calls count as lost."""
     await world.sql("UPDATE price_pull SET lease_until = now() WHERE lease_until IS NOT NULL")
     if attempts:
         await world.sql("UPDATE pricing_attempt SET open_until = now() WHERE outcome IS NULL")

@@ -1,6 +1,6 @@
 """An authentic gateway webhook triggers polls of the charges that it names (D-35).
 
-If it names none, the engine polls all unpaid charges. The engine ignores the webhook's other content.
+If a webhook names no charge, the engine polls all unpaid charges. The engine ignores all other content of webhooks.
 """
 
 import asyncio

@@ -92,7 +92,7 @@ async def test_a_round_works_in_batches_and_continues_after_a_crash(
 async def test_a_webhook_during_a_round_causes_another_round(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ):
-    """The running round has visited the first invoice before the webhook. [D-190]"""
+    """The running round has visited the first invoice before the webhooks arrive. [D-190]"""
     monkeypatch.setattr(poll_rounds, "BATCH", 1)
     second = await issued_invoice(world)
     await notify(world)

@@ -169,7 +169,7 @@ async def test_a_charge_that_the_list_shows_is_not_asked_for(
 
 
 async def test_a_paid_charge_that_vanishes_is_logged(world: World, issued: Json) -> None:
-    """The sweep looks for a paid charge only if the list has not shown the charge for six days. [D-161]"""
+    """The sweep logs a paid charge if the list has not shown this charge for more than six days. [D-161]"""
     await pay_silently(world)
     await pass_time(world, hours=3)
     await sweep(world)
@@ -269,7 +269,7 @@ async def test_many_charges_of_one_instant_do_not_stop_a_sweep(
 
 
 async def test_a_sweep_after_a_gap_covers_the_gap(world: World, issued: Json) -> None:
-    """The window is counted from the last complete sweep, not from now. [D-161]"""
+    """The sweep's window is counted back from the last complete sweep, not from now. [D-161]"""
     await world.sql("UPDATE sandbox_charge SET created_at = created_at - interval '200 days'")
     await pay_silently(world)
     await world.sql("UPDATE connection_sweep SET swept_to = $1", await now(world) - timedelta(days=60))

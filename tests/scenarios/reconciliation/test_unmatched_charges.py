@@ -161,7 +161,7 @@ async def test_a_strangers_charge_is_looked_at_and_forgotten(
 async def test_strangers_webhooks_are_limited(world: World, issued: Json, asked: Asked) -> None:
     """At most MAX_WAITING unknown charges wait for a look-up, which runs about a minute later.
 
-    A repeated webhook adds none. [D-162]
+    A repeated webhook adds no look-up. [D-162]
     """
     ids = [f"sbx_{uuid4().hex}" for _ in range(unmatched_charges.MAX_WAITING + 5)]
     with captured_logs() as logs:
@@ -300,7 +300,7 @@ async def test_the_cancellation_of_a_second_charge_is_repeated(
 async def test_a_second_charge_that_cannot_be_canceled_is_looked_at_ever_more_rarely(
     world: World, issued: Json, asked: Asked
 ) -> None:
-    """A webhook still causes a look-up at once. The look-ups end after 400 days. [D-162, D-125]"""
+    """A webhook still causes a look-up immediately. The look-ups end after 400 days. [D-162, D-125]"""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await fail_for(world, "cancel_charge", "rejected", seconds=3600)
     second = await double_silently(world, issued)

@@ -12,7 +12,7 @@ from tests.support.world import Json, World
 
 
 async def billed_again(world: World, *, attempts: int, is_charged: bool = False) -> tuple[Json, list[str]]:
-    """Bill a cycle again whose charges have an earlier invoice id. Return the new invoice and the charge ids.
+    """Bill a cycle again. Its earlier charges name another invoice id. Return the new invoice and these charges' ids.
 
     If `is_charged`, the engine also charges the invoice again.
     """

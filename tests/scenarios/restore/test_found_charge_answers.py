@@ -59,13 +59,13 @@ async def show_again(world: World) -> None:
 
 
 async def cancel_paid(world: World, charge_id: str) -> None:
-    """Pay a charge, and cancel it, at the gateway without notifying the engine."""
+    """Pay and cancel a charge at the gateway without notifying the engine."""
     await pay_silently(world, charge_id)
     await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", charge_id)
 
 
 async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
-    """The engine requests the total while `fatura restored` finds a newer, paid charge for less. [D-181]"""
+    """While the engine requests a charge of the total, `fatura restored` finds a newer, paid charge of less. [D-181]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     newer = (await create_unmatched_charge(world, UUID(invoice["id"]), 9000, attempt=2)).charge_id
@@ -120,7 +120,7 @@ async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(wor
 
 
 async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, refused: dict[str, Exception]):
-    """The gateway once hid one charge. Hours later, it hides the other for a moment. [D-181, D-56]"""
+    """The gateway once hid one charge. Hours later, it hides the other charge for a moment. [D-181, D-56]"""
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
     await compare(world)
     await stop_sweeps(world)

@@ -32,7 +32,7 @@ def expired(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 async def two_charges(world: World, *cents: int) -> tuple[Json, str, str]:
-    """Return an invoice and the ids of two charges of it that the database lacks, the older charge first."""
+    """Return an invoice and the ids of its two charges, the older charge first. The database lacks both charges."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     older, newer = [
@@ -253,7 +253,7 @@ async def test_found_charges_that_the_gateway_deletes_wait_for_a_person(world: W
 
 
 async def test_a_deleted_charge_that_appears_again_is_adopted(world: World):
-    """The gateway shows one of two charges again, and the invoice adopts it an hour later. [D-181]"""
+    """The gateway shows one of two charges again, and the invoice adopts this charge an hour later. [D-181]"""
     invoice, _, newer = await two_charges(world)
     await compare(world)
     await world.sql("CREATE TABLE kept AS SELECT * FROM sandbox_charge WHERE charge_id = $1", newer)

@@ -90,7 +90,7 @@ async def test_a_charge_of_a_cycle_that_was_billed_again_elsewhere_is_reported(w
 
 
 async def billed_elsewhere(world: World, *, is_charged: bool = True) -> tuple[Json, str, str]:
-    """Bill a cycle again that has a charge on a connection that was lost and is created again.
+    """Bill a cycle again that was charged on another connection, which was lost and is created again.
 
     Return the cycle's invoice, its earlier charge, and the connection of this charge.
     """

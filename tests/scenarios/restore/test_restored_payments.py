@@ -310,7 +310,7 @@ async def test_a_canceled_found_charge_pays_the_invoice_before_its_next_one_is_a
 
 
 async def test_parked_found_charges_are_canceled_when_a_second_charge_pays_the_invoice(world: World):
-    """The engine cancels the parked charges at once, without waiting for the next nightly sweep. [D-181, D-125]"""
+    """The engine cancels the parked charges immediately, without waiting for the next nightly sweep. [D-181, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     found = [

@@ -73,7 +73,7 @@ async def test_the_next_reissue_uses_a_new_reference(world: World, *, is_in_back
 
 @pytest.mark.usefixtures("natural_ids")
 async def test_a_charge_found_later_raises_the_number_of_the_stored_charge(world: World):
-    """A comparison that was killed had found only the first charge. [D-123, D-67 reissue]"""
+    """An earlier comparison found only the first of two charges. [D-123, D-67 reissue]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     first = await create_unmatched_charge(world, UUID(invoice["id"]), 9990)

@@ -41,7 +41,7 @@ async def paid(world: World) -> Json:
 
 
 async def make_after_backup(world: World, invoice: Json) -> None:
-    """Make the refund of the key `once` only at the gateway, as if the restored database had lost it."""
+    """Make the refund with the Idempotency-Key `once` only at the gateway, as if the restored database had lost it."""
     gateway, invoice_id = await gateway_of(world), UUID(invoice["id"])
     request = RefundRequest(
         refund_id=refund_id_of(invoice_id, "once"),

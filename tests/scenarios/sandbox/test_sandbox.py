@@ -316,7 +316,7 @@ async def test_a_gateway_without_an_answer_delays_a_request_by_its_deadline(
 
 
 async def test_an_invoice_is_issued_once_after_an_outage_of_all_calls(world: World) -> None:
-    """The connection is failing while the gateway refuses the credentials, and recovers by itself.
+    """While the gateway refuses the credentials, the connection is failing. Later, the connection recovers by itself.
     [D-61 faults, D-55 failing]
     """
     invoice = await ready_invoice(world)
