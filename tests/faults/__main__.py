@@ -25,9 +25,9 @@ from tests.faults.report import Figure, Options, Report, Scale
 from tests.faults.runs import RUNS, Run
 
 AT_ONCE = 2
-"""Number of concurrent runs, not counting runs that mostly wait.
+"""Maximum number of concurrent runs, in addition to runs with `waits` (see `runs.Run`).
 
-Each of these concurrent runs is bound to its own cores. Runs that could use all cores were a fifth slower.
+Each of these runs is bound to its own cores. When all runs shared all cores, they were a fifth slower.
 """
 
 

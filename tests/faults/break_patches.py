@@ -166,7 +166,7 @@ def number_events_by_sequence() -> None:
     """Number events by a PostgreSQL sequence instead of the counter row. The run `orders` detects this.
 
     With this break, a transaction gets its numbers before it locks the counter row. Transactions may therefore commit
-    their events in another order than the order of the numbers.
+    their events out of order.
     """
     add = counters.add
 

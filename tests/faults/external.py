@@ -277,8 +277,8 @@ class GatewayAndMerchant:
     def _verified(self, request: web.Request, raw: bytes) -> bool:
         """Return whether the request's signature is valid.
 
-        The signature must use a secret of the account, and its timestamp may differ from the run's clock by at most
-        `signed_within_seconds`.
+        The signature must use a secret of the account. The signature's timestamp may differ from the run's clock by at
+        most `signed_within_seconds`.
         """
         secrets = json.loads((self.folder / SECRETS_FILE).read_text()).get(
             request.match_info["account_id"], []

@@ -168,8 +168,8 @@ def may_be_charged(
 
     The open amount is the total minus the money that the merchant holds.
 
-    The engine may learn of the charges and of the recorded payments in any order. At a given time, it knows the oldest
-    entries of each charge (none, some or all), and some of the recorded payments. Every combination is possible.
+    The engine may learn of the charges and of the recorded payments in any order. At a given time, the engine knows the
+    oldest entries of each charge (none, some or all), and some of the recorded payments. Every combination is possible.
     """
     ledgers = defaultdict[str, list[Entry]](list)
     for entry in (*theirs, *by_hand):

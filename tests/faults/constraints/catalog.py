@@ -75,7 +75,7 @@ class Catalog:
     def get(self, kind: str, table: str, name: str) -> Constraint:
         """Return a constraint. If the database lacks it, return a placeholder.
 
-        The run tries the violations of the missing constraint too, and reports that PostgreSQL accepts them.
+        The run can then try the violations of the missing constraint, and report that PostgreSQL accepts them.
         """
         return next((each for each in self.of(kind) if each.name == name), Constraint(kind, name, table))
 

@@ -88,7 +88,8 @@ class Violations:
     def _bad_references(self) -> Iterator[Violation]:
         """Yield violations of foreign keys: unknown ids, ids of another account, and DELETEs of referenced rows.
 
-        If a column has the name of another table's key, but no foreign key, yield a violation with an unknown id too.
+        Also yield a violation with an unknown id for each column that has the name of another table's key, but no
+        foreign key.
         """
         for constraint in self.catalog.of(FOREIGN):
             yield from self._unknown_and_foreign(constraint)

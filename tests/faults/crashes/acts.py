@@ -40,7 +40,7 @@ class Request:
         return answer
 
     def comparable(self, shop: Shop, answer: Answer) -> Json:
-        """Return the part of a response that must be the same in a trial with a kill and in one without a kill."""
+        """Return the part of a response that a kill must not change."""
         if self.replays or not self.is_final(answer):
             return [answer.status, outcome.normalized(answer.json, shop)]
         return "answered"

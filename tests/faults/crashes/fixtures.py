@@ -277,7 +277,7 @@ def _to_the_morning(shop: Shop, *, days: int) -> None:
 
 
 def _change_at_gateway(shop: Shop, statement: str, *values: str) -> None:
-    """Change charges at the gateway, as if payers or the gateway did it. The engine makes no call."""
+    """Change charges in the gateway's journal, as if payers or the gateway had done so. The engine makes no call."""
     journal = Journal(shop.place.folder / JOURNAL_FILE)
     assert journal.change(statement, *values), statement
     journal.close()

@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 120
 
 @dataclass(slots=True, eq=False)
 class Scene:
-    """The processes of the run, and what it has measured so far: recovery times, in seconds, and rates of writes."""
+    """The processes of the run, and the measurements so far: recovery times, in seconds, and rates of writes."""
 
     engine: Engine
     chance: Random

@@ -26,7 +26,7 @@ class Readiness:
     async def until(self, status: int, *, since: float, within_seconds: float) -> float | None:
         """Wait for the first response after `since` that has `status`.
 
-        Return its delay in seconds, or None if there is none.
+        Return the number of seconds from `since` to this response, or None if no such response arrives in time.
         """
         while monotonic() < since + within_seconds:
             came = [at for at, seen in self.seen if at >= since and seen == status]

@@ -75,7 +75,7 @@ class Api:
 
 @dataclass(slots=True)
 class People:
-    """The merchants of all accounts. `acted` counts what they did."""
+    """The merchants of all accounts. `acted` counts what merchants and gateways did, by kind."""
 
     run: World
     rng: random.Random

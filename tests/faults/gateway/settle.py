@@ -105,8 +105,8 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
 async def drained(world: World, *, seconds: float) -> None:
     """Wait until no lane of any account has due work, or until `seconds` real seconds have passed.
 
-    If the oldest due work does not change for STUCK_SECONDS, a dead worker probably leased it. Then set the clock
-    forward beyond the end of the lease.
+    If the oldest due work does not change for STUCK_SECONDS, a dead worker probably leased the work. In this case, set
+    the clock forward beyond the end of the lease.
     """
     give_up_at = time.monotonic() + seconds
     quiet_from = seen_at = time.monotonic()

@@ -106,8 +106,8 @@ class Workers:
         """Leave a stopped worker frozen for `seconds` of the run's clock, then let it continue.
 
         The run may set its clock forward, which shortens the freeze in real time. But setting the clock forward does
-        not shorten the time-outs of the worker's calls. In real time, the freeze therefore also lasts longer than such
-        a time-out.
+        not shorten the time-outs of the worker's calls. The freeze therefore lasts longer than such a time-out in
+        real time too.
         """
         clock = self.world.clock
         thaws_at = clock().timestamp() + seconds

@@ -137,8 +137,8 @@ def _opened(found: re.Match[str]) -> str:
 class _Times:
     """Normalizes instants. Instants of the fixture stay unchanged.
 
-    Instants of real time become seconds since the start of the trial, in steps of ten, because a busy machine may need
-    several seconds for a trial. All other instants are truncated to the second.
+    Instants of real time become seconds since the start of the trial, in steps of ten. On a busy machine, a trial may
+    take several seconds. All other instants are truncated to the second.
     """
 
     base: datetime

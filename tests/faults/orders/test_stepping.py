@@ -40,7 +40,7 @@ async def setup(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
 
 
 class Script:
-    """Chooses the threads `names` in their order. Then it always chooses the first thread that is ready."""
+    """Chooses threads in the order of `names`. Afterwards, always chooses the first thread that is ready."""
 
     def __init__(self, *names: str) -> None:
         self._names = list(names)

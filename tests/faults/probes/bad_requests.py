@@ -131,8 +131,8 @@ async def _advancing_clock(world: World) -> Merchant:
 async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
     """Repeat refused requests. If all are refused again, no row of the account may have changed.
 
-    A request may now be accepted, because another request has changed its resource. The other requests are then
-    repeated without this one, at most MOST_REPEATS times.
+    A repeated request may be accepted, because another request has changed its resource. In this case, repeat only the
+    requests that were refused again. Give up after MOST_REPEATS repeats.
     """
     async with connected(world.database_url, world.account_id) as connection:
         for _ in range(MOST_REPEATS):

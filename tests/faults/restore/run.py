@@ -115,8 +115,8 @@ async def _trial(story: Story, truth: Truth) -> None:
 async def _compare(story: Story, truth: Truth) -> None:
     """Run a comparison to its end, concurrently with the lanes.
 
-    Before this comparison, run up to two others that may be interrupted: one by killing its process, one by canceling
-    its task.
+    Before this comparison, run up to two comparisons that may not reach their end: one in a process that may be killed,
+    and one in a task that may be canceled.
     """
     rng, since = story.rng, truth.since
     if rng.random() < 0.2:

@@ -1,4 +1,4 @@
-"""Revoke an API key while requests use it. After the revocation is answered, no process may accept the key."""
+"""Revoke an API key while requests use it. After the API has answered the revocation, no process may accept the key."""
 
 import asyncio
 from typing import TYPE_CHECKING

@@ -132,7 +132,7 @@ class Checker:
             self._world.report_problem(f"event {sequence} of account {account_id} arrived out of order")
 
     def _arrival(self, arrival: Mapping[str, Any]) -> bool:
-        """Check an arrival. Return False if a later event of the invoice had already arrived."""
+        """Check one received event. Return False if a later event of the invoice had already arrived."""
         key = arrival["account_id"], arrival["sequence"]
         event_id, world = arrival["event_id"], self._world
         if self._stream.get(key) != event_id:

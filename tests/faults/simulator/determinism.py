@@ -114,9 +114,9 @@ class _ErrorListener:
     def _is_explained(self, event: EventDict) -> bool:
         """Return whether a fault explains the error.
 
-        An invoice gets a second charge in four cases: the gateway creates a charge twice, it temporarily forgets a
-        charge, a payer pays an earlier charge after it was closed, or a person returns payments that the engine has not
-        recorded yet. In the last case, the engine is already creating a new charge when it records these payments.
+        A second charge of an invoice is explained in four cases: the gateway created a charge twice or forgot a charge
+        for a time, a payer paid a closed charge, or a person returned payments that the engine had not recorded yet. In
+        the last case, the engine is already creating a new charge when it records these payments.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])
