@@ -1,6 +1,6 @@
 """Discovery is a lane's search for accounts with due work. It finds every such account.
 
-It finds the account whether its test clock was moved or not, and despite a backlog of other accounts.
+It finds accounts with a moved test clock, accounts in real time, and accounts beside the backlog of another account.
 """
 
 import asyncio

@@ -142,7 +142,7 @@ async def test_a_lane_polls_while_its_batches_hold_all_transactions(world: World
 
 
 async def test_a_batch_that_the_database_ends_is_followed_by_a_smaller_one(world: World) -> None:
-    """Without a smaller batch, the same time limit of the database would end each attempt."""
+    """If the next batch were not smaller, the database's time limit would end that batch too."""
     account = await load_account(world.deps, world.account_id)
     await world.enroll(await world.plan())
     before = world.deps.generation_batch.current

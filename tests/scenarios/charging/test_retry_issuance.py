@@ -274,7 +274,7 @@ async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World
 
 
 async def test_the_key_of_another_request_is_refused(world: World):
-    """With this key, the engine could not recognize a repeat. The repeat could send a second charge.
+    """If the API accepted this key, the engine could not recognize a repeat. A repeat could create a second charge.
     [D-113, D-14]
     """
     await world.set_up_gateway(behaviour="never_pay")

@@ -129,7 +129,7 @@ async def test_settings_of_another_provider_account_are_refused(world: World) ->
 async def test_credentials_of_another_provider_account_are_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With these credentials, Fatura would not find the first charge and would send a second request.
+    """With these credentials, a look-up would not find the first charge, so Fatura would request a second charge.
     [D-59, D-33]
     """
     invoice = await ready_invoice(world)

@@ -276,7 +276,7 @@ async def test_a_late_refund_replaces_the_next_one(
 async def test_a_refund_after_one_of_unknown_outcome_waits_for_a_look_up(
     world: World, paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second refund is sent only after a look-up succeeds and shows no late first refund. [D-151 late]"""
+    """The second refund is sent only after a successful look-up that does not show the first refund. [D-151 late]"""
     late = LateGateway(monkeypatch)
     await refund(world, paid)
     await pass_time(world, minutes=5)

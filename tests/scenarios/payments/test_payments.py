@@ -376,7 +376,7 @@ async def test_a_forgotten_charge_is_unknown_to_the_gateway(world: World, issued
 async def test_an_answer_that_cannot_be_recorded_delays_only_its_own_charge(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer for the other charge is recorded. The failed charge is polled again after ten minutes.
+    """The answer for the other charge is recorded. The charge whose recording failed is polled again after ten minutes.
     [D-50]
     """
     other = await issued_invoice(world)

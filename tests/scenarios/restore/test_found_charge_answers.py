@@ -272,7 +272,7 @@ async def test_a_charge_that_cannot_be_read_does_not_hide_a_payment(
 async def test_a_charge_about_which_the_gateway_does_not_answer_is_named(
     world: World, refused: dict[str, Exception], error: Exception
 ):
-    """The invoice waits, because the charge may be paid. [D-181, D-34]"""
+    """The invoice waits, because the charge may have been paid. [D-181, D-34]"""
     invoice, older, newer = await two_charges(world)
     refused[older] = error
     await compare(world)

@@ -291,7 +291,7 @@ async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_withou
 
 
 async def test_a_canceled_found_charge_pays_the_invoice_before_its_next_one_is_adopted(world: World):
-    """The engine cancels the next charge, so the payer cannot pay both. [D-181, D-125]"""
+    """The engine cancels the next charge, so the payer cannot pay both charges. [D-181, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     older, newer = [

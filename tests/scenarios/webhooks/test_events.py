@@ -23,7 +23,7 @@ async def page(world: World, query: str = "") -> Json:
 async def test_an_invoices_event_holds_its_detail_with_the_clients_own_ids(world: World) -> None:
     """`data.invoice` is the invoice detail without `pricingAttempts`, `charges`, `payment` and `refunds`.
 
-    It also has the externalRefs of the products and of the subscription. [D-37]
+    `data.invoice` also has the externalRefs of the products and of the subscription. [D-37]
     """
     product = await world.product(externalRef="gym-1")
     subscription = await world.enroll(await world.plan(product))
