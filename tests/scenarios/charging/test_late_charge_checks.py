@@ -266,7 +266,7 @@ async def test_a_charge_that_is_parked_while_issuance_retries_is_not_sent_again(
 
 
 async def test_a_replaced_charge_that_is_payable_again_is_canceled(world: World) -> None:
-    """The gateway opens the charge again after a reissue has canceled it. [D-51, D-125]"""
+    """A reissue cancels and replaces the charge. Then the gateway opens the replaced charge again. [D-51, D-125]"""
     invoice = await unpaid_invoice(world)
     await ask(world, invoice)
     await world.run("issuance")

@@ -76,9 +76,9 @@ async def test_cycles_reserved_one_by_one_are_issued_a_day_apart(world: World) -
 
 
 async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
-    """The earlier cycle gets its value after the later cycle was issued.
+    """The earlier invoice gets its value after the later invoice was issued.
 
-    The engine issues the earlier cycle 24 hours after the later one. [D-57]
+    The engine issues the earlier invoice 24 hours after the later one. [D-57]
     """
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
@@ -99,7 +99,7 @@ async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
 
 @pytest.mark.parametrize("retried", [False, True])
 async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried: bool) -> None:
-    """The first worker has claimed the later cycle, but has not committed the claim. [D-57, D-34 retry]"""
+    """The first worker or retry has claimed the later invoice, but has not committed the claim. [D-57, D-34 retry]"""
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
     async with table_held(world, "charge"):
@@ -120,7 +120,7 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 
 
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
-    """The gateway rate-limits the request of the later cycle.
+    """The gateway rate-limits the request for the charge of the later cycle.
 
     The test then deactivates the connection, so both cycles wait until the connection is active again. [D-57, D-34]
     """
@@ -190,7 +190,7 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
 ) -> None:
     """After the move, the invoice of the earlier cycle stays at the broken connection (D-59). [D-57, D-59 move]"""
     subscription = await moved_before_second_cycle(world, fault)
-    await world.advance(days=2)  # the engine generates and issues the later cycle
+    await world.advance(days=2)  # the engine generates and issues the later invoice
     await skip_days(world, 3)
     earlier, later = await world.invoices(subscription)
     assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "overdue"]
@@ -213,7 +213,7 @@ async def test_a_cycle_that_is_due_with_an_earlier_one_looks_again_within_hours(
 
 
 async def test_a_probe_keeps_the_distance_too(world: World) -> None:
-    """The broken connection recovers a few hours after the later cycle was issued. [D-57, D-55 failing]"""
+    """The broken connection recovers a few hours after the later invoice was issued. [D-57, D-55 failing]"""
     await world.set_up_gateway(behaviour="never_pay")
     old = await connection_id(world)
     subscription = await world.enroll(await world.plan(), gatewayConnectionId=old)

@@ -70,7 +70,7 @@ async def test_a_cancellation_does_not_drop_a_request_in_progress(
 async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
     world: World, part_paid: Json, path: str
 ) -> None:
-    """The gateway canceled the charge. Its answer was lost, and the next poll failed. [D-171]"""
+    """The gateway canceled the charge, but the answer was lost, and the next poll failed. [D-171]"""
     payments = f"/v1/invoices/{part_paid['id']}/payments"
     later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
     await queue_fault(world, "cancel_charge", "timeout_after")

@@ -75,7 +75,7 @@ async def test_a_charge_that_is_known_again_counts_anew(world: World) -> None:
     await pass_time(world, minutes=15)
     assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
 
-    # The gateway shows the charge again before a person reissues the invoice. Late look-ups find it. [D-125]
+    # The gateway shows the charge again before a person reissues the invoice. A late look-up finds the charge. [D-125]
     await world.sql(FORGET, own)
     await pass_time(world, hours=2)
     assert (await read(world, invoice))["charges"][0]["status"] == "open"

@@ -192,7 +192,7 @@ async def test_a_long_round_lets_the_rounds_of_other_connections_begin(
 
 
 async def test_the_next_round_waits_until_the_budget_has_allowed_all_polls(world: World, issued: Json):
-    """If rounds followed sooner, charges of an earlier round could wait for their poll forever. [D-190]"""
+    """If the next round began sooner, charges of an earlier round could wait for their poll forever. [D-190]"""
     await issued_invoice(world)
     await notify(world)
     await advance(world)

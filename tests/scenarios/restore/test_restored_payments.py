@@ -180,7 +180,7 @@ async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(worl
 
 
 async def test_a_charge_of_an_invoice_that_another_found_charge_paid_is_a_second_charge(world: World):
-    """In the backup, the gateway had refused the request. One of the found charges was paid, and canceled later.
+    """In the backup, the gateway had refused the request for a charge. One found charge was paid, and canceled later.
 
     [D-123, D-125]
     """
@@ -248,7 +248,7 @@ async def test_an_account_stays_frozen_until_its_replaced_charges_are_read(world
 async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_repeated(
     world: World, open_cents: int, status: str
 ):
-    """The engine has promised to record the payment if the charge turns out to be canceled. [D-123, D-52]"""
+    """The refusal says that the engine records the payment if the charge turns out to be canceled. [D-123, D-52]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     total = invoice["totalCents"]
