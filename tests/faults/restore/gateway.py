@@ -131,7 +131,7 @@ class JournalGateway:
 
 
 def pay_part(journal: Journal, charge_id: str, *, now: datetime) -> None:
-    """Let the payer pay a third of an open charge, if it is the charge's first payment."""
+    """Let the payer pay a third of an open charge that has no payment yet."""
     part = journal.read(
         "SELECT amount_cents / 3 AS cents FROM charge c WHERE charge_id = ? AND state = 'open' AND amount_cents >= 3 "
         "AND NOT EXISTS (SELECT 1 FROM entry e WHERE e.charge_id = c.charge_id)",

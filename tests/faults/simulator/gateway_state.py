@@ -367,7 +367,7 @@ class GatewayState:
             charge.acts = self.payers.last(self.as_of(charge, now).state, now=now)
 
     def note_call(self, connection_id: UUID, *, now: datetime, is_answered: bool) -> None:
-        """Remember when calls were refused. An answered call ends a connection's series of refused calls."""
+        """Record the time of a refused call. An answered call ends a connection's series of refused calls."""
         refused = self.refused_at[connection_id]
         if not is_answered:
             refused.append(now)

@@ -106,8 +106,8 @@ async def resolve_all(merchant: Merchant) -> None:
 
 
 def is_left(invoice_id: str) -> bool:
-    """Return whether no person ever acts for an invoice.
+    """Return true for one in six invoices, for which no person ever acts.
 
-    The invoice must then end with an event that says what to do.
+    Such an invoice must end with an event that says what to do, if the engine waits for a person.
     """
     return UUID(invoice_id).int % 6 == 0

@@ -47,7 +47,7 @@ class Trace:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for I/O only when no task is ready, which makes the order deterministic."""
+    """Waits for I/O only when no task is ready, which makes the order of the tasks deterministic."""
 
     on_quiet: Callable[[], None] | None = None
 
