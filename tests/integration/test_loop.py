@@ -38,6 +38,55 @@ async def test_accounts_take_turns(world: World) -> None:
     assert all(one != next_one for one, next_one in pairwise(served))
 
 
+async def test_batches_of_one_account_overlap(world: World) -> None:
+    """After a batch that found work, the account's batches run concurrently, but not more than allowed."""
+    stop = asyncio.Event()
+    running = done = 0
+    at_once: list[int] = []
+
+    async def due(deps) -> list[Account]:
+        return [await load_account(deps, world.account_id)]
+
+    async def run(_deps, _account) -> int:
+        nonlocal running, done
+        running += 1
+        at_once.append(running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        done += 1
+        if done >= BATCHES:
+            stop.set()
+        return 1
+
+    await Loop(world.deps, [Lane("endless", due, run, batches_at_once=3, batches_an_account=2)]).run(stop)
+
+    assert at_once[0] == 1
+    assert max(at_once) == 2
+
+
+async def test_an_account_without_work_gets_one_batch_at_a_time(world: World) -> None:
+    """An account can stay due without work, for example while another worker has locked its rows."""
+    stop = asyncio.Event()
+    served = 0
+
+    async def due(deps) -> list[Account]:
+        return [await load_account(deps, world.account_id)]
+
+    async def run(_deps, _account) -> int:
+        nonlocal served
+        served += 1
+        return 0
+
+    loop = Loop(world.deps, [Lane("endless", due, run, batches_at_once=3, batches_an_account=2)])
+    running = asyncio.create_task(loop.run(stop))
+    await asyncio.sleep(0.5)
+    stop.set()
+    loop.notify("endless")
+    await running
+
+    assert served == 1
+
+
 async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
     """If all workers visited the accounts in one order, they would compete for each account. [D-39 fair]"""
     accounts = [Account(uuid4(), Mode.LIVE, "BRL", timedelta(0)) for _ in range(16)]

@@ -40,6 +40,7 @@ class LaneRunner:
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
+        self._busy: set[UUID] = set()  # accounts whose last batch found work
         # the salt gives each worker its own order of accounts, so two workers rarely serve one account concurrently
         self._salt = random.getrandbits(64)
         self._last_place: int | None = None
@@ -114,14 +115,20 @@ class LaneRunner:
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
         """Return the accounts that may run another batch, starting after the account that got the last batch.
 
-        The order of accounts is the same in each pass, but different in each worker.
+        The order of accounts is the same in each pass, but different in each worker. Each account has one turn. If an
+        account's last batch found work, the account has a second turn after the others, so that its batches overlap.
         """
-        batches = Counter(self._running.values())
-        free = [each for each in due if batches[each.account_id] < self._lane.batches_an_account]
+        limit, batches = self._lane.batches_an_account, Counter(self._running.values())
+        free = [each for each in due if batches[each.account_id] < limit]
         last = self._last_place
-        return sorted(
+        turns = sorted(
             free, key=lambda each: (last is not None and self._place(each) <= last, self._place(each))
         )
+        self._busy.intersection_update(each.account_id for each in due)
+        again = [
+            each for each in turns if each.account_id in self._busy and batches[each.account_id] + 1 < limit
+        ]
+        return [*turns, *again]
 
     def _place(self, account: Account) -> int:
         return hash((self._salt, account.account_id))
@@ -135,7 +142,10 @@ class LaneRunner:
 
     async def _serve(self, account: Account) -> None:
         if await run_batch(self._deps, self._lane, account):
+            self._busy.add(account.account_id)
             self.notified.set()
+        else:
+            self._busy.discard(account.account_id)
 
 
 async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
