@@ -89,7 +89,7 @@ class MoneyChecker:
         self._world = world
 
     async def check(self, *, at_rest: bool) -> None:
-        """Report every difference.
+        """Report each difference between the engine's records and those of the gateway and the merchants.
 
         If `at_rest` is true, all work should be finished. Unknown entries and unfinished work are then reported too.
         """

@@ -46,7 +46,7 @@ async def stop_sweeps(world: World) -> None:
 
 
 async def hide(world: World, *charge_ids: str) -> None:
-    """Delete charges at the gateway until `show_again` brings them back."""
+    """Hide charges at the gateway: delete their rows. `show_again` inserts them again."""
     await world.sql(
         "CREATE TABLE kept AS SELECT * FROM sandbox_charge WHERE charge_id = ANY($1::text[])",
         list(charge_ids),

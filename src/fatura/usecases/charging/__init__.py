@@ -1,7 +1,8 @@
 """Create the charges of invoices at payment gateways, and find out what happened to requests without an answer.
 
-Entry points: `issuance` and `late_charge_checks`.
-Read `issuance` first, then `reservation`, `gateway_calls`, `outcomes` and `late_charge_checks`.
+Entry points: `issuance`, and `late_charge_checks` as a part of the lane `reconciliation`.
+Read `issuance` first, then `reservation`, `next_charge`, `gateway_calls`, `outcomes`, `found_charges`, `retries` and
+`late_charge_checks`.
 """
 
 # What happens when an answer is lost and the gateway offers look-ups. T is when the charge was reserved, on the
@@ -10,11 +11,12 @@ Read `issuance` first, then `reservation`, `gateway_calls`, `outcomes` and `late
 #   T + 20 s       the call times out; the charge becomes `unknown`
 #   T + 25 s       first look-up; an empty result is ignored, because the request may still be in transit
 #   T + 80 s       first look-up whose empty result counts
-#   T + 140 s      second empty look-up; the charge is marked `absent` and sent again under the same number
+#   T + 140 s      second empty look-up; the charge is marked `absent` and is due to be sent again under the same
+#                  number, unless D-57 puts the invoice off
 #   10 min to 24 h after `absent`: four late look-ups search for a charge that appears later
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored charge.
-# If the gateway deduplicates requests by idempotency key or natural id, the engine repeats the request and needs no
-# look-up.
+# If the gateway deduplicates requests by idempotency key or natural id, the engine repeats the request. It looks the
+# charge up only if the repeat is refused, or if the gateway may have forgotten the key.
 # If the gateway offers neither deduplication nor look-ups, it cannot say whether the charge exists: the charge is
 # parked, and a person decides.

@@ -83,7 +83,8 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
         work.today, charge_day=enrollment.charge_day, first_charge_date=enrollment.first_charge_date
     )
     await connections.keep_moves_running(work.tx, connection.connection_id)
-    # The lock may have waited until a move from the connection ended. The subscription must begin later (D-160).
+    # `keep_moves_running` may have waited for a move from the connection to end. Read the clock again, because the
+    # subscription must begin after that move (D-160).
     await work.refresh()
     subscription = Subscription(
         subscription_id=work.new_id(),
