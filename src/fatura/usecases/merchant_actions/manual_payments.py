@@ -38,6 +38,7 @@ from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, pending_payments, replacement
+from fatura.usecases.payments.merchant_requests import StoredRequest
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
@@ -68,10 +69,16 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The charge to cancel, and the payment that waits for the cancellation."""
+    """The charge to cancel, the payment that waits for the cancellation, and the request that it has replaced."""
 
     reserved: Reserved
     stored: PaymentRequest
+    replaced: StoredRequest | None
+
+    @property
+    def is_repeat(self) -> bool:
+        replaced, entry_id = self.replaced, self.stored.payment_entry_id
+        return isinstance(replaced, PaymentRequest) and replaced.payment_entry_id == entry_id
 
 
 async def receive(
@@ -94,10 +101,9 @@ async def receive(
             return begun
         released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
-        await in_transaction(
-            deps, account, _give_up, request, invoice_id, received, is_unsure=released.is_unsure
-        )
-        raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if released.is_unsure else ""))
+        await in_transaction(deps, account, _give_up, request, begun, is_unsure=released.is_unsure)
+        is_kept = released.is_unsure or begun.is_repeat
+        raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if is_kept else ""))
     complete = partial(_complete, received=received, stored=begun.stored, released=released)
     return await finish(deps, account, request, complete)
 
@@ -114,7 +120,8 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
     open_cents, ledger = await _open_cents(work, state)
-    earlier = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    replaced = await merchant_requests.find(work, invoice_id)
+    earlier = replaced if isinstance(replaced, PaymentRequest) else None
     is_repeat = earlier is not None and earlier.payment_entry_id == received.entry_id(invoice_id)
     if earlier is not None and is_repeat:  # the open amount may have grown since the payment was stored
         amount_cents = earlier.recorded_cents(open_cents=open_cents)
@@ -144,7 +151,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     )
     await merchant_requests.drop(work, [invoice_id])
     await payment_requests.save(work.tx, new)
-    return _Begun(reserved, new)
+    return _Begun(reserved, new, replaced)
 
 
 async def _complete(
@@ -181,35 +188,34 @@ async def _record(work: Work, state: IssuanceState, received: Received, *, amoun
     return await invoices.read(work, state.invoice_id)
 
 
-async def _give_up(
-    work: Work, request: IdempotentRequest, invoice_id: UUID, received: Received, *, is_unsure: bool
-) -> None:
+async def _give_up(work: Work, request: IdempotentRequest, begun: _Begun, *, is_unsure: bool) -> None:
     """End the request, so that a repeat with the same key is possible.
 
     With `is_unsure`, the engine does not know whether the charge was canceled. So keep the stored payment for the poll
-    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now.
+    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now. Otherwise, put back the request
+    that the payment has replaced.
     """
-    await (pause if is_unsure else abandon)(work, request)
+    await (pause if is_unsure or begun.is_repeat else abandon)(work, request)
+    invoice_id = begun.stored.invoice_id
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    if is_unsure:
-        stored = await _stored(work, invoice_id, received)
-        if stored is not None:
-            await payment_requests.save(work.tx, replace(stored, in_progress_until=work.deps.clock()))
-    else:
-        await _drop(work, invoice_id, received)
+    stored = await _stored(work, invoice_id, begun.stored.payment_entry_id)
+    if stored is not None and is_unsure:
+        await payment_requests.save(work.tx, replace(stored, in_progress_until=work.deps.clock()))
+    elif stored is not None:
+        await merchant_requests.put_back(work, invoice_id, begun.replaced)
+    if not is_unsure:
         await polling.poll_now(work, invoice_id)
 
 
-async def _stored(work: Work, invoice_id: UUID, received: Received) -> PaymentRequest | None:
-    """Return the stored request if it is for this payment."""
+async def _stored(work: Work, invoice_id: UUID, entry_id: UUID) -> PaymentRequest | None:
+    """Return the stored request if it is for the payment with this id."""
     stored = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    is_own = stored is not None and stored.payment_entry_id == received.entry_id(invoice_id)
-    return stored if is_own else None
+    return stored if stored is not None and stored.payment_entry_id == entry_id else None
 
 
 async def _drop(work: Work, invoice_id: UUID, received: Received) -> None:
     """Drop the stored request if it is for this payment."""
-    if await _stored(work, invoice_id, received) is not None:
+    if await _stored(work, invoice_id, received.entry_id(invoice_id)) is not None:
         await payment_requests.remove(work.tx, [invoice_id])
 
 

@@ -38,6 +38,7 @@ from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, replacement
+from fatura.usecases.payments.merchant_requests import StoredRequest
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
@@ -61,10 +62,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The charge to cancel, and the reissue that waits for the cancellation."""
+    """The charge to cancel, the reissue that waits for the cancellation, and the request that it has replaced."""
 
     reserved: Reserved
     stored: ReissueRequest
+    replaced: StoredRequest | None
+
+    @property
+    def is_repeat(self) -> bool:
+        replaced, next_charge_id = self.replaced, self.stored.next_charge_id
+        return isinstance(replaced, ReissueRequest) and replaced.next_charge_id == next_charge_id
 
 
 async def reissue(
@@ -90,10 +97,9 @@ async def reissue(
             return begun
         released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
-        await in_transaction(
-            deps, account, _give_up, request, invoice_id, next_charge_id, is_unsure=released.is_unsure
-        )
-        raise EngineError(INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if released.is_unsure else ""))
+        await in_transaction(deps, account, _give_up, request, begun, is_unsure=released.is_unsure)
+        is_kept = released.is_unsure or begun.is_repeat
+        raise EngineError(INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if is_kept else ""))
     return await finish(deps, account, request, partial(_complete, stored=begun.stored, released=released))
 
 
@@ -118,6 +124,7 @@ async def _reserve(
             await retries.pace(work, state)
         return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
     reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_REISSUABLE)
+    replaced = await merchant_requests.find(work, invoice_id)
     await merchant_requests.drop(work, [invoice_id])
     new = ReissueRequest(
         invoice_id=invoice_id,
@@ -128,7 +135,7 @@ async def _reserve(
         in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
     )
     await reissue_requests.save(work.tx, new)
-    return _Begun(reserved, new)
+    return _Begun(reserved, new, replaced)
 
 
 async def _complete(work: Work, *, stored: ReissueRequest, released: Released) -> InvoiceView:
@@ -160,22 +167,22 @@ async def _replace(
     return await invoices.read(work, state.invoice_id)
 
 
-async def _give_up(
-    work: Work, request: IdempotentRequest, invoice_id: UUID, next_charge_id: UUID, *, is_unsure: bool
-) -> None:
+async def _give_up(work: Work, request: IdempotentRequest, begun: _Begun, *, is_unsure: bool) -> None:
     """End the request, so that a repeat with the same key is possible.
 
     With `is_unsure`, the engine does not know whether the charge was canceled. So keep the stored request for the poll
-    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now.
+    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now. Otherwise, put back the request
+    that the reissue has replaced.
     """
-    await (pause if is_unsure else abandon)(work, request)
+    await (pause if is_unsure or begun.is_repeat else abandon)(work, request)
+    invoice_id = begun.stored.invoice_id
     require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     stored = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    if stored is not None and stored.next_charge_id == next_charge_id:
+    if stored is not None and stored.next_charge_id == begun.stored.next_charge_id:
         if is_unsure:
             await reissue_requests.save(work.tx, replace(stored, in_progress_until=work.deps.clock()))
         else:
-            await reissue_requests.remove(work.tx, [invoice_id])
+            await merchant_requests.put_back(work, invoice_id, begun.replaced)
     if not is_unsure:
         await polling.poll_now(work, invoice_id)
 

@@ -22,13 +22,15 @@ IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
 KEPT_FOR = timedelta(hours=24)
 """How long a request is kept, in real time, after `in_progress_until`, while the charge can still be paid."""
 
+StoredRequest = ReissueRequest | PaymentRequest
+
 
 def is_over(work: Work, in_progress_until: datetime) -> bool:
     """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped."""
     return in_progress_until + KEPT_FOR <= work.deps.clock()
 
 
-async def may_drop(work: Work, request: ReissueRequest | PaymentRequest) -> bool:
+async def may_drop(work: Work, request: StoredRequest) -> bool:
     """Return whether a refund or a part payment may drop a stored request (D-171).
 
     The request must be over, and the gateway must have answered about the charge after the call that cancels it.
@@ -56,12 +58,15 @@ async def is_in_progress(work: Work, invoice_id: UUID, *, other_than: UUID | Non
     return any(end > work.deps.clock() for end in ends)
 
 
+async def find(work: Work, invoice_id: UUID) -> StoredRequest | None:
+    """Return the reissue or the manual payment of a locked invoice that waits for the cancellation of its charge."""
+    reissue = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    return reissue or (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+
+
 async def is_waiting(work: Work, invoice_id: UUID) -> bool:
     """Return whether a reissue or a manual payment of a locked invoice waits for the cancellation of its charge."""
-    return bool(
-        await reissue_requests.of_invoices(work.tx, [invoice_id])
-        or await payment_requests.of_invoices(work.tx, [invoice_id])
-    )
+    return await find(work, invoice_id) is not None
 
 
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
@@ -104,3 +109,18 @@ async def drop(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """Drop the requests of locked invoices."""
     await reissue_requests.remove(work.tx, invoice_ids)
     await payment_requests.remove(work.tx, invoice_ids)
+
+
+async def put_back(work: Work, invoice_id: UUID, earlier: StoredRequest | None) -> None:
+    """Replace the stored request of a locked invoice by the one that was stored earlier, if any (D-171).
+
+    For a request whose cancellation the gateway has refused. An earlier cancellation may still take effect.
+    """
+    await drop(work, [invoice_id])
+    match earlier:
+        case ReissueRequest():
+            await reissue_requests.save(work.tx, earlier)
+        case PaymentRequest():
+            await payment_requests.save(work.tx, earlier)
+        case None:
+            pass
