@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charge import MAY_APPEAR, ChargeStage, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts, in_order, open_cents
@@ -56,7 +56,13 @@ async def record(
     if not answers:
         return
     invoices = await payment_entries.lock_invoices(work.tx, [each.invoice_id for each in answers])
-    new = await _without_adoptable(work, invoices, await new_entries(work, answers))
+    new = await new_entries(work, answers)
+    if adopting := await _adopting(work, invoices, new):
+        await _look_up(work, list(adopting.values()))
+        # a refund that is done needs its entry, so the refunds of these charges are left to issuance too
+        left = {(each.invoice_id, id_) for each in adopting.values() for id_ in each.known_charge_ids}
+        answers = [each for each in answers if (each.invoice_id, each.charge.charge_id) not in left]
+        new = [each for each in new if (each.invoice_id, each.gateway_charge_id) not in left]
     await _add(work, invoices, answers, new, due_again=due_again)
     reported = {
         refund.refund_id: (answer.connection_id, refund)
@@ -67,33 +73,38 @@ async def record(
         await refund_outcomes.record(work, reported)
 
 
-async def _without_adoptable(
+async def _adopting(
     work: Work, invoices: Mapping[UUID, LedgerInvoice], new: Sequence[PaymentEntry]
-) -> Sequence[PaymentEntry]:
-    """Return the new entries to record now, without those that issuance must record.
+) -> Mapping[UUID, InvoiceCharge]:
+    """Return the newest charges of those `ready` invoices that new entries of their found charges pay, by invoice.
 
-    If the new entries complete the payment of a `ready` invoice whose charge is parked, leave out the entries of the
-    charges that were found for it. Issuance looks the found charges up, issues the invoice with one of them, and only
-    then records the entries, so that no invoice is paid without a charge (D-170, D-181).
+    The caller must not record these entries. Issuance looks the found charges up, issues the invoice with one of them,
+    and only then records the entries, so that no invoice is paid without a charge (D-170, D-181).
     """
     ready = {entry.invoice_id for entry in new if invoices[entry.invoice_id].status is InvoiceStatus.READY}
     if not ready:
-        return new
+        return {}
     ledgers = await payment_entries.of_invoices(work.tx, list(ready))
-    adoptable: dict[UUID, Collection[str]] = {}
+    adopting: dict[UUID, InvoiceCharge] = {}
     for invoice_id, newest in (await charges.newest(work.tx, list(ready))).items():
         total_cents = invoices[invoice_id].total_cents
         of_invoice = [entry for entry in new if entry.invoice_id == invoice_id]
         is_found = any(entry.gateway_charge_id in newest.known_charge_ids for entry in of_invoice)
         may_reopen = newest.stage is ChargeStage.PARKED and newest.error_code in REOPENED
-        if not (is_found and may_reopen) or total_cents is None:
+        if not (is_found and (may_reopen or newest.stage in IN_DOUBT)) or total_cents is None:
             continue
         if not open_cents([*ledgers.get(invoice_id, ()), *of_invoice], total_cents=total_cents):
-            adoptable[invoice_id] = newest.known_charge_ids
-            await charge_matching.reopen(work.tx, newest.charge_id)
-            await charge_matching.make_due(work.tx, invoice_id, now=work.now)
+            adopting[invoice_id] = newest
+    return adopting
+
+
+async def _look_up(work: Work, newest: Sequence[InvoiceCharge]) -> None:
+    """Let issuance look up the found charges of parked charges. Issuance looks up those in doubt anyway."""
+    for charge in newest:
+        if charge.stage is ChargeStage.PARKED:
+            await charge_matching.reopen(work.tx, charge.charge_id)
+            await charge_matching.make_due(work.tx, charge.invoice_id, now=work.now)
             work.notify(LaneName.ISSUANCE)
-    return [entry for entry in new if entry.gateway_charge_id not in adoptable.get(entry.invoice_id, ())]
 
 
 def may_exceed_batch(charge: Charge) -> bool:
@@ -104,7 +115,8 @@ def may_exceed_batch(charge: Charge) -> bool:
 async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
     """If a charge has more than BATCH new entries, record the oldest ones in transactions of BATCH entries (D-178).
 
-    At most BATCH new entries of each charge are left. The caller must record them: call `record` with the same answers.
+    The caller must record the entries that are left: call `record` with the same answers. At most BATCH new entries of
+    each charge are left, unless issuance records them.
     """
     for answer in answers:
         if may_exceed_batch(answer.charge):
@@ -113,12 +125,15 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
 
 
 async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
-    """If a charge has more than BATCH new entries, record the oldest BATCH of them and return True."""
+    """If a charge has more than BATCH new entries, record the oldest BATCH of them and return True.
+
+    Record none if the invoice must be issued with the charge first: `record` leaves the entries to issuance.
+    """
     if not await frozen_accounts.may_charge(work.tx):
         return False
     invoices = await payment_entries.lock_invoices(work.tx, [answer.invoice_id])
     new = await new_entries(work, [answer])
-    if len(new) <= BATCH:
+    if len(new) <= BATCH or await _adopting(work, invoices, new):
         return False
     # If the worker dies before the next batch, the entries that are left are recorded when the charge is read again: by
     # a poll or, if the invoice has no charge of its own, by `unmatched_charges` or a late look-up.
