@@ -334,3 +334,24 @@ async def test_looks_at_a_charge_that_was_left_out_end(world: World):
     assert await world.sql("SELECT FROM unmatched_charge WHERE next_look_at IS NOT NULL") == []
     assert await second_charge_events(world) == []
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_canceled", [False, True])
+async def test_a_sandbox_payment_of_a_parked_charge_is_recorded_without_a_sweep(
+    world: World, *, is_canceled: bool
+):
+    """[D-46, D-162, D-170]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    found = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL + 1)).charge_id
+    if is_canceled:
+        await world.made(f"/v1/sandbox/charges/{found}/cancel")
+    await compare(world)
+    await pass_time(world, hours=1)
+
+    await world.made(f"/v1/sandbox/charges/{found}/pay", {"amountCents": TOTAL + 1})
+    await pass_time(world, minutes=5)
+
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == ("paid", TOTAL + 1)
+    assert await world.broken() == []

@@ -23,7 +23,7 @@ from fatura.store.connections import connections
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.payments import second_charges
-from fatura.usecases.reconciliation import polling
+from fatura.usecases.reconciliation import polling, unmatched_charges
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.sandbox import (
     QueuedFaultView,
@@ -124,6 +124,7 @@ async def _change(
 async def _poll(work: Work, connection_id: UUID, charge: SandboxCharge) -> None:
     await polling.poll_now(work, charge.invoice_id)
     await polling.check_earlier_now(work, connection_id, charge.charge_id)
+    await unmatched_charges.look_later(work, connection_id, [charge.charge_id])
     if charge.is_double:
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
 
