@@ -90,6 +90,7 @@ CHECKS = rows("""
     subscription_put_off            | subscription       | "failures": 1
     subscription_put_off            | subscription       | "put_off_until": "2035-01-01"
     subscription_put_off            | subscription       | "failures": -1
+    subscription_put_off            | subscription       | "failure_emitted": true
     subscription_commitment         | subscription       | "commitment_cycles": 0
     subscription_terms_cycle        | subscription_terms | "from_cycle": 0
     subscription_terms_reason       | subscription_terms | "number": 2, "reason": "guess"

@@ -133,6 +133,23 @@ async def test_a_subscription_that_cannot_be_read_is_put_off(world: World):
     assert await world.broken() == []
 
 
+async def test_a_failure_that_cannot_be_reported_at_first_is_reported_later(world: World):
+    """At the first failure, the subscription cannot be read, so no event can be built. [D-142]"""
+    failing = await world.enroll(await world.plan())
+    await refuse(world, failing)
+    await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")
+    await world.sql("UPDATE subscription SET payment_method = NULL")
+    await world.run("generation")
+    assert await world.events("subscription.billing_failed") == []
+
+    await world.sql("UPDATE subscription SET payment_method = 'pix'")
+    await pass_time(world, hours=3)
+
+    [event] = await world.events("subscription.billing_failed")
+    assert event["data"]["subscription"]["id"] == failing["id"]
+    assert await world.broken() == []
+
+
 async def test_a_subscription_can_be_canceled_while_it_is_put_off(world: World):
     """[D-142, spec 4.4 commitment]"""
     failing = await world.enroll(await world.plan())

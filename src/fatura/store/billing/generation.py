@@ -122,7 +122,8 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
     touched = await tx.execute(
         """
         UPDATE subscription s SET cycle_count = s.cycle_count + 1, next_period_start = u.start, next_due_date = u.start,
-            generate_at = u.generate_at, failures = 0, put_off_until = NULL
+            generate_at = u.generate_at, failures = 0, put_off_until = NULL,
+            failure_emitted = false
         FROM unnest($2::uuid[], $3::date[], $4::timestamptz[]) AS u (subscription_id, start, generate_at)
         WHERE s.account_id = $1 AND s.subscription_id = u.subscription_id
         """,
@@ -230,21 +231,32 @@ async def insert_price_pulls(
         await price_pulls.insert(tx, keys, due_at=now)
 
 
-async def put_off(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> int | None:
-    """Put off a due subscription until `until`. Return the number of failures since the subscription's last invoice.
+async def put_off(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> bool:
+    """Put off a due subscription until `until`. Return whether no failure was emitted since its last invoice.
 
-    Return None and change nothing if the subscription is no longer due, for example because another worker billed it.
+    Return False and change nothing if the subscription is no longer due, for example because another worker billed it.
     """
-    return await tx.fetchval(
+    is_emitted = await tx.fetchval(
         """
         UPDATE subscription s SET failures = s.failures + 1, put_off_until = $3
         WHERE s.account_id = $1 AND s.subscription_id = $2 AND s.status = 'active' AND s.generate_at <= $4
             AND (s.put_off_until IS NULL OR s.put_off_until <= $4)
-        RETURNING s.failures
+        RETURNING s.failure_emitted
         """,
         subscription_id,
         until,
         now,
+    )
+    return is_emitted is False
+
+
+async def note_failure_emitted(tx: Tx, subscription_ids: Sequence[UUID]) -> None:
+    await tx.execute(
+        """
+        UPDATE subscription s SET failure_emitted = true
+        WHERE s.account_id = $1 AND s.subscription_id = ANY($2::uuid[])
+        """,
+        subscription_ids,
     )
 
 

@@ -31,6 +31,7 @@ CREATE INDEX customer_by_document ON customer (account_id, document_hash) WHERE 
 -- `start_cycle` is the cycle of the subscription's first invoice. `cycle_count` is the cycle of its newest invoice.
 -- `generate_at` (account's clock) is when the next cycle becomes due. If generating its invoice fails, `generate_at`
 -- stays, and the invoice is not tried again before `put_off_until`. `failures` counts the failures since the last invoice.
+-- `failure_emitted` is true if `subscription.billing_failed` was emitted since the last invoice.
 CREATE TABLE subscription (
     account_id uuid NOT NULL,
     subscription_id uuid NOT NULL,
@@ -53,6 +54,7 @@ CREATE TABLE subscription (
     generate_at timestamptz NOT NULL,
     failures integer NOT NULL DEFAULT 0,
     put_off_until timestamptz,
+    failure_emitted boolean NOT NULL DEFAULT false,
     started_at timestamptz NOT NULL,
     canceled_at timestamptz,
     CONSTRAINT subscription_pk PRIMARY KEY (account_id, subscription_id),
@@ -71,7 +73,8 @@ CREATE TABLE subscription (
     CONSTRAINT subscription_method_source CHECK (payment_method_source IN ('plan_default', 'override')),
     CONSTRAINT subscription_start CHECK (start_cycle BETWEEN 1 AND 1200),
     CONSTRAINT subscription_cycles CHECK (cycle_count >= start_cycle - 1),
-    CONSTRAINT subscription_put_off CHECK (failures >= 0 AND (failures > 0) = (put_off_until IS NOT NULL)),
+    CONSTRAINT subscription_put_off CHECK (failures >= 0 AND (failures > 0) = (put_off_until IS NOT NULL)
+        AND (failures > 0 OR NOT failure_emitted)),
     CONSTRAINT subscription_commitment CHECK (commitment_cycles >= 1)
 ) WITH (fillfactor = 85);
 -- Claims read the due subscriptions of one account. Discovery reads those of all accounts (ADR 0016).

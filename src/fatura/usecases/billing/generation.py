@@ -100,10 +100,12 @@ async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _put_off(work: Work, subscription_id: UUID) -> int:
-    """Put off the subscription for an hour. Emit an event for the first failure since the last invoice (D-142)."""
+    """Put off the subscription for an hour. Emit one event for the failures since the last invoice (D-142).
+
+    If the event cannot be built, the next failure emits it.
+    """
     until = work.now + PUT_OFF_BY
-    failures = await generation.put_off(work.tx, subscription_id, now=work.now, until=until)
-    if failures == 1:
+    if await generation.put_off(work.tx, subscription_id, now=work.now, until=until):
         await each_alone_if_one_fails(work, [subscription_id], _emit_failed, put_off=_log_not_emitted)
     return 1
 
@@ -113,6 +115,7 @@ async def _emit_failed(work: Work, subscription_ids: Sequence[UUID]) -> Sequence
         detail = BILLING_FAILED.format(cycle=subscription.cycle_count + 1)
         data = SubscriptionBillingErrorDataView.of(subscription, code="unexpected_error", detail=detail)
         work.emit("subscription.billing_failed", data, subscription_id=subscription.subscription_id)
+    await generation.note_failure_emitted(work.tx, subscription_ids)
     return subscription_ids
 
 
