@@ -73,6 +73,12 @@ GATEWAY_ENTRY = """
         gateway_charge_id = b.charge_id
     FROM sandbox_charge b WHERE b.invoice_id = payment_entry.invoice_id
 """
+ENTRY_OF_TWO = """
+    INSERT INTO payment_entry
+    SELECT (jsonb_populate_record(e, jsonb_build_object('payment_entry_id', gen_random_uuid(), 'source', 'gateway',
+        'method', NULL, 'connection_id', gen_random_uuid(), 'gateway_charge_id', 'x', 'reference', 'x'))).*
+    FROM payment_entry e, generate_series(1, 2) WHERE e.kind = 'payment'
+"""
 SAME_ENTRY = """
     DROP INDEX refund_request_entry_once;
     INSERT INTO refund_request
@@ -85,6 +91,7 @@ FAILED_REFUND = """
     WHERE stage = 'planned'
 """
 FRAGMENTS = {
+    "ENTRY_OF_TWO": ENTRY_OF_TWO,
     "SAME_ENTRY": SAME_ENTRY,
     "FAILED_REFUND": FAILED_REFUND,
     "PLANNED": "stage = 'planned'",
@@ -186,6 +193,7 @@ VIOLATIONS = rows(r"""
     refunds_and_disputes_are_shown | ENTRY kind = 'dispute_opened'
     refunds_and_disputes_are_shown | ENTRY kind = 'refund'
     refunds_fit_their_payments     | ENTRY kind = 'refund'
+    entries_are_recorded_once      | ENTRY_OF_TWO
     finished_refunds_are_recorded  | UPDATE refund_request SET amount_cents = 2, left_cents = 2
     finished_refunds_are_recorded  | UPDATE refund_request SET payment_entry_id = gen_random_uuid() WHERE stage = 'done'
     finished_refunds_are_recorded  | SAME_ENTRY

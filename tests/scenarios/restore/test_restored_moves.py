@@ -200,3 +200,31 @@ async def test_a_charge_is_only_reported_if_the_connection_of_its_invoice_was_sk
     [invoice] = await world.invoices(subscription)
     assert (invoice["status"], invoice["paidCents"]) == ("paid", TOTAL)
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_issued", [False, True])
+async def test_a_payment_is_recorded_once_if_many_invoices_are_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_issued: bool
+):
+    """Two connections list the charge, and the cycles of the first one's charges are found before the second is read.
+
+    [D-123, D-50]
+    """
+    monkeypatch.setattr(comparison, "TRACED_AT_ONCE", 1)
+    await world.set_up_gateway(behaviour="never_pay")
+    first = await connection_id(world)
+    await share_provider_account(world, monkeypatch)
+    subscription = await subscribe(world, first)
+    lost = await lost_invoice_id(world, subscription)
+    await world.run(*(() if is_issued else ("generation",)))
+    charge = (await create_unmatched_charge(world, lost, TOTAL)).charge_id
+    await pay_silently(world, charge)
+    await compare(world)
+    await world.run()
+
+    [invoice] = await world.invoices(subscription)
+    shown = await read(world, invoice)
+    assert (shown["status"], shown["paidCents"]) == ("paid", TOTAL)
+    assert [each["reference"] for each in shown["payments"]] == [f"payment_{charge}"]
+    assert await second_charge_events(world) == ([charge] if is_issued else [])
+    assert await world.broken() == []

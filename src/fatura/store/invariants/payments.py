@@ -61,6 +61,17 @@ PAYMENTS: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
+        "entries_are_recorded_once",
+        "no two connections, which may belong to one account at the provider, have the same entry of an invoice",
+        """
+        SELECT e.invoice_id AS offender FROM payment_entry e
+        WHERE e.account_id = $1 AND e.source = 'gateway'
+        GROUP BY e.invoice_id, e.gateway_charge_id, e.kind, e.reference
+        HAVING count(*) > 1
+        LIMIT $2
+        """,
+    ),
+    Invariant(
         "finished_refunds_are_recorded",
         "a refund that is done has its entry, which no other refund has, and one that failed has its event",
         """

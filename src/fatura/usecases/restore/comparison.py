@@ -61,7 +61,7 @@ class _Comparison:
 
     `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` finds their
     cycles.
-    `read` collects the connections whose charges were all read.
+    `read` collects the connections of which `without_invoice` contains all charges without an invoice.
     """
 
     deps: Deps
@@ -155,8 +155,9 @@ async def _compare_connection(comparison: _Comparison, connection_id: UUID, gate
     """Match a connection's charges page by page. Collect charges without an invoice for `_trace`.
 
     Each call of `_trace` reads all subscriptions, so one call handles many charges. A charge that two connections list
-    is collected once.
+    is collected once, unless `_trace` is called between the two lists.
     """
+    is_complete = True
     async for page in gateway.charge_pages(comparison.since, size=PAGE):
         charges = [_valid(each) for each in page]
         for charge in await _match_page(comparison, connection_id, gateway, charges):
@@ -165,7 +166,9 @@ async def _compare_connection(comparison: _Comparison, connection_id: UUID, gate
             listed.connection_ids.append(connection_id)
         if len(comparison.without_invoice) >= TRACED_AT_ONCE:
             await _trace(comparison)
-    comparison.read.add(connection_id)
+            is_complete = False
+    if is_complete:
+        comparison.read.add(connection_id)
 
 
 def _valid(listed: Listed) -> Charge:
@@ -248,6 +251,7 @@ async def _trace(comparison: _Comparison) -> None:
         for listed in charges:
             match = matching.without_invoice(listed.charge, why=why)
             comparison.add(listed.charge, match, connection_id=listed.connection_ids[0])
+    comparison.read.clear()  # a connection that is read later may list the same charges again
 
 
 async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[BilledCycles]:

@@ -119,7 +119,7 @@ async def match_by_cycle(
     """Match charges with cycles, and return the matches by charge id.
 
     If a cycle is not billed yet, store the charge. The billing run then adds the charge to the cycle's new invoice.
-    `read` are the connections whose charges were all read.
+    `read` are the connections that certainly lack a charge whose `connection_ids` do not name them.
     """
     return {
         each.listed.charge.charge_id: await _match_cycle(work, each, read=read, dry_run=dry_run)
@@ -137,7 +137,7 @@ async def _match(
     work: Work, charge: Charge, invoice: CandidateInvoice, *, dry_run: bool
 ) -> tuple[Match, CandidateInvoice]:
     """Match a charge with a locked invoice. Return the match, and the invoice as it is afterwards."""
-    if charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}:
+    if _has(invoice, charge):
         return Match(MatchKind.KNOWN), invoice
     if charge.state is ChargeState.CANCELED and _needs_no_charge(invoice, charge):
         if not dry_run:
@@ -161,6 +161,10 @@ async def _match(
         await _adopt(work, charge, adopted)
     known_charge_ids = [*invoice.known_charge_ids, charge.charge_id]
     return Match(MatchKind.ADOPTED), replace(adopted, is_open=True, known_charge_ids=known_charge_ids)
+
+
+def _has(invoice: CandidateInvoice, charge: Charge) -> bool:
+    return charge.charge_id in {*invoice.gateway_ids, *invoice.known_charge_ids}
 
 
 def _may_replace(charge: Charge, invoice: CandidateInvoice) -> bool:
@@ -277,6 +281,8 @@ async def _match_cycle(work: Work, found: ChargeOfCycle, *, read: Collection[UUI
         await stored_invoices.lock(work.tx, [invoice_id])
         invoice = (await charge_matching.find_invoices(work.tx, [invoice_id]))[invoice_id]
         if invoice.connection_id not in found.listed.connection_ids:
+            if _has(invoice, charge):  # an earlier call has matched the charge, which two connections list
+                return Match(MatchKind.KNOWN)
             is_elsewhere = invoice.connection_id in read
             return await _match_elsewhere(work, found, invoice, is_elsewhere=is_elsewhere, dry_run=dry_run)
         if not dry_run:
