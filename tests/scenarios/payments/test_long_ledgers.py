@@ -17,6 +17,7 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work
 from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
 from tests.support.reissue_steps import ask, unpaid_invoice
+from tests.support.restore_steps import compare, create_unmatched_charge
 from tests.support.sandbox_steps import (
     charges,
     end_leases,
@@ -281,4 +282,29 @@ async def test_batches_of_a_second_charge_pay_an_invoice_that_was_never_issued(w
     shown = await read(world, invoice)
     assert (shown["status"], shown["paidCents"]) == ("paid", 35_000)
     assert await world.sql("SELECT next_attempt_at FROM invoice WHERE next_attempt_at IS NOT NULL") == []
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("covers_total", [False, True])
+async def test_a_look_at_a_canceled_charge_with_another_amount_records_batches(
+    world: World, *, covers_total: bool
+) -> None:
+    """If the 350 payments cover the total, the invoice is first issued with the charge. [D-178, D-170, D-50]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    charge = (await create_unmatched_charge(world, UUID(invoice["id"]), 9991)).charge_id
+    await world.made(f"/v1/sandbox/charges/{charge}/cancel")
+    await compare(world)
+    await world.run()
+    cents = 30 if covers_total else 20
+    await world.sql(MANY_PAYMENTS.replace("'paid'", "'canceled'").replace("30,", f"{cents},"))
+    await sweep(world)
+    await world.run()
+
+    shown = await read(world, invoice)
+    status, gateway_id = ("paid", charge) if covers_total else ("ready", None)
+    assert (shown["status"], shown["gatewayInvoiceId"]) == (status, gateway_id)
+    assert shown["paidCents"] == 350 * cents
+    batches = await world.sql("SELECT count(*) AS entries FROM payment_entry GROUP BY xmin::text::bigint")
+    assert covers_total or sorted(each["entries"] for each in batches) == [50, 100, 100, 100]
     assert await world.broken() == []

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charge import ChargeStage
+from fatura.domain.charge import ChargeStage, InvoiceCharge
 from fatura.domain.charging import next_cancellation_at, next_late_look_at, next_paid_poll_at
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import (
@@ -192,8 +192,8 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
         await in_transaction(deps, account, _let_go, look.found)
     elif answer is not None:
         if gateway_payments.may_exceed_batch(answer):
-            seconds = await in_transaction(deps, account, _report_second, look.found, answer)
-            await gateway_payments.record_ahead(deps, account, seconds)
+            certain = await in_transaction(deps, account, _report_certain, look.found, answer)
+            await gateway_payments.record_ahead(deps, account, certain)
         second = await in_transaction(deps, account, _record, look, answer)
         if second is not None:
             await second_charges.cancel(look.gateway, second)
@@ -215,12 +215,21 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
         return None, True
 
 
-async def _report_second(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """Report a charge that certainly is a second charge, and return it. Otherwise, return an empty list."""
+async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
+    """Return a charge whose entries will certainly be recorded. If it is a second charge, report it.
+
+    Otherwise, return an empty list.
+    """
     if not await frozen_accounts.may_charge(work.tx):
         return []
     invoice = await _lock_invoice(work, found, charge)
-    if invoice is None or invoice.may_adopt(charge.charge_id) or _has_newest_reference(invoice, charge):
+    if invoice is None:
+        return []
+    if invoice.may_adopt(charge.charge_id):
+        parked = await _newest(work, invoice)
+        is_kept = _is_parked_with_other_amount(parked, charge)
+        return [ChargeAnswer(invoice.invoice_id, parked.connection_id, charge)] if is_kept else []
+    if _has_newest_reference(invoice, charge):
         return []
     await _emit_unless_canceled(work, found, invoice, charge)
     return [ChargeAnswer(invoice.invoice_id, found.connection_id, charge)]
@@ -300,11 +309,11 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
     `gateway_payments.record` schedules the look-up if these payments cover the invoice. A found charge that the gateway
     did not know may exist again (D-181). If it is canceled, it is looked up only if it has unrecorded entries.
     """
-    parked = (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
+    parked = await _newest(work, invoice)
     if parked.stage is not ChargeStage.PARKED:
         return
     is_canceled = charge.state is ChargeState.CANCELED
-    if is_canceled and parked.error_code == "amount_differs":
+    if _is_parked_with_other_amount(parked, charge):
         await gateway_payments.record(work, [ChargeAnswer(invoice.invoice_id, parked.connection_id, charge)])
         return
     is_paid = bool(charge.entries)
@@ -315,6 +324,16 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
         await charge_matching.reopen(work.tx, parked.charge_id)
         await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
+
+
+async def _newest(work: Work, invoice: CandidateInvoice) -> InvoiceCharge:
+    return (await charges.newest(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
+
+
+def _is_parked_with_other_amount(parked: InvoiceCharge, charge: Charge) -> bool:
+    """Return whether only the payments of `charge` matter: it is canceled, and its wrong amount has parked `parked`."""
+    is_parked = parked.stage is ChargeStage.PARKED and parked.error_code == "amount_differs"
+    return is_parked and charge.state is ChargeState.CANCELED
 
 
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
