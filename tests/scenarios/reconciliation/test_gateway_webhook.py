@@ -286,3 +286,47 @@ async def test_webhooks_create_no_charges(world: World, issued: Json):
     await (await hook(world, None)).send(world)
     await world.run()
     assert len(await charges(world, issued)) == 1
+
+
+@pytest.mark.parametrize("is_round", [False, True])
+async def test_copies_of_a_webhook_do_not_stop_other_polls(world: World, issued: Json, *, is_round: bool):
+    """The budget allows one poll at a time, and a copy arrives before each poll. [D-35 webhook fair, D-190]"""
+    others = [await issued_invoice(world), await issued_invoice(world)]
+    for each in others:
+        await paid_unnoticed(world, each)
+    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    if is_round:
+        await (await hook(world, None)).send(world)
+    else:
+        await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    named = await hook(world, issued)
+
+    for _ in range(4):
+        assert (await named.send(world)).status == 200
+        await budget_free(world)
+        await world.run("reconciliation")
+
+    assert [(await read(world, each))["status"] for each in others] == ["paid", "paid"]
+    [health] = await world.sql("SELECT polled_named FROM connection_health")
+    assert not health["polled_named"]
+
+
+async def test_copies_of_a_webhook_do_not_stop_polls_of_other_named_charges(world: World, issued: Json):
+    """[D-35 webhook fair]"""
+    other = await issued_invoice(world)
+    await paid_unnoticed(world, other)
+    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    named = await hook(world, issued)
+    await named.send(world)
+    await world.run("reconciliation")
+    await (await hook(world, other)).send(world)
+    await named.send(world)
+    await budget_free(world)
+    await world.run("reconciliation")
+    assert (await read(world, other))["status"] == "paid"
+
+
+async def budget_free(world: World) -> None:
+    """Let the budget allow the next poll now, and make the polls due that it put off."""
+    await world.sql("UPDATE connection_health SET polls_from = NULL")
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at WHERE status = 'issued'")

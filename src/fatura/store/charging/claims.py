@@ -120,6 +120,7 @@ async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[dateti
 
 
 async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
+    """Return these invoices. First are those for whose charges the gateway has given no answer for the longest time."""
     return await tx.fetch_as(
         ClaimedInvoice,
         """
@@ -130,6 +131,8 @@ async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
         WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+        ORDER BY (SELECT max(h.asked_at) FROM charge h WHERE h.account_id = $1 AND h.invoice_id = v.invoice_id)
+            NULLS FIRST
         """,
         invoice_ids,
     )

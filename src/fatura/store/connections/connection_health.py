@@ -96,6 +96,22 @@ async def lock_polls_from(tx: Tx, connection_id: UUID) -> datetime | None:
     )
 
 
+async def polled_named(tx: Tx, connection_id: UUID) -> bool:
+    """Return whether the newest poll of an invoice in a locked budget was of a charge that a webhook had named."""
+    return await tx.fetchval(
+        "SELECT h.polled_named FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2",
+        connection_id,
+    )
+
+
+async def set_polled_named(tx: Tx, connection_id: UUID, *, polled_named: bool) -> None:
+    await tx.execute(
+        "UPDATE connection_health h SET polled_named = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
+        connection_id,
+        polled_named,
+    )
+
+
 async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -> None:
     await tx.execute(
         "UPDATE connection_health h SET polls_from = $3 WHERE h.account_id = $1 AND h.connection_id = $2",

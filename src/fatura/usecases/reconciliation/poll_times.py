@@ -1,8 +1,9 @@
 """Decide which charges are polled now, and when charges are polled again (D-55)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, zip_longest
+from uuid import UUID
 
 from fatura.domain.charge import InvoiceCharge
 from fatura.domain.charging import PollBudget, jitter, next_poll_at, poll_phase
@@ -24,13 +25,19 @@ def next_poll(work: Work, charge: InvoiceCharge) -> datetime | None:
 
 
 async def allowed(
-    work: Work, stored: StoredConnection, invoices: Sequence[ClaimedInvoice], *, calls: Sequence[int]
+    work: Work,
+    stored: StoredConnection,
+    invoices: Sequence[ClaimedInvoice],
+    *,
+    calls: Mapping[UUID, int],
+    named: Collection[UUID],
 ) -> Sequence[ClaimedInvoice]:
     """Return the invoices whose charges may be polled now, and put the other invoices off (D-55).
 
-    A failing connection is not polled. Other connections are polled as fast as their budget allows, in the order of
-    `invoices`. `calls` has the number of charges to read for each invoice. If the budget allows the first call of an
-    invoice, all calls of that invoice are made (D-176).
+    A failing connection is not polled. Other connections are polled as fast as their budget allows. The invoices in
+    `named`, whose charges a webhook named, and the others take turns, each group in the order of `invoices` (D-35).
+    `calls` has the number of charges to read for each invoice. If the budget allows the first call of an invoice, all
+    calls of that invoice are made (D-176).
     """
     if stored.health.is_failing:
         at = [work.now + WAIT_AGAIN_AFTER + jitter(each.invoice_id, within=WAIT_JITTER) for each in invoices]
@@ -41,15 +48,37 @@ async def allowed(
     if budget is None:
         return invoices
     real_now = work.deps.clock()
-    of_calls = budget.delays(sum(calls), real_now=real_now)
-    delays = [of_calls[first] for first in list(accumulate(calls, initial=0))[:-1]]
+    invoices = await _in_turn(work, stored, invoices, named=named)
+    first_calls = list(accumulate((calls[each.invoice_id] for each in invoices), initial=0))
+    of_calls = budget.delays(first_calls[-1], real_now=real_now)
+    delays = [of_calls[first] for first in first_calls[:-1]]
     later = [(each, delay) for each, delay in zip(invoices, delays, strict=True) if delay]
-    made = sum(calls[: len(invoices) - len(later)])
-    await _spend(work, stored, budget.free_after(made, real_now=real_now))
+    now = invoices[: len(invoices) - len(later)]
+    await _spend(work, stored, budget.free_after(first_calls[len(now)], real_now=real_now))
+    if now:
+        await stored_health.set_polled_named(
+            work.tx, stored.connection.connection_id, polled_named=now[-1].invoice_id in named
+        )
     if later:
         at = [work.now + delay for _, delay in later]
         await claims.reschedule_polls(work.tx, [each for each, _ in later], next_attempts_at=at)
-    return invoices[: len(invoices) - len(later)]
+    return now
+
+
+async def _in_turn(
+    work: Work, stored: StoredConnection, invoices: Sequence[ClaimedInvoice], *, named: Collection[UUID]
+) -> Sequence[ClaimedInvoice]:
+    """Return the invoices in `named` and the others in turn, continuing after the newest poll of the connection.
+
+    Otherwise, repeated webhooks about some charges could keep the others waiting without end (D-190).
+    """
+    groups = [
+        [each for each in invoices if each.invoice_id in named],
+        [each for each in invoices if each.invoice_id not in named],
+    ]
+    if await stored_health.polled_named(work.tx, stored.connection.connection_id):
+        groups.reverse()
+    return [each for turn in zip_longest(*groups) for each in turn if each is not None]
 
 
 async def take(work: Work, stored: StoredConnection, polls: int) -> Sequence[timedelta]:

@@ -114,14 +114,14 @@ async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
-    """Lease invoices whose poll is due: first those whose charges a webhook named.
+    """Lease invoices whose poll is due: up to half of `limit` of those whose charges a webhook named.
 
     Then lease the others, one invoice state at a time, so that PostgreSQL reads the index in order. Return how many
     were leased, and the polls to make now. Invoices that may not be polled now are put off.
     """
     real_now = work.deps.clock()
     first = await claims.claim_polls_first(
-        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
+        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=(limit + 1) // 2
     )
     ids = list(first)
     for state in _POLLED_STATES:
@@ -140,18 +140,19 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
 async def _due_polls(work: Work, ids: Sequence[UUID], *, first: frozenset[UUID]) -> Sequence[Poll]:
     """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now.
 
-    The invoices in `first` use the budgets of their connections before the others.
+    The budgets of their connections serve the invoices in `first` and the others in turn.
     """
-    invoices = sorted(await claims.read(work.tx, ids), key=lambda each: each.invoice_id not in first)
+    invoices = await claims.read(work.tx, ids)
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
     polls: list[Poll] = []
     for each in opened.values():
         connection_id = each.stored.connection.connection_id
         of_connection = [invoice for invoice in invoices if invoice.connection_id == connection_id]
         planned = await _polls(work, of_connection, each.gateway)
-        calls = [len(poll.asked) for poll in planned]
-        allowed = await poll_times.allowed(work, each.stored, of_connection, calls=calls)
-        polls += planned[: len(allowed)]
+        calls = {poll.invoice.invoice_id: len(poll.asked) for poll in planned}
+        allowed = await poll_times.allowed(work, each.stored, of_connection, calls=calls, named=first)
+        allowed_ids = {invoice.invoice_id for invoice in allowed}
+        polls += [poll for poll in planned if poll.invoice.invoice_id in allowed_ids]
     named = [each.invoice.invoice_id for each in polls if each.invoice.invoice_id in first]
     if named:
         await claims.unmark_polls_first(work.tx, named)
