@@ -225,7 +225,7 @@ class InvoiceCharge:
 
     @property
     def is_unpaid_at_gateway(self) -> bool:
-        """Return whether the charge is unpaid at the gateway. If so, cancel it there before another charge is made."""
+        """Return whether the charge is unpaid at the gateway. Such a charge must be canceled before another is made."""
         return self.stage in {ChargeStage.OPEN, ChargeStage.REFUSED, ChargeStage.EXPIRED}
 
 

@@ -20,9 +20,9 @@ class Request:
 
     `path` may contain the names of ids that the fixture created, such as `{plan}`. `body` computes the JSON body.
     `replays` is true if a repeat gets the answer of the first request. `replays` is false if the engine ignores the
-    Idempotency-Key on this route (D-14), or if the answer shows the progress of the work. If the request took effect
-    before the kill, a repeat may get the status `done_by`. While an answer has the status `pending`, the client repeats
-    the request.
+    Idempotency-Key on this route (D-14), or if the answer shows the progress of the work. `done_by` and
+    `pending` are HTTP statuses. If the request took effect before the kill, a repeat may get `done_by`. While the
+    client gets `pending`, it repeats the request.
     """
 
     method: str

@@ -105,7 +105,10 @@ class Process:
         return task
 
     def _hint(self) -> None:
-        """Notify the worker of a random process, as NOTIFY does. Most notifications are lost while faults are on."""
+        """Choose a process at random, and notify its worker, as NOTIFY does.
+
+        Most notifications are lost while faults are on.
+        """
         schedule = self.world.schedule
         if schedule.rng.random() < HINT_HEARD or not self.world.faults.on:
             other = schedule.rng.choice(self.world.processes)

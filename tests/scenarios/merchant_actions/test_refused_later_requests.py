@@ -103,8 +103,8 @@ async def test_a_process_that_dies_in_a_repeat_keeps_the_request(world: World) -
 async def test_a_poll_before_the_refusal_applies_the_later_request(
     world: World, later: str, status: str, paid_cents: int
 ) -> None:
-    """A poll finds the charge canceled before the engine knows that the gateway refuses the later request. The earlier
-    request does not come back. [D-171, D-27]
+    """A poll finds the charge canceled before the engine knows that the gateway refuses the later request. The
+    request that it replaced is not stored again. [D-171, D-27]
     """
     invoice = await lose_answer(world, "reissue")
 

@@ -289,7 +289,10 @@ async def test_batches_of_a_second_charge_pay_an_invoice_that_was_never_issued(w
 async def test_a_look_at_a_canceled_charge_with_another_amount_records_batches(
     world: World, *, covers_total: bool
 ) -> None:
-    """If the 350 payments cover the total, the invoice is first issued with the charge. [D-178, D-170, D-50]"""
+    """If the payments cover the total, the invoice is issued with the charge before they are recorded.
+
+    [D-178, D-170, D-50]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     charge = (await create_unmatched_charge(world, UUID(invoice["id"]), 9991)).charge_id

@@ -76,10 +76,10 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    If the newest charge failed or is parked, a new charge is sent. But if charges were found at the gateway for a
-    parked charge, and the gateway still knows them, the found charges are looked up and no charge is sent. If the
-    outcome of the newest request is unknown, the request is repeated or its charge is looked up. While the invoice is
-    leased, nothing is sent.
+    If the newest charge failed or is parked, a new charge is sent. A parked charge for which charges were found at the
+    gateway is different: unless it was parked as `charge_missing`, the found charges are looked up, and none is sent.
+    If the outcome of the newest request is unknown, the request is repeated or its charge is looked up. While the
+    invoice is leased, nothing is sent.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
     `engine.account_recovering`, `engine.rate_limited`, `engine.unavailable`.
     """

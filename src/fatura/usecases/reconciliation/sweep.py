@@ -242,7 +242,7 @@ async def _compare(
 
 
 async def _log_skipped(_work: Work, charge: Charge | str) -> None:
-    """Log a charge, or its id at the gateway, that this sweep cannot handle. The next sweep tries it again."""
+    """Log the gateway's id of a charge that this sweep cannot handle. The next sweep tries the charge again."""
     charge_id = charge if isinstance(charge, str) else charge.charge_id
     log.exception("sweep.charge_skipped", charge_id=charge_id)
 
