@@ -183,7 +183,7 @@ def fix_fault(case: Any) -> None:
 
 def fix_refund(case: Any) -> None:
     """Replace the amount, if given, by one cent, which can probably still be refunded."""
-    if case.body.get("amountCents") is not None:
+    if given(case, "amountCents"):
         case.body["amountCents"] = 1
 
 
