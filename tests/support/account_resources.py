@@ -70,8 +70,10 @@ async def own_everything(world: World, merchant: Merchant) -> Owned:
 
 
 async def everything_of(merchant: Merchant) -> dict[str, Json]:
-    """Return the answers of all lists of an account, by path."""
-    return {path: (await merchant.get(f"{path}?pageSize=100")).json for path in LISTS}
+    """Return the first page of each list of an account by path, and all events."""
+    answers = {path: await merchant.get(path) for path in LISTS}
+    assert {each.status for each in answers.values()} == {200}
+    return {path: each.json for path, each in answers.items()} | {"all events": await merchant.events()}
 
 
 def valid_bodies(own: Owned) -> dict[str, Json]:
