@@ -14,8 +14,11 @@ LOCK_TIMEOUT_MS = 2500
 """Maximum wait of a statement for a lock. A waiting statement occupies a connection (D-149)."""
 STATEMENT_TIMEOUT_SECONDS = 120
 IDLE_TIMEOUT_SECONDS = 30
-STATEMENTS_KEPT = 100
-"""Maximum number of prepared statements that a connection caches."""
+STATEMENTS_KEPT = 1000
+"""Maximum number of prepared statements that a connection caches.
+
+The engine has fewer different statements. With a smaller cache, a worker discards statements that it soon needs again.
+"""
 STATEMENT_SECONDS = 60
 """How long a connection keeps a prepared statement.
 
