@@ -23,7 +23,7 @@ up: .venv/run.stamp ## start the database, the API and a worker
 test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that comes with the packages
 	@$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
-test-faults: .venv/dev.stamp ## run a short version of each fault run
+test-faults: .venv/dev.stamp ## run a short version of each fault run, and the tests that kill processes
 	@$(BIN)/pytest -n auto --dist worksteal -m "faults and not last and not alone" tests/faults
 	@$(BIN)/pytest -m last tests/faults
 

@@ -25,9 +25,9 @@ from tests.support.world import World, open_world, world_on
 SLOWEST = (
     "test_demo",
     "test_short_runs",
+    "test_orders",
     "test_restart",
     "test_many_workers",
-    "test_orders",
     "test_embedded",
 )
 """Modules with long tests, the longest tests first.

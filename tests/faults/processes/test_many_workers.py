@@ -5,8 +5,12 @@ import random
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.support.crowd import Crowd, open_crowd
 from tests.support.fatura_processes import Running, environment, run, running
+
+pytestmark = pytest.mark.faults
 
 WORKERS = 8
 SUBSCRIPTIONS = 10_000

@@ -13,6 +13,8 @@ from fatura.usecases.subscriptions import connection_moves
 from tests.support.crowd import Crowd, open_crowd
 from tests.support.fatura_processes import environment, run, running
 
+pytestmark = pytest.mark.faults
+
 SUBSCRIPTIONS = 4_000
 MOVED = "SELECT coalesce(sum(moved), 0) FROM connection_move WHERE account_id = $1"
 

@@ -11,6 +11,8 @@ from tests.support.crowd import Crowd, open_crowd
 from tests.support.fatura_processes import environment, run, running
 from tests.support.world import item, plan_body
 
+pytestmark = pytest.mark.faults
+
 SUBSCRIPTIONS = 6_000
 MOVED = "SELECT coalesce(sum(moved), 0) FROM propagation WHERE account_id = $1"
 

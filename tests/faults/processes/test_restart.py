@@ -19,6 +19,8 @@ from tests.support.fatura_processes import Running, environment, free_port, run,
 from tests.support.postgres_processes import is_running, postmaster, sweep, until
 from tests.support.world import Json, plan_body, subscription_body
 
+pytestmark = pytest.mark.faults
+
 KEY = re.compile(r"API key +(rk_test_\S+)")
 
 

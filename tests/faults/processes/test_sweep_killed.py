@@ -5,10 +5,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.crowd import Crowd, open_crowd
 from tests.support.fatura_processes import environment, run, running
 from tests.support.populated import connected
 from tests.support.sandbox_steps import SILENTLY
+
+pytestmark = pytest.mark.faults
 
 SUBSCRIPTIONS = 600
 DOUBLES = 20

@@ -127,10 +127,11 @@ async def test_polls_that_fail_make_the_connection_failing(world: World) -> None
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
+    await pass_time(world, days=3)  # the charge is due now, so it is polled often
     await queue_fault(world, "get_charge", "server_error", times=MANY)
 
     with captured_logs() as logged:
-        await pass_time(world, days=5)
+        await pass_time(world, days=1)
         assert (await health(world))["state"] == "failing"
         await repair(world)
         await pass_time(world, hours=2)
