@@ -84,7 +84,7 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
         "--encoding=UTF8",
         "--locale=C",
         "--data-checksums",
-        # The socket needs no password: only the server's user may enter its folder. TCP, if used, needs a password.
+        # Only the server's user may enter the socket's folder, so the socket needs no password. TCP does, if used.
         "--auth-local=trust",
         "--auth-host=scram-sha-256",
         "--no-instructions",

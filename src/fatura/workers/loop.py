@@ -70,7 +70,7 @@ class LaneRunner:
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
         """Start a batch for each due account, at most `batches_at_once` concurrently.
 
-        After POLL_SECONDS, return without the remaining accounts, so that the lane polls again.
+        After POLL_SECONDS, start no further batches and return, so that the lane polls again.
         """
         polled_at = time.monotonic()
         for account in due:
@@ -116,7 +116,8 @@ class LaneRunner:
         """Return the accounts that may run another batch, starting after the account that got the last batch.
 
         The order of accounts is the same in each pass, but different in each worker. Each account has one turn. If an
-        account's last batch found work, the account has a second turn after the others, so that its batches overlap.
+        account's last batch found work and `batches_an_account` allows it, the account has a second turn after the
+        others, so that its batches overlap.
         """
         limit, batches = self._lane.batches_an_account, Counter(self._running.values())
         free = [each for each in due if batches[each.account_id] < limit]

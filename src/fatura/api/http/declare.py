@@ -18,8 +18,8 @@ Declare = Callable[[EndpointT], EndpointT]
 class Routes:
     """The routes of one resource, in the order in which they are matched and documented.
 
-    In each method, `answers` is the view of a successful answer. The docstring of an endpoint is its description in the
-    OpenAPI document.
+    In each method, `answers` is the view of a successful answer. The OpenAPI document describes each route with the
+    docstring of its endpoint.
     """
 
     def __init__(self, tag: str, description: str) -> None:

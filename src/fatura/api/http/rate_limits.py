@@ -20,7 +20,7 @@ BURST_PERIODS = 2
 MOST_REMEMBERED = 10_000
 """Maximum number of buckets, and of accepted credentials. The one that was used longest ago is forgotten first."""
 UNSEEN_PER_SECOND = 5
-"""Authentications per second of credentials not accepted yet, shared by all addresses whose bucket is empty."""
+"""Authentications per second that all addresses with an empty bucket share, for credentials not accepted yet."""
 
 
 class RateLimiter:
@@ -53,7 +53,7 @@ class RateLimiter:
         self.count(key)
 
     def check(self, key: Hashable) -> None:
-        """Refuse a request if the key's bucket is empty, without counting the request. Raises like `take`."""
+        """Refuse a request if the key's bucket is empty. The request is not counted. Raises like `take`."""
         if key not in self._full_at:
             return
         self._full_at.move_to_end(key)

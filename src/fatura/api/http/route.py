@@ -224,7 +224,7 @@ class ApiRoute(APIRoute):
     def _validated(self, query_string: bytes, value: Any, settings: Settings) -> dict[str, Any]:
         """Return the validated query and body for the endpoint; validators get `settings` as their context.
 
-        Raises EngineError: `engine.invalid_request` with every invalid field of the query and of the body.
+        Raises EngineError: `engine.invalid_request` with the invalid fields of both the query and the body.
         """
         arguments = dict[str, Any]()
         parameters, refused = read_query(query_string, self._query_names)

@@ -58,7 +58,7 @@ class AresResolver:
     """Resolves hosts with c-ares, which also reads the hosts file. A slow name server does not block a thread."""
 
     def __init__(self, *, nameservers: Sequence[str] | None = None) -> None:
-        """By default, use the system's name servers. Make the first lookup in a running event loop."""
+        """By default, use the system's name servers. The first lookup needs a running event loop."""
         self._nameservers = nameservers
         self._opened: aiodns.DNSResolver | None = None
 
@@ -153,7 +153,7 @@ class Dialer:
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
-        """Connect to this address. Do not resolve the host again: a new lookup could return a private address."""
+        """Connect to a checked address. The host is not resolved again: that could return a private address."""
         assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None
