@@ -1,6 +1,6 @@
 """Measure how long an account waits for its gateway calls while the gateways of at least 1,000 other accounts hang.
 
-One worker process runs all lanes. The measurement takes two waits of accounts whose gateway answers. The first wait
+One worker process runs all lanes. The program measures two waits of accounts whose gateway answers. The first wait
 begins when an invoice becomes due for issuance, and ends when its charge is recorded. The second wait begins when a
 poll becomes due, and ends when the answer is recorded. Each wait is compared with the same wait while no gateway hangs.
 """

@@ -86,8 +86,8 @@ async def prepare(connection: Any, account_id: UUID, *, due: int, analyze: bool 
 async def analyze_filled(connection: Any) -> None:
     """Collect statistics of the tables that `prepare` fills.
 
-    Do not analyze the tables of invoices, which are still empty: PostgreSQL would plan as if they stayed empty. Queries
-    on tables that were never analyzed, as in a new installation, get better plans.
+    The tables of invoices are still empty and are not analyzed, because PostgreSQL would plan as if they stayed empty.
+    Queries on tables that were never analyzed, as in a new installation, get better plans.
     """
     await connection.execute(f"ANALYZE {_FILLED}")
 
