@@ -223,7 +223,7 @@ async def test_concurrently_created_keys_differ(world: World):
 
 
 async def test_an_account_has_a_limited_number_of_keys(world: World, monkeypatch: pytest.MonkeyPatch):
-    """Concurrent requests do not exceed the limit either. Revoked keys do not count. [D-189]"""
+    """Concurrent requests do not exceed the limit. Revoked keys do not count. [D-189]"""
     monkeypatch.setattr("fatura.usecases.accounts.accounts.MAX_API_KEYS", 3)
 
     made = await asyncio.gather(*(world.post(KEYS, {"name": "x"}) for _ in range(6)))

@@ -118,7 +118,7 @@ async def charges(world: World) -> None:
 
 
 async def prices(world: World) -> None:
-    """Make price calls to an endpoint that refuses connections. The item stays pending.
+    """Make price calls to an endpoint that refuses connections, so that the invoice's item stays pending.
 
     Then enter a manual value for the item.
     """

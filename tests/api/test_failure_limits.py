@@ -1,4 +1,7 @@
-"""Wrong API keys and unauthentic webhooks are limited by client address, before a database query (D-191)."""
+"""Wrong API keys and unauthentic webhooks are limited for each client address (D-191).
+
+Requests above the limit are refused without a database query.
+"""
 
 import asyncio
 import time
@@ -63,7 +66,7 @@ async def post(world: World, address: str, sent: Hook) -> Answer:
 
 
 def without_allowance(world: World) -> None:
-    """Use up the allowance that exhausted addresses share, so that a test can count attempts per address."""
+    """Use up the allowance that all addresses with an empty bucket share, so that only the bucket of each address counts."""
     for limiter in _failure_limiters(world):
         limiter._allowance._full_at["everyone"] = time.monotonic() + 30
 
@@ -110,7 +113,7 @@ async def test_accepted_keys_are_not_blocked_by_wrong_keys_from_the_same_address
 
 
 async def test_an_exhausted_address_does_not_lock_out_new_keys_and_connections(database_url: str):
-    """The process accepts a few attempts per second from exhausted addresses. [D-191]"""
+    """The process accepts a few attempts per second from all exhausted addresses together. [D-191]"""
     async with open_world(database_url, FATURA_FAILURE_RATE_LIMIT="1") as world:
         new = (await world.made(f"{PATH}/api-keys", {"name": "new"}))["key"]
         genuine = await hook(world, await issued_with_webhooks(world))

@@ -1,4 +1,4 @@
-"""A database pool for the contract suites, with one database per test."""
+"""A pool of database connections for the contract suites. Each test has its own database."""
 
 from collections.abc import AsyncGenerator
 

@@ -1,4 +1,4 @@
-"""The part of the contract suite for refunds. Every gateway adapter must pass it, with or without refunds (D-53)."""
+"""The contract suite's tests of refunds. Every gateway adapter must pass them, even one without refunds (D-53)."""
 
 from dataclasses import replace
 

@@ -194,7 +194,7 @@ async def test_a_fault_with_seconds_affects_every_call_until_they_have_passed(
 
 
 async def test_faults_are_ended(gateway: SandboxGateway, db: Database) -> None:
-    """Only the faults of this connection end, and faults that are queued afterwards still have an effect.
+    """`end_faults` ends only the faults of its own connection. Faults that are queued later have an effect.
 
     [D-61 faults]
     """

@@ -1,4 +1,4 @@
-"""Steps of scenarios in which a process dies or waits while the gateway cancels a charge for a merchant's request."""
+"""Steps of scenarios in which a process dies or waits while the gateway cancels a charge at a merchant's request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator

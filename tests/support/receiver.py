@@ -38,7 +38,7 @@ OK = Reply()
 
 
 def always(status: int, body: bytes = b"", **headers: str) -> Answerer:
-    """Return an answerer that always sends one response. `retry_after="5"` adds the header `retry-after: 5`."""
+    """Return an answerer that always sends the same response. `retry_after="5"` adds the header `retry-after: 5`."""
     reply = Reply(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
     return lambda _: reply
 

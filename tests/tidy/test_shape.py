@@ -64,7 +64,7 @@ def many_positional(source: Source) -> Iterator[Finding]:
         asked = [name for place, name in enumerate(takes) if not _is_context(takes[: place + 1])]
         registered = any(isinstance(decorator, ast.Call) for decorator in function.decorator_list)
         if registered or any(name.startswith("_") for name in asked):
-            continue  # frameworks call this function, not our code
+            continue  # a framework calls this function, our code does not
         if len(asked) > MAX_POSITIONAL and not function.name.startswith("_"):
             yield Finding(
                 source.path, function.lineno, f"{function.name}: put a * after {asked[MAX_POSITIONAL - 1]}"
