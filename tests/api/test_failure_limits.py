@@ -66,7 +66,7 @@ async def post(world: World, address: str, sent: Hook) -> Answer:
 
 
 def without_allowance(world: World) -> None:
-    """Use up the allowance that all addresses with an empty bucket share, so that only the bucket of each address counts."""
+    """Use up the allowance that all exhausted addresses share, so that only the bucket of each address counts."""
     for limiter in _failure_limiters(world):
         limiter._allowance._full_at["everyone"] = time.monotonic() + 30
 

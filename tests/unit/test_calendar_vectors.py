@@ -18,7 +18,7 @@ def day(text: str) -> date:
 
 
 def due_dates(start: date, months: int):
-    """Yield the endless sequence of due dates of a subscription with this firstChargeDate."""
+    """Yield the endless sequence of due dates of a subscription whose firstChargeDate is `start`."""
     cycle = first_cycle(start, charge_day=None, first_charge_date=start)
     due = cycle.due_date
     while True:
@@ -27,7 +27,7 @@ def due_dates(start: date, months: int):
 
 
 def until(start: date, months: int, *, last: date) -> list[date]:
-    """Return the due dates up to and including a day."""
+    """Return the due dates up to and including `last`."""
     found: list[date] = []
     for due in due_dates(start, months):
         if due > last:
@@ -63,7 +63,7 @@ def test_due_dates_equal_lagos_anniversaries(months, start, billed, others):
 
 
 def test_lago_fifteen_months_from_new_years_eve():
-    """Source: getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb. There, 15 billing runs create 15
+    """Source: getlago/lago-api spec/scenarios/subscriptions/billing_spec.rb, in which 15 billing runs create 15
     invoices. [D-4]
     """
     published = """2023-01-31 2023-02-28 2023-03-31 2023-04-30 2023-05-31 2023-06-30 2023-07-31 2023-08-31

@@ -1,4 +1,4 @@
-"""The engine measures the clock skew at most once a second, and again after someone has set the host's clock."""
+"""The engine measures the clock skew at most once a second, but at once after the host's clock was set."""
 
 from datetime import UTC, datetime, timedelta
 
