@@ -40,7 +40,7 @@ class Account:
         return answer.json() if answer.content else None
 
     def all(self, path: str) -> Sequence[Json]:
-        """Return the first page of a list, which has the newest records."""
+        """Return the records on the first page of a list."""
         return self("GET", path)["data"]
 
     def product(self, **pricing: Any) -> str:
@@ -54,7 +54,7 @@ class Account:
         return self("POST", "/v1/subscriptions", subscription_body({"id": plan_id}))
 
     def invoices(self, *subscriptions: Json) -> list[Json]:
-        """Return the details of all invoices of some subscriptions."""
+        """Return the details of the invoices of the given subscriptions."""
         found = [each for of in subscriptions for each in self.all(f"/v1/invoices?subscriptionId={of['id']}")]
         return [self("GET", f"/v1/invoices/{each['id']}") for each in found]
 

@@ -37,7 +37,7 @@ def invalid(answer: Answer) -> dict[str, str]:
 
 
 async def everything(merchant: Merchant) -> list[Json]:
-    """Return all lists and events of an account, to prove that a refused request changed nothing."""
+    """Return an account's most important lists and its events, to prove that a refused request changed nothing."""
     lists = [await merchant.all(path) for path in CATALOG_LISTS]
     gateways = (await merchant.get("/v1/integration/gateways")).json
     keys = (await merchant.get("/v1/integration/api-keys")).json["data"]

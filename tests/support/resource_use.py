@@ -1,4 +1,4 @@
-"""Measure how long a block of code stalls other tasks and how much memory it adds, and use up all file descriptors."""
+"""Measure how long a block of code stalls other tasks and how much memory it adds, and deny new file descriptors."""
 
 import asyncio
 import gc

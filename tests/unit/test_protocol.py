@@ -24,7 +24,7 @@ Connect = Callable[[], Any]
 
 @pytest.fixture
 def room_for_one(monkeypatch) -> None:
-    """The server refuses the requests of a second connection."""
+    """The server refuses new requests while two connections are open."""
     monkeypatch.setattr(server, "MAX_OPEN_CONNECTIONS", 2)
 
 

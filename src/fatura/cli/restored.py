@@ -71,7 +71,10 @@ def _instant(text: str) -> datetime:
 async def _recover(
     deps: Deps, *, since: datetime, skipping: frozenset[UUID], dry_run: bool
 ) -> Sequence[RestoreReport]:
-    """Freeze all accounts, except in a dry run. Then compare each with its gateways; if that fails, it stays frozen."""
+    """Freeze all accounts, except in a dry run. Then compare each account with its gateways.
+
+    An account whose comparison fails stays frozen.
+    """
     accounts = await all_accounts(deps)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         if not dry_run:

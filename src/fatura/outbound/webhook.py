@@ -11,7 +11,7 @@ from fatura.domain.delivery import MAX_RETRY_AFTER, AttemptResult, Outcome
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantSession
 
 MAX_LOGGED_CHARS = 1000
-"""Maximum number of characters that are stored of the response body of a failed attempt."""
+"""Maximum number of characters stored from the response body of a failed attempt."""
 MAX_LOGGED_BYTES = MAX_LOGGED_CHARS * 4
 _MAX_DIGITS = 9
 

@@ -1,7 +1,7 @@
 """Types for the fields of request bodies and queries. Each refuses values of a wrong type or outside its limits.
 
-The classes are metadata for `Annotated`. Each class checks a value and adds its limits to the OpenAPI document. The
-error message of a refused value says what is expected.
+The classes are metadata for `Annotated`. Each class checks a value and adds the value's limits to the OpenAPI document.
+The error message of a refused value says what is expected.
 """
 
 import re
@@ -23,7 +23,7 @@ from fatura.settings import Settings
 
 MAX_EMAIL_CHARS = 254
 MAX_COUNT = 2_147_483_647
-"""PostgreSQL's largest `integer`: the maximum of counts that the specification does not limit, such as of cycles."""
+"""PostgreSQL's largest `integer`. It limits numbers of cycles and versions, which the specification does not limit."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,3})?Z", re.ASCII)

@@ -1,4 +1,4 @@
-"""Answers every failure with an `application/problem+json` body and its headers (spec 7).
+"""Answers every failure with an `application/problem+json` body and matching headers (spec 7).
 
 `domain.errors` has the codes, and `validation_errors` has the messages about invalid fields.
 """

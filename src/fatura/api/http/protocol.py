@@ -2,7 +2,7 @@
 
 A request's head has a size limit and a time limit. If a request is answered before its whole body has arrived, the
 rest of the body has a time limit too. While the process has the maximum number of open connections, it refuses
-requests on further connections with a problem document.
+every new request with a problem document.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Serve a request. If the process is full, uvicorn passes a plain-text answer as `app`; replace that answer."""
+        """Serve a request. With too many open connections, uvicorn passes a plain-text answer as `app`; replace it."""
         super()._start_asgi_task(cycle, _REFUSED if app is service_unavailable else app)
 
     def on_body(self, body: bytes) -> None:

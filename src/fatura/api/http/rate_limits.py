@@ -20,7 +20,7 @@ BURST_PERIODS = 2
 MOST_REMEMBERED = 10_000
 """Maximum number of buckets, and of accepted credentials. The one that was used longest ago is forgotten first."""
 UNSEEN_PER_SECOND = 5
-"""Authentications per second that all addresses with an empty bucket share, for credentials not accepted yet."""
+"""Allowance per second for new credentials from addresses whose bucket is empty. All these addresses share it."""
 
 
 class RateLimiter:

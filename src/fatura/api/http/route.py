@@ -175,7 +175,7 @@ class ApiRoute(APIRoute):
         self.app = self._serve
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Compare the start of the path first, which rules most routes out quickly."""
+        """Compare the start of the path first. This comparison rules out most routes quickly."""
         if not scope["path"].startswith(self._fixed_start):
             return _NO_MATCH
         return super().matches(scope)
@@ -255,7 +255,7 @@ def _nothing(value: Any, *, sent: bool) -> None:
 class OpenRoute(APIRoute):
     """A route without authentication. Its endpoint is `async (request) -> Response`.
 
-    Any query is accepted, because probes and payment providers add parameters of their own (D-60).
+    Any query is accepted, because monitoring tools and payment providers add parameters of their own (D-60).
     """
 
     def __init__(

@@ -191,8 +191,8 @@ async def move_subscriptions(call: Call, connection_id: ConnectionId, body: Move
 
     If not all subscriptions were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
     the others. `GET /v1/integration/gateways/{connectionId}/move` shows the progress. To keep new subscriptions away
-    from the old connection, make it inactive. First wait until its invoices are issued, because an inactive connection
-    issues none.
+    from the old connection, make it inactive, but not before its invoices are issued: an inactive connection issues
+    none.
     """
     if body.dryRun:
         return await run(call, connection_moves.dry_run, connection_id, to_id=body.toConnectionId)

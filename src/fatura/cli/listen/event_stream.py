@@ -11,7 +11,7 @@ from fatura.cli.client import ApiError, ApiUnavailableError, Client
 PAGE = 200
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 1
-"""Pause before a call is repeated that failed because the API was unavailable."""
+"""Pause between two tries of a call while the API is unavailable."""
 
 
 class StreamEvent(msgspec.Struct, frozen=True, rename={"event_id": "id"}):

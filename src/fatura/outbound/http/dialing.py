@@ -153,7 +153,7 @@ class Dialer:
         raise NoConnectionError(_UNREACHABLE)
 
     async def _connect(self, target: Target, address: str) -> Connection:
-        """Connect to a checked address. The host is not resolved again: that could return a private address."""
+        """Connect to a checked address. The host is not resolved again: a new answer could be a private address."""
         assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None
