@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
                     self._answer(charge)
 
     def _create(self) -> bytes:
-        """Create a charge whose id contains the invoice and the attempt. A repeated call returns the same charge."""
+        """Create a charge whose id is the invoice id and the attempt's number. A repeat returns an equal charge."""
         request = json.loads(self._body)
         charge_id = f"{request['invoiceId']}-{request['attempt']}"
         charge = {

@@ -32,7 +32,7 @@ def tables(statements: Statements) -> Iterator[Any]:
 
 
 def account_leads(statements: Statements) -> Iterator[str]:
-    """Rule 1: every table has account_id, which leads its primary key, unique indexes and foreign keys."""
+    """Rule 1: every table but LIST_OF_ACCOUNTS has account_id, which leads all keys and unique indexes of the table."""
     for table in tables(statements):
         name = table.relation.relname
         if name == LIST_OF_ACCOUNTS:
@@ -55,7 +55,10 @@ def account_leads(statements: Statements) -> Iterator[str]:
 
 
 def names_of_constraints(statements: Statements) -> Iterator[str]:
-    """Rule 8: every constraint and index has a short, unique name. No foreign key is deferrable or sets null."""
+    """Rule 8: every index, and every constraint but NOT NULL and DEFAULT, has a short, unique name.
+
+    No constraint is deferrable, and no foreign key sets null or a default.
+    """
     seen: set[str] = set()
     for node in nodes(tuple(statements), ast.Constraint, ast.IndexStmt):
         is_index = isinstance(node, ast.IndexStmt)

@@ -137,7 +137,7 @@ def plain_changes(tree: Any) -> Iterator[str]:
 
 
 def discovery_reads(tree: Any) -> Iterator[str]:
-    """Rule 4: discovery writes and locks nothing, and each Citus node can evaluate it for its own accounts."""
+    """Rule 4: a discovery statement writes and locks nothing, and a Citus node can run it for the node's accounts."""
     if any(nodes(tree, ast.InsertStmt, ast.UpdateStmt, ast.DeleteStmt)):
         yield "a statement over all accounts writes: claim account by account"
     if any(nodes(tree, ast.LockingClause)):

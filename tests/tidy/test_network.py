@@ -1,4 +1,4 @@
-"""House rule on the network: all calls go through `outbound.http`, none through the standard library.
+"""House rule on the network: only `outbound.http` reaches the network through the standard library.
 
 Import contracts in pyproject.toml refuse other HTTP clients.
 """

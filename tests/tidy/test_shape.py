@@ -58,7 +58,7 @@ def vague_names(source: Source) -> Iterator[Finding]:
 
 
 def many_positional(source: Source) -> Iterator[Finding]:
-    """Refuse public functions with many positional arguments. Their calls are unclear without the definition."""
+    """Refuse public functions with many positional arguments. Calls of such functions are hard to read."""
     for function in functions(source):
         takes = [argument.arg for argument in function.args.posonlyargs + function.args.args]
         asked = [name for place, name in enumerate(takes) if not _is_context(takes[: place + 1])]

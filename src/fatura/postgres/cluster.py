@@ -61,7 +61,7 @@ def major_of(cluster: Path) -> int | None:
 
 
 def create(folder: DataFolder, binaries: Binaries) -> None:
-    """Create the cluster in a temporary folder and rename it when it is complete. Raises EmbeddedPostgresError."""
+    """Create the cluster in a temporary folder, then rename that folder. Raises EmbeddedPostgresError."""
     unfinished = folder.cluster.with_name("postgres.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700)

@@ -147,7 +147,7 @@ async def archive_product(call: Call, product_id: ProductId) -> Response:
 
 @routes.post("/v1/products/{productId}/unarchive", "Restore an archived product", answers=ProductView)
 async def unarchive_product(call: Call, product_id: ProductId) -> Response:
-    """Restore an archived product, so that new plans can use it again."""
+    """Restore an archived product, so that new plan versions can use it again."""
     return await run_once(call, products.unarchive, product_id)
 
 
