@@ -206,7 +206,7 @@ async def test_no_column_contains_a_secret_in_plain_text(world: World):
 
 
 async def all_rows(world: World) -> str:
-    """Return the text of every row of every table, in lower case and with binary columns in hex."""
+    """Return the text of every row that the account can read, in lower case and with binary columns in hex."""
     tables = await world.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
     found = [
         row[0]

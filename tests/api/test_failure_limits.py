@@ -43,7 +43,7 @@ class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgumen
 
 @asynccontextmanager
 async def at(world: World, address: str) -> AsyncGenerator[httpx.AsyncClient]:
-    """Yield a client of the world's API with another address."""
+    """Yield a client that calls the world's API from an address."""
     app: Any = world._client._transport.app  # pyright: ignore[reportAttributeAccessIssue] - an ASGITransport
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(address, 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:

@@ -1,4 +1,4 @@
-"""The address by which failed authentications are limited (D-191)."""
+"""The address of a client. Failed authentications are limited per address (D-191)."""
 
 import pytest
 

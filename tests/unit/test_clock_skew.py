@@ -1,4 +1,4 @@
-"""The engine measures the clock skew at most once a second, but at once after the host's clock was set."""
+"""The engine measures the clock skew at most once a second, but immediately after somebody sets the host's clock."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Every response has a request id. Internal errors show only a code. [D-13]"""
+"""Every response has a request id. Internal errors reveal nothing about their cause. [D-13]"""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Encryption of secrets: a value decrypts only in its own row and column, with any key of the ring."""
+"""Encryption of secrets: a value decrypts only in its own row and column, and only if the ring has the value's key."""
 
 import base64
 from uuid import UUID, uuid4

@@ -1,4 +1,4 @@
-"""The address of a client, by which failed authentications are limited (D-191)."""
+"""The address of a client. Failed authentications are limited per address (D-191)."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
