@@ -1,4 +1,4 @@
-"""A billing run creates invoices with discounts; the gateway charges them and reports payments."""
+"""A billing run creates invoices with discounts; the gateway charges the invoices and reports payments."""
 
 from fatura.usecases.billing import generation
 from fatura.usecases.transaction import in_transaction, load_account

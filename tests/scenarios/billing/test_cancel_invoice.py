@@ -136,7 +136,7 @@ async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world:
 
 async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
     """The request cancels the charge, but a poll records the cancellation before the request does.
-    The request still succeeds. A later request cancels no charge, so Fatura refuses it. [D-27 charge]
+    The request still succeeds. Fatura refuses a later request, because the invoice is canceled. [D-27 charge]
     """
     invoice = await issued_invoice(world)
 
@@ -151,7 +151,7 @@ async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World)
 
 
 async def test_a_key_in_use_cancels_no_other_invoice(world: World):
-    """While a request waits for the gateway, a request for another invoice reuses its key. [D-14, D-27 charge]"""
+    """While a request waits for the gateway, a request for another invoice has the same key. [D-14, D-27 charge]"""
     invoice, other = await unpaid_invoice(world), await issued_invoice(world)
     asked = list[asyncio.Task[Answer]]()
 

@@ -169,7 +169,7 @@ async def test_each_missed_cycle_is_billed_once_for_every_period(world: World, m
     await world.advance("2037-02-19")
     listed = await world.invoices(subscription)
     # The first due date is the requested 01-31. Later due dates are on the 28th, the last possible charge
-    # day. The test ends before 2037-02-25, when the next cycle is generated.
+    # day. The test ends before 2037-02-25, when the next cycle of the one-month period is generated.
     later = [f"{2035 + n * months // 12}-{n * months % 12 + 1:02}-28" for n in range(1, 24 // months + 1)]
     assert [each["dueDate"] for each in listed] == ["2035-01-31", *later]
     assert await world.broken() == []

@@ -21,7 +21,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make propagation requests return after one batch, instead of after 5 s."""
+    """Make propagation requests return at once, before their first batch, instead of running batches for up to 5 s."""
     monkeypatch.setattr(propagation, "BATCH", 2)
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 0)
 
@@ -293,7 +293,7 @@ async def test_a_subscriber_that_cannot_be_moved_does_not_stop_the_others(world:
 
 
 async def test_a_subscriber_that_cannot_be_read_does_not_stop_the_others(world: World):
-    """The test removes the subscriber's payment method, which every subscriber has. [D-54 failed]"""
+    """The test removes one subscriber's payment method. No code expects a subscriber without one. [D-54 failed]"""
     plan, subscriptions = await enrolled(world, 4)
     await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")
     await world.sql(

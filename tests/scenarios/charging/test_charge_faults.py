@@ -1,4 +1,4 @@
-"""Each invoice gets exactly one charge despite gateway faults and killed workers."""
+"""Gateway faults and killed workers leave each invoice with one charge, unless the gateway refuses the charge."""
 
 import asyncio
 import random
@@ -223,8 +223,8 @@ async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: Wor
 
     issued = await read(world, invoice)
     took = datetime.fromisoformat(issued["issuedAt"]) - datetime.fromisoformat(issued["createdAt"])
-    # An empty look-up counts from 80 s after the request (LOOKUP_COUNTS_AFTER). The second look-up runs 60 s
-    # later.
+    # The first look-up that counts runs 80 s after the request (LOOKUP_COUNTS_AFTER), and the second one 60 s
+    # after the first.
     assert 140 <= took.total_seconds() < 145
 
 
@@ -263,7 +263,8 @@ async def test_charges_and_invoices_agree_after_random_faults(world: World, seed
     made = await charges(world)
     assert sorted(each["invoiceId"] for each in made) == sorted(found)
     assert [each for each in made if found[each["invoiceId"]] not in STATUS_OF[each["status"]]] == []
-    # a charge that was paid after its cancellation stays canceled when it is refunded
+    # Count the refunds, not the charges with the status `refunded`: a charge that is paid after its
+    # cancellation keeps the status `canceled` when it is refunded.
     refunds = """SELECT FROM sandbox_charge WHERE entries @> '[{"kind": "refund"}]'"""
     assert len(await world.events("invoice.refunded")) == len(await world.sql(refunds))
     assert await world.broken() == []

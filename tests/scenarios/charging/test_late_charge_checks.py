@@ -1,4 +1,4 @@
-"""Fatura finds a charge that a gateway created long after the call, emits an event and cancels it (D-125)."""
+"""Fatura finds a charge that a gateway created long after the call, emits an event and cancels the charge (D-125)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -195,7 +195,7 @@ async def unused_faults(world: World) -> int:
 
 
 async def test_an_invoice_below_the_minimum_is_not_sent(world: World) -> None:
-    """The invoice stays `ready` and shows the reason. A retry has no effect until the minimum changes.
+    """The invoice stays `ready` and shows the reason. A retry fails with the same error.
     [D-49 minimums, D-155, D-34, D-49 detail]
     """
     await queue_fault(world, "create_charge", "rejected", times=100)

@@ -1,6 +1,6 @@
 """If the issuance of an invoice fails unexpectedly, Fatura reports the delay and retries later (D-186).
 
-To simulate this error, PostgreSQL refuses the charges of one invoice. Fatura still issues other invoices.
+The tests make PostgreSQL refuse the charges of one invoice. Fatura still issues other invoices.
 """
 
 from tests.support.captured_logs import captured_logs

@@ -1,4 +1,4 @@
-"""`retry-issuance` retries a refused or delayed invoice immediately, and never creates two charges (D-34)."""
+"""`retry-issuance` immediately retries an invoice whose issuance was refused, delayed or parked (D-34)."""
 
 import asyncio
 
@@ -257,8 +257,8 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """When the first request came, a worker was still sending the attempt, so no person had checked for its
-    charge. A repeat with the same key does not mean that a person has now checked the gateway. [D-113]
+    """When the first request came, a worker was still sending the attempt, so no person had checked the gateway
+    for a charge. A repeat with the same key does not mean that a person has checked now. [D-113]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

@@ -99,7 +99,7 @@ async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
 
 @pytest.mark.parametrize("retried", [False, True])
 async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried: bool) -> None:
-    """The first worker or retry has claimed the later invoice, but has not committed the claim. [D-57, D-34 retry]"""
+    """The first worker or retry has not committed its claim of the later invoice yet. [D-57, D-34 retry]"""
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
     async with table_held(world, "charge"):
@@ -167,8 +167,8 @@ async def test_other_subscriptions_do_not_wait(world: World) -> None:
 async def moved_before_second_cycle(world: World, fault: str | None = None) -> Json:
     """Return a subscription that was moved to a working connection while its first cycle waited at a broken one.
 
-    The calls of the broken connection end with `fault`. If `fault` is None, this connection is inactive. The
-    second cycle is generated about 28 days later.
+    Calls at the broken connection end with `fault`. If `fault` is None, this connection is inactive. When the
+    function returns, the invoice of the second cycle has been generated.
     """
     await world.set_up_gateway(behaviour="never_pay")
     old = await connection_id(world)
@@ -190,7 +190,7 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
 ) -> None:
     """After the move, the invoice of the earlier cycle stays at the broken connection (D-59). [D-57, D-59 move]"""
     subscription = await moved_before_second_cycle(world, fault)
-    await world.advance(days=2)  # the engine generates and issues the later invoice
+    await world.advance(days=2)  # enough for the engine to issue the later invoice
     await skip_days(world, 3)
     earlier, later = await world.invoices(subscription)
     assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "overdue"]
