@@ -249,7 +249,7 @@ async def test_a_connection_without_work_is_probed_by_its_credentials(world: Wor
 
 
 async def test_a_connection_that_cannot_be_opened_delays_no_probe_of_others(world: World) -> None:
-    """Its next probe is scheduled as after a failure. [D-55 failing, D-186]"""
+    """The pause before the next probe of this connection is the same as after a failed call. [D-55 failing, D-186]"""
     failing = await connection_id(world)
     await world.connect()
     await world.sql(

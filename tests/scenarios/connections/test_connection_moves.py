@@ -1,4 +1,7 @@
-"""Move subscriptions in batches to another gateway connection, which the engine stores first (D-59)."""
+"""Move subscriptions in batches to another gateway connection (D-59).
+
+The engine stores the move before it moves the first subscription.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +27,7 @@ from tests.support.world import Answer, Json, World, rows, subscription_body
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make requests to move subscriptions return after one batch, instead of after 5 s."""
+    """Make move requests return at once, before their first batch, instead of running batches for up to 5 s."""
     monkeypatch.setattr(connection_moves, "BATCH", 2)
     monkeypatch.setattr(connection_moves, "WAIT_SECONDS", 0)
 

@@ -1,4 +1,4 @@
-"""The limits on an account's gateway connections, and on its requests that wait for gateways (D-175, D-177)."""
+"""Limits on the number of an account's connections, and on the requests that wait for gateways (D-175, D-177)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -78,7 +78,7 @@ async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: p
 
 
 async def test_a_subscription_that_cannot_be_read_is_skipped(world: World) -> None:
-    """The test removes the subscription's payment method, which every subscription has. [D-59 failed]"""
+    """The test removes one subscription's payment method. No code expects a subscription without one. [D-59 failed]"""
     old, subscriptions = await enrolled(world, 4)
     new = await other_connection(world)
     faulty = subscriptions[1]["id"]

@@ -1,4 +1,4 @@
-"""Before a merchant's request changes an invoice, Fatura cancels the invoice's charge.
+"""Before Fatura cancels or reissues an invoice or records its manual payment, Fatura cancels the invoice's charge.
 
 These tests make the gateway give wrong answers.
 """

@@ -79,7 +79,7 @@ async def test_the_next_charge_of_the_total_pays_the_invoice(
 async def test_a_reissue_after_a_payment_that_was_refunded_and_disputed_and_another_one(
     world: World, partly_paid: Json, outcome: str, open_cents: int
 ) -> None:
-    """The payer pays 40.00, gets them back, disputes them, and pays 30.00 of the same charge.
+    """The payer pays 40.00, gets a refund, disputes the refunded payment, and pays another 30.00 of the same charge.
 
     If the dispute is lost, the payer got 80.00 back and paid only 70.00. [D-150, D-67 reissue, D-50]
     """

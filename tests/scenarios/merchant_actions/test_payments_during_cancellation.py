@@ -150,7 +150,7 @@ async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before Fatura records that the gateway refused the first cancellation, a second person's request replaces the
-    first one. The gateway's answer to the second cancellation is lost.
+    first request. The gateway's answer to the second cancellation is lost.
 
     [D-171]
     """

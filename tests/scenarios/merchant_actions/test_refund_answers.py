@@ -172,7 +172,7 @@ async def test_the_gateway_works_on_a_refund_for_days(
         assert (refused.status, refused.type) == (422, "engine.refund_refused")
         monkeypatch.undo()
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
-        await world.run("reconciliation")  # the gateway now makes the refund
+        await world.run("reconciliation")  # the gateway now shows the refund as made
         after = await read(world, paid)
         assert (after["refunds"][0]["status"], after["refundedCents"]) == ("done", 9990)
     assert await world.broken() == []

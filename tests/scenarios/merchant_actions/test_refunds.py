@@ -311,7 +311,7 @@ async def test_a_connection_without_refunds_refuses(world: World, paid: Json) ->
 
 
 async def test_nothing_is_sent_to_an_inactive_connection(world: World, paid: Json) -> None:
-    """A refund that was not sent waits. If a refund may have been made, Fatura looks it up. [D-151, D-55 inactive]"""
+    """A refund that was not made waits. If a refund may have been made, Fatura looks it up. [D-151, D-55 inactive]"""
     await queue_fault(world, "refund_charge", "rate_limited")
     assert (await refund(world, paid, amountCents=4000)).status == 202
     await patch_connection(world, active=False)

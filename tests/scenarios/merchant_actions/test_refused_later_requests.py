@@ -1,4 +1,7 @@
-"""While a reissue or a payment waits for an unanswered cancellation, the gateway refuses a later request (D-171)."""
+"""The gateway refuses to cancel a charge for a request, while an earlier request waits for a cancellation (D-171).
+
+The earlier request is a reissue or a payment, and the answer to its cancellation was lost.
+"""
 
 import pytest
 
@@ -104,7 +107,7 @@ async def test_a_poll_before_the_refusal_applies_the_later_request(
     world: World, later: str, status: str, paid_cents: int
 ) -> None:
     """A poll finds the charge canceled before the engine knows that the gateway refuses the later request. The
-    request that it replaced is not stored again. [D-171, D-27]
+    reissue that the later request replaced is not stored again. [D-171, D-27]
     """
     invoice = await lose_answer(world, "reissue")
 

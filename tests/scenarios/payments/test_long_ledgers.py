@@ -1,4 +1,4 @@
-"""An invoice with many entries: which entries it shows, the list of all entries, and limits of manual entries."""
+"""An invoice with many entries: its shown entries, the list of all entries, and the limits of payments and refunds."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -289,7 +289,7 @@ async def test_batches_of_a_second_charge_pay_an_invoice_that_was_never_issued(w
 async def test_a_look_at_a_canceled_charge_with_another_amount_records_batches(
     world: World, *, covers_total: bool
 ) -> None:
-    """If the payments cover the total, the invoice is issued with the charge before they are recorded.
+    """If the payments cover the total, the invoice is issued with the charge before the payments are recorded.
 
     [D-178, D-170, D-50]
     """

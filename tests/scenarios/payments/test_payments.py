@@ -27,14 +27,14 @@ from tests.support.world import Json, World, columns, rows
 
 
 async def deed(world: World, invoice: Json, name: str, **body: Any) -> Json:
-    """Run an action on the charge at the sandbox gateway, such as a payment, and let the engine poll the charge."""
+    """Run an action, such as `pay`, on the charge at the sandbox gateway, and let the engine poll the charge."""
     moved = await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/{name}", body)
     await world.run("reconciliation")
     return moved
 
 
 async def told(world: World) -> list[str]:
-    """Return the types of the invoice events after the first `invoice.issued`, or of all if there is none."""
+    """Return the types of the invoice events after the first `invoice.issued`, or of all invoice events if none is."""
     types = [
         event["type"].removeprefix("invoice.") for event in await world.events() if "invoice" in event["data"]
     ]
@@ -316,7 +316,7 @@ async def test_a_malformed_answer_fails_only_its_own_charge(
 
 
 async def test_a_reference_is_recorded_once_for_a_connection(world: World, issued: Json) -> None:
-    """If a provider gives two charges the same payment reference, only one invoice is paid. [D-50]"""
+    """If a provider gives the payments of two charges the same reference, only one invoice is paid. [D-50]"""
     other = await issued_invoice(world)
     await pay_silently(world, issued["gatewayInvoiceId"])
     await world.sql(
@@ -376,7 +376,7 @@ async def test_a_forgotten_charge_is_unknown_to_the_gateway(world: World, issued
 async def test_an_answer_that_cannot_be_recorded_delays_only_its_own_charge(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer for the other charge is recorded. The charge whose recording failed is polled again after ten minutes.
+    """The answer for the other charge is recorded. The failing charge is polled again after ten minutes.
     [D-50]
     """
     other = await issued_invoice(world)

@@ -81,7 +81,7 @@ async def test_a_retry_releases_an_exhausted_invoice(world: World, prices: Price
 
 
 async def test_calls_are_signed_with_the_accounts_secret(world: World, prices: PriceServer) -> None:
-    """During a rotation, price calls are signed with the old and the new secret.
+    """For a day after a rotation, price calls are signed with the old and the new secret.
     [spec 5.5, spec 5.6, spec 5.7, spec 4.7 headers, D-40, D-42 keys]
     """
     old, new = [(await world.post("/v1/integration/secret/rotate")).json["secret"] for _ in range(2)]
