@@ -1,4 +1,4 @@
-"""If the work on one database row fails unexpectedly, no other row of the account is delayed (D-186)."""
+"""If the work on one database row fails unexpectedly, the work on the account's other rows is not delayed (D-186)."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """An authentic gateway webhook triggers polls of the charges that it names (D-35).
 
-If a webhook names no charge, the engine polls all unpaid charges. The engine ignores all other content of webhooks.
+If a webhook names no charge, the engine polls all unpaid charges of the connection.
+The engine ignores all other content of webhooks.
 """
 
 import asyncio
@@ -132,7 +133,7 @@ async def test_continuous_webhooks_do_not_delay_a_payment(
 
 
 async def test_a_named_charge_is_polled_before_a_round(world: World, issued: Json):
-    """The budget allows one poll per second. All charges are due before the webhook. [D-35 webhook first]"""
+    """The budget allows one poll per second. All charges are due when the webhook arrives. [D-35 webhook first]"""
     invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
     for each in invoices:
         await paid_unnoticed(world, each)
@@ -327,6 +328,6 @@ async def test_copies_of_a_webhook_do_not_stop_polls_of_other_named_charges(worl
 
 
 async def budget_free(world: World) -> None:
-    """Let the budget allow the next poll now, and make the polls due that it put off."""
+    """Make the budget allow the next poll now, and make the charges of all issued invoices due for a poll."""
     await world.sql("UPDATE connection_health SET polls_from = NULL")
     await world.sql("UPDATE invoice SET next_attempt_at = created_at WHERE status = 'issued'")

@@ -140,7 +140,7 @@ async def test_a_kept_payment_is_recorded_if_the_missing_charge_was_canceled(wor
     assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
 
     await world.sql(FORGET, own)
-    await poll(world)  # as after a webhook
+    await poll(world)  # a webhook would cause this poll
 
     paid = await read(world, invoice)
     assert (paid["status"], paid["paidCents"]) == ("paid", 9990)

@@ -276,7 +276,7 @@ async def test_a_payment_during_a_poll_is_not_missed(world: World) -> None:
 async def _reach_the_due_date_without_workers(world: World, invoice: Json) -> None:
     """Move the clock to the due date while no worker runs.
 
-    The polls of both charges then become due together.
+    When workers run again, the polls of all charges are due at the same time.
     """
     gap = datetime.fromisoformat(f"{invoice['dueDate']}T04:00:00+00:00") - await now(world)
     await world.sql(

@@ -66,7 +66,7 @@ async def test_webhooks_cause_at_most_one_round_a_minute(world: World, issued: J
 
 
 async def test_a_webhook_reads_no_invoices(world: World, issued: Json):
-    """The workers read the invoices. [D-190]"""
+    """Only the workers read invoices. [D-190]"""
     async with reads_held(world, "invoice"):
         await notify(world, times=2)
     assert await world.run("reconciliation") == 1

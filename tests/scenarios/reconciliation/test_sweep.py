@@ -256,7 +256,7 @@ async def test_an_interrupted_sweep_continues_where_it_was(
 async def test_many_charges_of_one_instant_do_not_stop_a_sweep(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run reads all charges of the creation time at which it begins, even after its time limit. [D-161]"""
+    """A run reads all charges with the creation time of its first charge, even after the time limit. [D-161]"""
     for _ in range(3):
         await issued_invoice(world)
     await world.sql("UPDATE sandbox_charge SET created_at = '2033-11-20T15:00:00Z'")

@@ -1,4 +1,7 @@
-"""If a webhook names an unknown charge, Fatura looks the charge up. Look-ups of unknown charges are limited (D-162)."""
+"""If a webhook names a charge that the engine has not stored, Fatura looks at the charge (D-162).
+
+The number of waiting looks is limited.
+"""
 
 import json
 import time
@@ -40,7 +43,7 @@ SECRET = "a-secret-of-sandbox"
 
 @dataclass(slots=True)
 class Asked:
-    """Records the ids of the charges that the engine looked up at the gateway."""
+    """Records the ids of the charges that the engine read from the gateway."""
 
     ids: list[str] = field(default_factory=list[str])
 
@@ -77,7 +80,7 @@ async def notify(world: World, charge_id: str, *, secret: str = SECRET) -> int:
 
 
 async def looked_at(world: World) -> None:
-    """Make all scheduled look-ups due, and run the lane that makes them."""
+    """Make all scheduled looks due, and run the lane that makes them."""
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
     await world.run("reconciliation")
 
@@ -159,9 +162,9 @@ async def test_a_strangers_charge_is_looked_at_and_forgotten(
 
 
 async def test_strangers_webhooks_are_limited(world: World, issued: Json, asked: Asked) -> None:
-    """At most MAX_WAITING unknown charges wait for a look-up, which runs about a minute later.
+    """At most MAX_WAITING unknown charges wait for a look, which happens about a minute later.
 
-    A repeated webhook adds no look-up. [D-162]
+    A repeated webhook adds no look. [D-162]
     """
     ids = [f"sbx_{uuid4().hex}" for _ in range(unmatched_charges.MAX_WAITING + 5)]
     with captured_logs() as logs:
@@ -273,7 +276,7 @@ async def test_only_the_connection_of_the_invoice_records_a_second_charge(
 async def test_the_cancellation_of_a_second_charge_is_repeated(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:
-    """The first cancellation fails, or the worker dies before it. [D-162, D-125]"""
+    """The first cancellation fails, or the worker dies before the cancellation. [D-162, D-125]"""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     second = await double_silently(world, issued)
     await notify(world, second)
@@ -300,7 +303,7 @@ async def test_the_cancellation_of_a_second_charge_is_repeated(
 async def test_a_second_charge_that_cannot_be_canceled_is_looked_at_ever_more_rarely(
     world: World, issued: Json, asked: Asked
 ) -> None:
-    """A webhook still causes a look-up immediately. The look-ups end after 400 days. [D-162, D-125]"""
+    """A webhook still causes a look within two minutes. The looks end after 400 days. [D-162, D-125]"""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await fail_for(world, "cancel_charge", "rejected", seconds=3600)
     second = await double_silently(world, issued)

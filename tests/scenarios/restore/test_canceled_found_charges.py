@@ -1,4 +1,4 @@
-"""Found charges that were canceled, and have payments or another amount than the invoice (D-170)."""
+"""`fatura restored` finds canceled charges that have payments or another amount than the invoice (D-170)."""
 
 import json
 from uuid import UUID
@@ -16,7 +16,7 @@ from tests.support.world import Json, World
 
 
 async def canceled_with_another_amount(world: World) -> tuple[Json, str]:
-    """Return an invoice, and its found charge, which is canceled and for more than the total."""
+    """Return an invoice, and its charge at the gateway, which is canceled and for more than the total."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     charge = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL + 1)).charge_id
@@ -107,9 +107,9 @@ async def test_a_part_payment_of_a_canceled_charge_with_another_amount_is_record
 async def test_a_refund_of_a_parked_charge_ends_after_the_charge_is_adopted(
     world: World, monkeypatch: pytest.MonkeyPatch, batch: int
 ):
-    """The answer to the refund is lost. Before the look-up, other payments of the charge cover the total.
+    """The answer to the refund is lost. Before the next look-up, other payments of the charge cover the total.
 
-    The invoice is first issued with the charge, even if one transaction cannot record all entries.
+    The invoice is issued with the charge before it is paid, even if one transaction cannot record all entries.
     [D-53, D-50, D-170, D-178]
     """
     monkeypatch.setattr(gateway_payments, "BATCH", batch)

@@ -1,4 +1,4 @@
-"""A cycle was billed again before `fatura restored`, so its earlier charges have another invoice id (D-181)."""
+"""A cycle was billed again before `fatura restored` ran, so its earlier charges name another invoice id (D-181)."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Unusual answers of the gateway about the found charges of an invoice (D-181)."""
+"""Unusual answers of the gateway about charges that `fatura restored` has found (D-181)."""
 
 import asyncio
 from uuid import UUID
@@ -27,7 +27,7 @@ from tests.support.world import World
 def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     """Return a mapping of charge ids to errors, which is empty at first.
 
-    When the engine reads one of these charges, the sandbox gateway raises its error.
+    When the engine reads a charge that is in the mapping, the sandbox gateway raises the charge's error.
     """
     errors: dict[str, Exception] = {}
     get = SandboxGateway.get_charge
@@ -65,7 +65,7 @@ async def cancel_paid(world: World, charge_id: str) -> None:
 
 
 async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
-    """While the engine requests a charge of the total, `fatura restored` finds a newer, paid charge of less. [D-181]"""
+    """While the engine requests a charge of the total, `fatura restored` finds a newer paid charge of 90.00. [D-181]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     newer = (await create_unmatched_charge(world, UUID(invoice["id"]), 9000, attempt=2)).charge_id

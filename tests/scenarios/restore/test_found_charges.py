@@ -18,7 +18,7 @@ TOTAL = 9990
 
 @pytest.fixture
 def expired(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Return a set of charge ids. The sandbox gateway shows these unpaid charges as expired."""
+    """Return an empty set. If a test adds the id of an unpaid charge, the gateway shows the charge as expired."""
     ids: set[str] = set()
     as_charge = adapter.as_charge
 
@@ -43,7 +43,7 @@ async def two_charges(world: World, *cents: int) -> tuple[Json, str, str]:
 
 
 async def expire(world: World, expired: set[str], *charge_ids: str) -> None:
-    """Make charges expire at the gateway. The sandbox does not cancel these charges."""
+    """Make charges expire at the gateway. `is_double` exempts them from the invariant of one charge per invoice."""
     expired.update(charge_ids)
     await world.sql(
         "UPDATE sandbox_charge SET is_double = true WHERE charge_id = ANY($1::text[])", list(charge_ids)

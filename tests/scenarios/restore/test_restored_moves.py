@@ -90,7 +90,7 @@ async def test_a_charge_of_a_cycle_that_was_billed_again_elsewhere_is_reported(w
 
 
 async def billed_elsewhere(world: World, *, is_charged: bool = True) -> tuple[Json, str, str]:
-    """Bill a cycle again that was charged on another connection, which was lost and is created again.
+    """Bill a cycle again that was charged on another connection. This connection was lost and is created again.
 
     Return the cycle's invoice, its earlier charge, and the connection of this charge.
     """
@@ -206,7 +206,7 @@ async def test_a_charge_is_only_reported_if_the_connection_of_its_invoice_was_sk
 async def test_a_payment_is_recorded_once_if_many_invoices_are_lost(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_issued: bool
 ):
-    """Two connections list the charge, and the cycles of the first one's charges are found before the second is read.
+    """Two connections list the charge. The comparison finds the charge's cycle before it reads the second list.
 
     [D-123, D-50]
     """

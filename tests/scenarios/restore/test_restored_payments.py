@@ -180,7 +180,7 @@ async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(worl
 
 
 async def test_a_charge_of_an_invoice_that_another_found_charge_paid_is_a_second_charge(world: World):
-    """In the backup, the gateway had refused the request for a charge. One found charge was paid, and canceled later.
+    """Before the backup, the gateway refused the request for a charge. One found charge was paid, and canceled later.
 
     [D-123, D-125]
     """

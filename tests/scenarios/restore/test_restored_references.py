@@ -1,4 +1,4 @@
-"""After a restore, no request repeats the reference of a charge that the gateway has already."""
+"""After a restore, no request repeats the reference of a charge that the gateway already has."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ from tests.support.world import Json, World
 
 @pytest.fixture
 def natural_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the sandbox gateway answer a repeated reference with the charge that has this reference."""
+    """If a request repeats a reference, make the sandbox gateway answer with the charge that has this reference."""
     capabilities, create_charge = SandboxGateway.capabilities, SandboxGateway.create_charge
 
     def natural(self: SandboxGateway) -> Capabilities:
@@ -93,7 +93,7 @@ async def test_a_charge_found_later_raises_the_number_of_the_stored_charge(world
 
 @pytest.mark.usefixtures("natural_ids")
 async def test_a_charge_that_answers_two_requests_waits_for_a_person(world: World):
-    """The gateway answers the request of the second charge with the first charge. [D-33, D-34, D-113]"""
+    """The gateway answers the request for the second charge with the first charge. [D-33, D-34, D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await world.run("issuance")

@@ -1,4 +1,4 @@
-"""The test clock sets a sandbox account's time. An advance stops at each due instant to run the due work."""
+"""The test clock sets a sandbox account's time. On its way, an advance stops to run the work that becomes due."""
 
 import asyncio
 from dataclasses import replace
@@ -176,7 +176,7 @@ async def test_a_frozen_worker_does_not_end_a_later_advance(
 async def test_a_slow_lane_does_not_end_the_lease_of_a_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While gateway calls of an account hang, no second worker advances its clock. [D-45, D-61 faults]"""
+    """While gateway calls of an account hang, no second worker advances the account's clock. [D-45, D-61 faults]"""
     monkeypatch.setattr(test_clock, "LEASE", timedelta(seconds=1))
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     assert (await world.post("/v1/test-clock/advance", {"to": "2033-11-20T20:00:00.000Z"})).status == 202
@@ -291,7 +291,7 @@ async def test_a_host_with_a_wrong_clock_generates_nothing(
 
 
 async def test_no_clock_moves_beyond_the_year_2999(world: World):
-    """A clock near the year 9999 would create later dates, which do not exist. [D-45, D-11]"""
+    """The engine computes dates ahead of the clock, and Python has no dates after the year 9999. [D-45, D-11]"""
     await sleep_until(world, "2995-01-01T00:00:00Z")
     for name, value in (("days", 3660), ("to", "3000-01-01T00:00:00.000Z")):
         refused = invalid(await world.post("/v1/test-clock/advance", {name: value}))

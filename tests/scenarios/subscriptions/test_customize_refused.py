@@ -1,4 +1,4 @@
-"""Refused requests to customize a subscription, which change nothing (spec 4.4 customize; D-10, D-22)."""
+"""Refused requests to customize a subscription. Such a request changes nothing (spec 4.4 customize; D-10, D-22)."""
 
 from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
 from tests.support.sandbox_steps import connection_id

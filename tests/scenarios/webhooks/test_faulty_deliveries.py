@@ -1,6 +1,6 @@
 """One delivery that fails unexpectedly delays only the later events of its invoice (D-186).
 
-Every test emits five events. The events 2, 3 and 5 belong to one invoice, and 1 and 4 to another one.
+`emit_five` emits five events. The events 2, 3 and 5 belong to one invoice, and 1 and 4 to another one.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ async def change_third(world: World, change: str) -> None:
 
 
 async def emit_unreadable(world: World) -> None:
-    """Emit five events. Remove the data of the third event, without which the engine cannot send it."""
+    """Emit five events, and remove the data of the third event, so that the engine cannot send this event."""
     await emit_five(world)
     await world.sql("ALTER TABLE event ALTER COLUMN data DROP NOT NULL")
     await change_third(world, "data = NULL")

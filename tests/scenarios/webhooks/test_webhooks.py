@@ -104,7 +104,7 @@ async def test_headers_name_the_event_and_the_attempt_and_have_both_signatures(
 
 
 async def test_only_events_after_the_registration_are_delivered(world: World, receiver: Receiver) -> None:
-    """Events from before the registration are never sent. Clients can read them in the event stream.
+    """Events from before the registration are sent only on request. Clients can read them in the event stream.
     [D-39 webhook]
     """
     await emit(world, 3)
