@@ -17,7 +17,7 @@ BOLETO_CLEARING_DAYS = 2
 """Banking days that a boleto may need to clear after its due date (D-26)."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
-"""Hourly polls begin HOURLY_BEFORE before the last payment day starts, and end HOURLY_AFTER after that (D-55)."""
+"""Hourly polls begin HOURLY_BEFORE before the last payment day starts, and end HOURLY_AFTER after it starts (D-55)."""
 POLL_FOR = timedelta(days=400)
 """The engine stops polling an unpaid charge when its due date is this long ago."""
 PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))

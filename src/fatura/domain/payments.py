@@ -163,8 +163,8 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
 def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents: int) -> bool:
     """Return whether the ledger `entries`, which has never covered the total, covers it once `entry` is added.
 
-    It does if the entry pays all that is open. A smaller entry is enough if it happened before a refund, and the ledger
-    with this entry covered the total until that refund (D-150).
+    The total is covered if the entry pays all that is open. A smaller entry is enough if it happened before a refund,
+    and the ledger with this entry covered the total until that refund (D-150).
     """
     is_rest = entry.amount_cents >= open_cents(entries, total_cents=total_cents)
     return is_rest or covering_entry([*entries, entry], total_cents=total_cents) is not None
@@ -188,7 +188,7 @@ def facts(
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
     were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
     the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded. If no entry is new but the total has just become known, pass an empty `new`.
+    recorded. If only the total has just become known, `new` is empty.
     """
     is_open = status in _OPEN
     covering = None

@@ -16,7 +16,7 @@ from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance
 MAX_REFUNDS = 100
 """Maximum number of refunds of an invoice; a refund of all that is left of a charge is exempt (D-178)."""
 PARTS_SHOWN = 100
-"""Maximum number of parts that the error lists if no single part covers the refund (D-151)."""
+"""Maximum number of parts that `engine.amount_exceeds_paid` lists (D-151)."""
 
 
 class RefundStage(StrEnum):

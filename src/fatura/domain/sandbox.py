@@ -81,7 +81,7 @@ class SandboxFault(StrEnum):
     """How a call fails. With `timeout_after`, the call takes effect; with every other fault, the call has no effect.
 
     With `hang`, the call gets no answer until the caller gives up. With `unknown`, the gateway answers that it does not
-    know the charge, or what to create.
+    know the charge. A call that creates something is refused with the code `unknown`.
     """
 
     TIMEOUT_BEFORE = "timeout_before"

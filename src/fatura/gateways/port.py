@@ -376,7 +376,7 @@ class AuthFailedError(GatewayError):
 
 
 class NotFoundError(GatewayError):
-    """The provider knows no such charge."""
+    """The provider does not know the charge."""
 
 
 class GatewaySettingsError(GatewayError):

@@ -65,7 +65,7 @@ class NoFreeConnectionError(DatabaseUnavailableError):
 
 
 class DeadlockError(Exception):
-    """The database aborted this transaction because of a deadlock or a serialization failure; run it again."""
+    """The database aborted this transaction because of a deadlock or a serialization failure. A repeat may succeed."""
 
 
 def record(kind: type[T], row: Row, **others: Any) -> T:

@@ -152,8 +152,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
 """For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
 
 The indexes by time have `> '-infinity'` in their conditions, and so do these statements. Other statements leave this
-condition out, so PostgreSQL cannot use these indexes for them. With such an index, a search for the rows of one account
-would read the due rows of all accounts.
+condition out, so PostgreSQL cannot use these indexes for them. With an index by time, a search for the rows of one
+account would read the due rows of all accounts.
 """
 DISCOVER_ONE_BY_ONE: LiteralString = """
 SELECT a.account_id, a.mode, a.currency, a.clock_offset

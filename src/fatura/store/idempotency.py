@@ -13,8 +13,8 @@ BODY_PLACE = "idempotency_key.body_hash"
 class StoredKey:
     """A key with its request and answer.
 
-    `status` is null until the request has an answer. While a request waits for a third party, a repeat may continue it
-    only after `in_progress_until` (real time).
+    `status` is null until the request has an answer. While the request waits for a third party, a repeat may continue
+    the request only after `in_progress_until` (real time).
     """
 
     route: str

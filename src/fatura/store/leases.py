@@ -1,4 +1,4 @@
-"""Recognize leases that end too late, because a host with a wrong clock wrote them."""
+"""Recognize leases that end too late. A host with a wrong clock has written them."""
 
 from datetime import datetime, timedelta
 

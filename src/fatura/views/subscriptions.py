@@ -36,7 +36,7 @@ VARIABLE_NOTE = "The value will be asked from the product's price endpoint when 
 
 
 class SubscriptionView(View):
-    """A customer subscribed to a plan (spec 2.4)."""
+    """The subscription of a customer to a plan (spec 2.4)."""
 
     id: Id
     external_ref: Annotated[ExternalRef | None, Meta(description="Your own id of the subscription.")]

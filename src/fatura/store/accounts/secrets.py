@@ -52,7 +52,7 @@ async def lock(tx: Tx) -> None:
 
 
 async def retire(tx: Tx, *, valid_until: datetime) -> None:
-    """Set the end of the current secret; the caller must insert a new secret in the same transaction."""
+    """Set when the current secret expires; the caller must insert a new secret in the same transaction."""
     await tx.execute(
         "UPDATE integration_secret s SET valid_until = $2 WHERE s.account_id = $1 AND s.valid_until IS NULL",
         valid_until,

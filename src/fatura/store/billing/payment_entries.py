@@ -33,7 +33,7 @@ class KnownEntry:
 
 
 async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, LedgerInvoice]:
-    """Lock invoices in id order. Lock an invoice before you read or add its entries."""
+    """Lock invoices in id order. Callers must lock an invoice before they read or add its entries."""
     found = await tx.fetch_as(
         LedgerInvoice,
         """

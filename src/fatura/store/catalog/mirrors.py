@@ -52,7 +52,7 @@ async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[tuple[UUID, UUID]]:
-    """Lease the product copies that are due; return their (connection, product) pairs."""
+    """Lease up to `limit` product copies that are due; return their (connection, product) pairs."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (

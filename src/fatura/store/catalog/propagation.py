@@ -1,7 +1,7 @@
 """SQL of propagations, which move a plan's subscribers to one version of the plan in batches (D-23, D-54).
 
 The target version and the progress are stored. All statements that select subscribers use the same conditions: active,
-without private terms, and on an older version than the target. If `from_version` is set, only subscribers on that
+without terms of their own, and on an older version than the target. If `from_version` is set, only subscribers on that
 version are selected.
 """
 
@@ -149,7 +149,7 @@ async def advance(
     worked_at: datetime,
     is_done: bool,
 ) -> None:
-    """Add a batch to the progress. If `visited_to` is None, the stored value is kept.
+    """Add the results of a batch to the stored progress. If `visited_to` is None, the stored value is kept.
 
     `cents` are two totals of the moved subscribers' next invoices: under the old terms, and under the new
     terms.

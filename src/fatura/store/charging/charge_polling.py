@@ -2,8 +2,7 @@
 
 A poll reads every confirmed charge of an invoice from the gateway. A `ready` invoice is not polled, because its
 `next_attempt_at` schedules its issuance. If a webhook names an earlier charge of a `ready` invoice, a late look-up
-of that charge is made due instead (D-125). Invoices that are already due and not leased are skipped, so that a repeated
-webhook writes nothing. Invoices are locked in id order, to avoid deadlocks.
+of that charge is made due instead (D-125).
 """
 
 from collections.abc import Sequence
@@ -24,8 +23,10 @@ async def make_named_due(
 ) -> int:
     """Make the invoices of the charges with these gateway ids due for polling; return how many invoices changed.
 
-    A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook. With
-    `polls_first`, the invoices are polled before others that are due.
+    A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook.
+    Invoices that are already due and not leased are skipped, so that a repeated webhook writes nothing. With
+    `polls_first`, the invoices are polled before others that are due. Invoices are locked in id order, to avoid
+    deadlocks.
     """
     return await tx.execute(
         """
@@ -101,7 +102,10 @@ async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
 
 
 async def make_due_by(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datetime]) -> None:
-    """Schedule a poll of each of these locked, issued invoices. An earlier scheduled poll stays."""
+    """Schedule a poll of each of these locked invoices that has a confirmed charge and is not `ready`.
+
+    An earlier scheduled poll stays.
+    """
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = u.at

@@ -196,10 +196,10 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """End a parked charge as `failed` (D-113).
+    """End the parked charge of an invoice as `failed` (D-113).
 
     If charges were found for the parked charge, make it `unknown` instead, so that issuance looks up the found charges.
-    If the gateway no longer knows the found charges, end the parked charge too (D-181).
+    But if the gateway no longer knows the found charges, end the parked charge (D-181).
     """
     await tx.execute(
         """

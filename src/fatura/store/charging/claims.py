@@ -120,7 +120,7 @@ async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[dateti
 
 
 async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
-    """Return these invoices. First are those for whose charges the gateway has given no answer for the longest time."""
+    """Return these invoices, ordered by the gateway's last answer about a charge: none first, then the oldest."""
     return await tx.fetch_as(
         ClaimedInvoice,
         """

@@ -10,7 +10,10 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSweep:
-    """A leased sweep. `started_at` is None until it begins; `checked_to` is None until the provider's list was read."""
+    """A leased sweep.
+
+    `started_at` is None until the sweep begins. `checked_to` is None until the sweep has read the provider's list.
+    """
 
     connection_id: UUID
     lease_until: datetime

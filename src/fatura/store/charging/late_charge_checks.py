@@ -26,7 +26,7 @@ async def plan(tx: Tx, charge_id: UUID, *, next_check_at: datetime) -> None:
 
 
 async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Sequence[InvoiceCharge]:
-    """Return the charges whose late look-up is due.
+    """Return up to `limit` charges whose late look-up is due.
 
     Schedule each of these look-ups again at `repeat_at`, in case this worker dies or gets no answer. If the gateway
     answers, `count` schedules the charge's next look-up.

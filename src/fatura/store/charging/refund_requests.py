@@ -67,7 +67,7 @@ async def count_failed(tx: Tx, invoice_id: UUID) -> int:
 
 
 async def to_look_up(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
-    """Return the given refunds whose charge must be read before they are sent.
+    """Return those of the given refunds that must not be sent before their charge is read from the gateway.
 
     A charge must be read if it has a failed refund that the gateway may still make (D-151). It must also be read if it
     was not polled since `fatura restored` released the account, because the ledger may lack refunds (D-123).
@@ -93,7 +93,7 @@ async def to_look_up(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
 
 
 async def lock(tx: Tx, refund_ids: Sequence[UUID]) -> Sequence[RefundRequest]:
-    """Lock refunds in id order. Lock their invoices first."""
+    """Lock refunds in id order; the caller must have locked their invoices."""
     return await tx.fetch_as(
         RefundRequest,
         """
@@ -109,7 +109,7 @@ async def lock(tx: Tx, refund_ids: Sequence[UUID]) -> Sequence[RefundRequest]:
 
 
 async def lock_unsent(tx: Tx, invoice_id: UUID) -> Sequence[RefundRequest]:
-    """Lock the planned refund of a locked invoice, if the gateway certainly got no request for it."""
+    """Lock the planned refund of a locked invoice, if the gateway certainly got no request for this refund."""
     rows = await tx.fetch(
         """
         SELECT r.refund_id FROM refund_request r

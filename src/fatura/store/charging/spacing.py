@@ -23,9 +23,10 @@ class WaitingInvoice:
 
 
 async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Lock those subscriptions of the given locked, `ready` invoices that have other invoices to issue, in id order.
+    """Lock the subscriptions of the given invoices, in id order, except those without other invoices to issue.
 
-    So if two transactions issue invoices of one subscription, the second transaction sees the charge of the first.
+    The given invoices must be locked and `ready`. If two transactions issue invoices of one subscription, the lock
+    makes the second transaction see the charge of the first.
     """
     await tx.execute(
         """

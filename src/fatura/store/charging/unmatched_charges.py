@@ -19,7 +19,7 @@ class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
     `state` is None until the charge was reported. For a charge that was reported because of its amount, `state` is
-    PARKED. For any other reported charge, it is the charge's state at the gateway. A found charge that the invoice did
+    PARKED. For any other reported charge, `state` is its state at the gateway. A found charge that the invoice did
     not adopt is stored without a report: as EXPIRED, or as CANCELED if the gateway did not know the charge (D-181).
     `found_at` is when the charge was found in this state. `next_look_at` is when the look is repeated if this worker
     dies.
@@ -147,7 +147,7 @@ async def count_waiting(tx: Tx, connection_id: UUID) -> int:
 
 
 async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Sequence[UnmatchedCharge]:
-    """Return the charges whose look is due. Schedule each look again at `retry_at`, in case this worker dies."""
+    """Return charges whose look is due. Schedule each of these looks again at `retry_at`, in case this worker dies."""
     return await tx.fetch_as(
         UnmatchedCharge,
         """

@@ -97,7 +97,10 @@ async def lock_polls_from(tx: Tx, connection_id: UUID) -> datetime | None:
 
 
 async def polled_named(tx: Tx, connection_id: UUID) -> bool:
-    """Return whether the newest poll of an invoice in a locked budget was of a charge that a webhook had named."""
+    """Return whether the connection's newest poll of an invoice was of a charge that a webhook had named.
+
+    The caller must have locked the connection's budget of polls.
+    """
     return await tx.fetchval(
         "SELECT h.polled_named FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2",
         connection_id,

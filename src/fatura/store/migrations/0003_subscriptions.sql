@@ -236,9 +236,8 @@ CREATE TRIGGER connection_move_frozen BEFORE UPDATE ON connection_move
 CREATE TRIGGER connection_move_kept BEFORE DELETE ON connection_move
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- The subscriptions that were not moved, because the target connection cannot bill them, or because of an
--- unexpected error. The rows are deleted when a
--- later move from the connection starts.
+-- The subscriptions that were not moved, because the target connection cannot bill them, or because of an unexpected
+-- error. The rows are deleted when a later move from the connection starts.
 CREATE TABLE connection_move_skip (
     account_id uuid NOT NULL,
     connection_move_id uuid NOT NULL,

@@ -117,8 +117,8 @@ CREATE TRIGGER charge_kept BEFORE DELETE ON charge
 
 -- The ledger of an invoice. Entries are only added. `reference` is the provider's own id of the payment, refund or
 -- dispute. It is unique for a connection and kind, so an answer that comes twice adds nothing. The entries of one
--- dispute have the same reference. `gateway_charge_id` is the gateway's charge; `charge_id` is null if that is a second
--- charge, which the engine did not ask for.
+-- dispute have the same reference. `gateway_charge_id` is the gateway's charge. `charge_id` is null for a second
+-- charge, which the engine did not ask for, and for an entry that a person recorded.
 CREATE TABLE payment_entry (
     account_id uuid NOT NULL,
     payment_entry_id uuid NOT NULL,

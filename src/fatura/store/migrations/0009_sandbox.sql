@@ -16,7 +16,7 @@ CREATE TABLE test_clock (
 );
 CREATE INDEX test_clock_advancing ON test_clock (account_id) WHERE status = 'advancing';
 
--- `entries` are the payments, refunds and disputes of the charge. The merchant made an `is_double` charge by hand.
+-- `entries` are the payments, refunds and disputes of the charge. `is_double` is true for a second charge made by hand.
 CREATE TABLE sandbox_charge (
     account_id uuid NOT NULL,
     charge_id text NOT NULL,

@@ -10,7 +10,7 @@ import asyncpg
 from fatura.store.migrations.runner import MigrationError, connected, lock_migrations
 
 ROOT = "account"
-"""All other tables are colocated with this one, so that all rows of an account are on one node."""
+"""All other distributed tables are colocated with this one, so that all rows of an account are on one node."""
 AT_MOST_GIB = 10
 """Default limit of the data that is copied to the nodes. The tables are locked during the copy."""
 LOCK_SECONDS = 20
@@ -108,7 +108,7 @@ async def _refuse_without_citus(connection: Any) -> None:
 
 
 async def _forbid_moves(connection: Any) -> None:
-    """Revoke the functions that move shards. Raises MigrationError if this role may still execute one of them.
+    """Revoke the right to execute the functions that move shards. Raises MigrationError if this role still has it.
 
     Row Level Security hides all rows from the role that owns the tables. If this role moved a shard, Citus would copy
     no rows and then drop the shard.
@@ -170,7 +170,7 @@ async def use_plain_policies(connection: Any, table: str) -> None:
 
 
 async def _distribute_table(connection: Any, name: str) -> None:
-    """Distribute one table. Policies and INSERT triggers are off during the copy, so that rows do not change."""
+    """Distribute one table, without its policies and INSERT triggers, so that all rows are copied unchanged."""
     triggers = await connection.fetch(_INSERT_TRIGGERS, name)
     await connection.execute(f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY")
     for trigger in triggers:

@@ -22,7 +22,7 @@ class ItemValue:
 
 
 async def close(tx: Tx, values: Sequence[ItemValue]) -> set[ItemKey]:
-    """Set the values of items that are still pending and return those items. Pass at most one value per item."""
+    """Set the values of items that are still pending and return those items. `values` has each item at most once."""
     rows = await tx.fetch(
         """
         UPDATE invoice_item i SET pricing_source = u.source, pricing_status = u.status, amount_cents = u.amount_cents,

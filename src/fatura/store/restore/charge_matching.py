@@ -93,7 +93,7 @@ async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedChar
 
 
 async def add_charge(tx: Tx, charge_id: UUID, *, gateway_id: str, number: int) -> None:
-    """Add the gateway's id of a found charge to the stored charge that it may belong to.
+    """Add the gateway's id of a found charge to the stored charge that may be the same charge.
 
     Issuance then looks up the found charge by this id, and does not send the request again. The stored charge gets the
     `number` of the found charge if this number is higher, so that no later charge repeats a reference. The number of

@@ -77,10 +77,10 @@ async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tup
 
 
 async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple[str, UUID], UUID]:
-    """Return the current invoice ids of charges whose reference has an earlier id of the invoice (D-181).
+    """Return the current invoice ids of charges whose reference has an earlier id of their invoice (D-181).
 
     Each charge is given, and returned, as a pair: the gateway's id of the charge, and the invoice id in the charge's
-    reference. Charges whose invoice id exists, and charges of unknown invoices, are left out.
+    reference. Charges whose reference names a stored invoice are left out, and so are charges that no lost invoice has.
     """
     rows = await tx.fetch(
         """

@@ -120,7 +120,7 @@ async def advance(
     worked_at: datetime,
     status: MoveStatus = MoveStatus.RUNNING,
 ) -> None:
-    """Add a batch to the progress. If `status` is not RUNNING, the move ends."""
+    """Add the results of a batch to the stored progress. If `status` is not RUNNING, the move ends."""
     await tx.execute(
         """
         UPDATE connection_move m SET visited_to = $3, moved = m.moved + $4, skipped = m.skipped + $5, worked_at = $6,

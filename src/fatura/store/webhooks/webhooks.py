@@ -90,7 +90,7 @@ async def release(tx: Tx, leased_by: UUID) -> None:
 
 
 async def settle(tx: Tx, leased_by: UUID, *, push_at: datetime | None) -> None:
-    """Release the lease, and store when the next delivery is due. Call this when no delivery is due now."""
+    """Release the lease when no delivery is due now, and store when the next delivery is due."""
     await tx.execute(
         """
         UPDATE webhook w SET leased_by = NULL, lease_until = NULL, push_at = $3

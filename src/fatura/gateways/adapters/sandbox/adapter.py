@@ -1,7 +1,7 @@
 """The `sandbox` provider: a simulated gateway for sandbox accounts (D-44, D-46).
 
-Each call runs in transactions of its own, never in a transaction of the engine. Simulated payers act by the account's
-clock. The status that results from their action is stored when the charge is next read.
+Each call runs in transactions of its own, never in a transaction of the engine. Simulated payers pay or refuse charges
+by the account's clock. The adapter stores the new status of a charge when it next reads the charge.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -60,7 +60,7 @@ class SandboxGateway:
         )
 
     async def check_credentials(self) -> str | None:
-        """Return the setting `providerAccount`. The sandbox has no credentials to check; `capabilities` refuses all.
+        """Return the setting `providerAccount`. The sandbox has no credentials; `capabilities` refuses any.
 
         Only faults of the operation `all` affect this call. Raises AuthFailedError, TransientError.
         """
