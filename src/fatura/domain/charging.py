@@ -27,7 +27,7 @@ PAID_POLL_JITTER = timedelta(hours=1)
 ISSUES_APART = timedelta(hours=24)
 """Minimum time between issuing two invoices of one subscription that both wait to be issued (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
-"""Time until an invoice that waits for the issuance of an earlier cycle's invoice is tried again (D-57)."""
+"""Pause before the next try to issue an invoice that waits for an earlier cycle's invoice (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
 """A charge is missing if two polls, at least this far apart, find that the gateway does not know it (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)

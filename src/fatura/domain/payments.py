@@ -40,7 +40,7 @@ class ManualMethod(StrEnum):
 SHOWN_ENTRIES = 100
 """The detail and the events of an invoice show only this many of its newest entries (D-178)."""
 MAX_MANUAL_PAYMENTS = 100
-"""Maximum number of manual payments of an invoice; a payment that covers the total is exempt (D-178)."""
+"""Maximum number of manual payments of an invoice; a payment of all that is open is exempt (D-178)."""
 
 _ORDER = {kind: place for place, kind in enumerate(EntryKind)}
 """The order of entries that happened at the same instant."""
@@ -188,7 +188,7 @@ def facts(
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
     were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
     the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded. If only the total has just become known, `new` is empty.
+    recorded. `new` is empty if the total has just become known and no entry is new.
     """
     is_open = status in _OPEN
     covering = None

@@ -1,4 +1,4 @@
-"""The catalog product, priced by a fixed monthly amount or by the merchant's endpoint (spec 2.2)."""
+"""Products of the catalog, priced by a fixed monthly amount or by the merchant's endpoint (spec 2.2)."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -80,8 +80,8 @@ class SandboxOperation(StrEnum):
 class SandboxFault(StrEnum):
     """How a call fails. With `timeout_after`, the call takes effect; with every other fault, the call has no effect.
 
-    With `hang`, the call gets no answer until the caller gives up. With `unknown`, the gateway answers that it does not
-    know the charge. A call that creates something is refused with the code `unknown`.
+    With `hang`, the call gets no answer until the caller gives up. With `unknown`, a call that creates
+    something is refused, and any other call gets the answer that the gateway does not know the charge.
     """
 
     TIMEOUT_BEFORE = "timeout_before"

@@ -16,7 +16,7 @@ NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 MARGIN = timedelta(hours=1)
 """The provider's list may lack a charge created this close to either end of the swept time, because clocks differ."""
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
-"""Every sweep checks unpaid charges. A paid charge is checked again this long after the list last contained it."""
+"""Every sweep checks unpaid charges. A paid charge is checked again this long after it was last listed."""
 
 
 def next_sweep_at(connection_id: UUID, *, now: datetime) -> datetime:

@@ -36,8 +36,8 @@ PLANNING = {"plan_cache_mode": "force_generic_plan", "jit": "off"}
 """Settings with which PostgreSQL plans each prepared statement once, for an account of average size.
 
 Without these settings, PostgreSQL plans the first five executions for the given account. If many rows were just
-inserted, the table's statistics may lack this account, and the planner expects no rows. It may then choose an index
-with which each look-up of one row reads all rows of the account.
+inserted, the table's statistics may lack this account, and the planner expects no rows. The planner may then choose an
+index with which each look-up of one row reads all rows of the account.
 """
 
 
@@ -114,8 +114,8 @@ async def _prepare(connection: Any, *, niceness: int) -> None:
 async def _preload_array_types(connection: Any) -> None:
     """Load all array types that statements use.
 
-    Without this, asyncpg would look up each type at its first use, which takes 8 to 12 ms. The statements run
-    in a transaction, because a pooler could otherwise send them to different server connections.
+    Without this, asyncpg would look up each type at its first use, which takes 8 to 12 ms. Both statements
+    run in one transaction, because a pooler could otherwise send them to different server connections.
 
     Citus hides the tables of its shards from catalogue queries. Because of this, a catalogue query takes a second of
     the coordinator's CPU. The value 'off' of `citus.override_table_visibility` ends the hiding. PostgreSQL without

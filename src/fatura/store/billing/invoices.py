@@ -15,7 +15,7 @@ from fatura.store.db import Row, Tx, record
 async def lock(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceStatus]:
     """Lock invoices in id order and return their statuses.
 
-    To avoid deadlocks, lock invoices before their items, charges and price calls.
+    To avoid deadlocks, callers lock invoices before their items, charges and price calls.
     """
     rows = await tx.fetch(
         """

@@ -124,7 +124,7 @@ async def mark_unknown(tx: Tx, charge_ids: Sequence[UUID]) -> None:
 
 
 async def lock(tx: Tx, charges: Sequence[InvoiceCharge]) -> dict[UUID, InvoiceCharge]:
-    """Lock the invoices of these charges, then the charges. Return the current charges, by id.
+    """Lock the invoices of these charges, then the charges. Return the charges as they are stored now, by id.
 
     Issuance locks in the same order, so there is no deadlock.
     """

@@ -14,7 +14,7 @@ from fatura.store.db import Tx, record
 
 @dataclass(frozen=True, slots=True)
 class IssuanceState:
-    """A locked invoice's state for issuing; `charge` is its newest charge."""
+    """What issuance needs to know of a locked invoice; `charge` is the invoice's newest charge."""
 
     invoice_id: UUID
     status: InvoiceStatus

@@ -1,6 +1,6 @@
-"""SQL of `reissue_request`: reissues that wait for the cancellation of a charge.
+"""SQL of `reissue_request`: reissues that wait for the cancellation of a charge (D-51).
 
-Also inserts the next charge (D-51).
+`insert_planned` inserts the next charge.
 """
 
 from collections.abc import Sequence

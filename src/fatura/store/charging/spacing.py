@@ -51,11 +51,11 @@ async def uncharged(
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
     `others_sent_at` ignores charges that were sent and confirmed before `since`. Another invoice of the subscription
-    that waits at a different connection is ignored if its issuance was already failing before `since`, because the
-    merchant may have moved the subscription away from a broken connection (D-59).
+    that waits at a different connection is ignored if its issuance was already failing before `since`. The merchant may
+    have moved the subscription away from a broken connection (D-59).
 
-    PostgreSQL computes an ARRAY only once. With NOT EXISTS, PostgreSQL would read all charges of the account for each
-    invoice before the table of charges is first analyzed.
+    The statement uses an ARRAY, which PostgreSQL computes only once. Before the table of charges is first analyzed,
+    NOT EXISTS would make PostgreSQL read all charges of the account for each invoice.
     """
     return await tx.fetch_as(
         WaitingInvoice,

@@ -134,7 +134,7 @@ async def _refuse_while_in_use(connection: Any) -> None:
 
 
 def _refuse_much(held_bytes: int, *, at_most_gib: int) -> None:
-    """Raises MigrationError if the tables hold more than `at_most_gib`, because they are locked during the copy."""
+    """Raises MigrationError if the tables hold more than `at_most_gib`. The tables are locked during the copy."""
     held_gib = -(-held_bytes // 2**30)
     if held_gib > at_most_gib:
         raise MigrationError(

@@ -199,7 +199,7 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
-    """Return the newest finished calls of each item, and all calls with a valid answer, oldest first."""
+    """Return the newest finished calls of each item, and all of its calls with a valid answer, oldest first."""
     return await tx.fetch_as(
         PricingAttempt,
         """

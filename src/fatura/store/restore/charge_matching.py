@@ -124,7 +124,7 @@ async def reopen(tx: Tx, charge_id: UUID) -> None:
 
 
 async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
-    """Insert a charge that the restored database lacks, with the ids that it may have at the gateway."""
+    """Insert a charge that the restored database lacks, with its possible ids at the gateway."""
     await tx.execute(
         """
         INSERT INTO charge (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents, currency,
@@ -149,7 +149,7 @@ async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due. Issuance looks up its found charges, unless the account is frozen."""
+    """Make a `ready` invoice due. Issuance looks up the invoice's found charges, unless the account is frozen."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,
