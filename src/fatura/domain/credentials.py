@@ -16,7 +16,7 @@ VISIBLE_SECRET_CHARS = 4
 
 
 class Mode(StrEnum):
-    """Live accounts make real charges, sandbox accounts do not (D-44)."""
+    """Live accounts make real charges. Sandbox accounts make none (D-44)."""
 
     LIVE = "live"
     SANDBOX = "sandbox"

@@ -151,7 +151,7 @@ class RefundRequest:
 
 
 def refund_id_of(invoice_id: UUID, key: str) -> UUID:
-    """Return the id of a refund, derived from the invoice and the Idempotency-Key. A repeat gets the same refund."""
+    """Return the id of a refund, derived from the invoice and the Idempotency-Key. A repeat gets the same id."""
     return uuid5(invoice_id, f"refund {key}")
 
 

@@ -178,8 +178,8 @@ class Database:
     ) -> AbstractAsyncContextManager[Tx]:
         """Open a transaction of one account. It commits when the block ends, and rolls back if the block raises.
 
-        A `snapshot` is read-only, and all its statements see the same state, so that the total of a list matches the
-        page. A `quick` transaction may write, but must not wait for locks that other transactions hold for long.
+        A `snapshot` is read-only, and all its statements see the same state, so that a list's total matches
+        its page. A `quick` transaction may write, but must not wait for locks that other transactions hold for long.
         A quarter of the pool is reserved for snapshots and quick transactions.
         Raises DatabaseUnavailableError, NoFreeConnectionError, LockTimeoutError, DeadlockError.
         """

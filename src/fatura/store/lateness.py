@@ -1,4 +1,4 @@
-"""Find out how late the work of each lane is, over all accounts."""
+"""Measure how late the work of each lane is, over all accounts."""
 
 from datetime import datetime, timedelta
 from typing import LiteralString

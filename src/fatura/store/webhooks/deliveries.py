@@ -56,7 +56,7 @@ async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
 
 
 async def unblock_next_events(tx: Tx) -> None:
-    """After each newly closed delivery, allow the sending of the next open delivery of the same invoice."""
+    """Unblock the next open delivery of each invoice that has newly closed deliveries."""
     await tx.execute(
         """
         WITH closed AS MATERIALIZED (
