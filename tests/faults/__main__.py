@@ -25,9 +25,9 @@ from tests.faults.report import Figure, Options, Report, Scale
 from tests.faults.runs import RUNS, Run
 
 AT_ONCE = 2
-"""Maximum number of concurrent runs, in addition to runs with `waits` (see `runs.Run`).
+"""Maximum number of concurrent runs, not counting runs with `waits` (see `runs.Run`).
 
-Each of these runs is bound to its own cores. When all runs shared all cores, they were a fifth slower.
+Each counted run is bound to its own cores. If all runs shared all cores, each run would be a fifth slower.
 """
 
 

@@ -264,7 +264,10 @@ def sweep_nothing() -> None:
 
 @_break
 def issue_all_at_once() -> None:
-    """Issue all waiting invoices of a subscription together, not a day apart. The run `simulator` detects this."""
+    """Issue all waiting invoices of a subscription at the same time, not a day apart.
+
+    The run `simulator` detects this.
+    """
 
     async def nothing(*_args: object, **_kwargs: object) -> Sequence[object]:
         return []

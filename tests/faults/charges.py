@@ -25,7 +25,7 @@ def capabilities_of(config: ConnectionConfig) -> Capabilities:
 
     The connection's setting `idempotency` says how the gateway protects against duplicate charges. By default, the
     engine looks up a charge by its reference before it repeats a request. The setting `refunds` says how the gateway
-    makes refunds. By default, it makes none.
+    makes refunds. By default, the gateway makes no refunds.
     """
     return Capabilities(
         issues_charges=True,

@@ -15,7 +15,7 @@ from tests.faults.gateway.faults import GatewayFaults
 def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
     """Store the signing secrets of each account in a file, with which the test merchants check signatures.
 
-    Call this before the engine calls a merchant for the first time.
+    The secrets of an account must be stored before the engine first calls its merchant.
     """
     (folder / SECRETS_FILE).write_text(json.dumps(secrets))
 

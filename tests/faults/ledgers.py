@@ -30,7 +30,7 @@ SELECT c.invoice_id, e.kind, e.reference, e.amount_cents FROM entry e JOIN charg
 
 @dataclass(slots=True)
 class Ledgers:
-    """Collects the differences.
+    """Collects the differences between the ledgers.
 
     If `at_rest` is true, the engine should have finished all work. Unfinished work is then a problem too, such as an
     uncharged invoice or an undelivered event.

@@ -73,7 +73,7 @@ class Catalog:
         return [each for each in self.constraints if each.kind == kind]
 
     def get(self, kind: str, table: str, name: str) -> Constraint:
-        """Return a constraint. If the database lacks it, return a placeholder.
+        """Return the constraint of this kind and name. If the database lacks it, return a placeholder.
 
         The run can then try the violations of the missing constraint, and report that PostgreSQL accepts them.
         """

@@ -81,7 +81,7 @@ def _disable_others(constraint: Constraint, catalog: Catalog) -> Iterator[str]:
     """Yield statements that disable all other constraints of the constraint's table.
 
     If `constraint` is a foreign key, also disable the triggers of the referenced table, and the foreign keys from and
-    to this table.
+    to the referenced table.
     """
     for each in catalog.constraints:
         own, target = (

@@ -17,9 +17,9 @@ CLIENTS = 20
 PACE_SECONDS = 0.2
 """Minimum time between the starts of two writes of a client. All clients together make about 100 writes per second."""
 ABANDONED_PERCENT = 10
-"""Chance that a client gives up after a create request failed, without knowing its outcome.
+"""Chance that a client gives up when a create request fails. The client then does not know the request's outcome.
 
-In this case, either all rows of the request must exist, or none.
+Either all rows of such a request must exist, or none.
 """
 PATIENCE_SECONDS = 60
 

@@ -169,7 +169,7 @@ class People:
                     await merchant.post(path, allowed=(409,), keyed=False)
 
     def read_charges(self) -> None:
-        """Read the gateways' charges from the journal, and apply the acts that are due for these charges."""
+        """Read the gateways' charges from the journal, and apply their due `acts` (see `SimCharge`)."""
         gateway = self.world.side.gateway
         rows = self.run.journal.read("SELECT * FROM charge")
         gateway.charges = {row["charge_id"]: read_record(row) for row in rows}

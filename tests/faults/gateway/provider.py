@@ -1,8 +1,7 @@
 """A process with a test gateway that also refunds, disputes and forgets charges. Payers pay in parts, twice or late.
 
-This gateway differs from `tests.faults.external` only in what happens to a charge: each charge is a `SimCharge` of the
-simulator. The journal's column `charge.record` has the newest version of each charge, with its payments, refunds and
-disputes.
+Unlike in `tests.faults.external`, each charge is a `SimCharge` of the simulator. The journal's column `charge.record`
+has the newest version of each charge, with its payments, refunds and disputes.
 """
 
 import os
@@ -79,7 +78,10 @@ class Provider(GatewayAndMerchant):
     async def _refuse(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse all calls of some connections for days. Show no charge to credentials of another account (D-59)."""
+        """Refuse all calls of the connections that are drawn for the current day (see `refuse`).
+
+        Show no charge to credentials of another account (D-59).
+        """
         connection = request.headers.get(CONNECTION)
         status = None if connection is None else self._refusal(connection)
         if status is not None:
@@ -147,7 +149,7 @@ class Provider(GatewayAndMerchant):
             )
 
     def _known(self, condition: str, *values: Any) -> list[Mapping[str, Any]]:
-        """Find charges by an SQL condition, and apply their due acts. Omit charges that the gateway has forgotten."""
+        """Find charges by an SQL condition, and apply their due `acts`. Omit charges that the gateway has forgotten."""
         query = f"SELECT * FROM charge WHERE {condition} AND created_at <= ? ORDER BY created_at, rowid"  # noqa: S608 - written here
         now = self.now()
         found: list[Mapping[str, Any]] = []
@@ -212,7 +214,7 @@ class Provider(GatewayAndMerchant):
         return web.json_response(msgspec.to_builtins(charge.shown(self.now())))
 
     async def refuse(self, _request: web.Request) -> web.Response:
-        """From now on, refuse the calls of some connections for days."""
+        """From now on, refuse all calls of some connections. Other connections are drawn for each day."""
         self._refuses_from = self.now()
         return web.json_response({})
 

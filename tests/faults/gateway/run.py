@@ -29,9 +29,9 @@ SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
 STEP_SECONDS, DAY_SECONDS = 8 * 3600, 86400
 REST_DAYS, MENDING_DAYS = 9, 4
-"""Number of days without faults at the end.
+"""REST_DAYS is the number of days without faults at the end of a run.
 
-On the first MENDING_DAYS days, persons do what the engine leaves to persons.
+On the first MENDING_DAYS of these days, persons do what the engine leaves to persons.
 """
 MOVED_PERMILLE = 20
 """Charges that the gateway refunds or disputes by itself, per thousand charges and step."""

@@ -66,8 +66,8 @@ QUIET_SECONDS = 0.25
 DEAD_PUSHER_SECONDS = 2
 """Replaces QUIET_SECONDS while a webhook is leased.
 
-If the lease has not changed for this long, the run assumes that its worker is dead. The clock may then pass the end
-of the lease.
+If the lease has not changed for this long, the run assumes that the worker with this lease is dead. The clock may then
+pass the end of the lease.
 """
 STUCK_SECONDS = 2
 LEASE_SECONDS = 70

@@ -33,7 +33,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "api_key": frozenset({"last_used_at"}),
     "connection_health": frozenset({"polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
-    "invoice": frozenset({"polls_first"}),  # a poll that began before a webhook leaves the mark
+    "invoice": frozenset({"polls_first"}),  # a poll that began before a webhook does not reset it
     "pricing_attempt": frozenset({"latency_ms"}),
     "webhook": frozenset({"at_once", "push_at"}),
 }

@@ -108,8 +108,8 @@ class Stepper:
     registered.
 
     Every network access of an actor must be a step. Statements are steps already; other calls must be made inside
-    `doing`. Open pools first (`stepping_connection.open_whole`), because connecting is not a step. Code outside actors
-    is not stopped. A stepper works in one asyncio loop, not in uvloop.
+    `doing`. Pools must be opened first (`stepping_connection.open_whole`), because connecting is not a step. Code
+    outside actors is not stopped. A stepper works in one asyncio loop, not in uvloop.
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
@@ -127,7 +127,7 @@ class Stepper:
         return {thread.name: thread.label for thread in self._threads() if thread.gate is not None}
 
     def act(self, name: str, action: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
-        """Register an actor, which begins when `run` is called. Await the returned task after `run`."""
+        """Register an actor, which begins when `run` is called. The returned task ends before `run` returns."""
         assert all(name != each.name for each in self._actors), f"two actors named {name}"
         actor = _Actor(name, asyncio.Event(), WeakKeyDictionary())
         self._actors.append(actor)

@@ -1,4 +1,4 @@
-"""Send own, foreign, unknown and malformed ids at every place of every route that takes an id.
+"""Send own, foreign, unknown and malformed ids in every place where a route takes an id.
 
 Own ids belong to the account that sends the request, and foreign ids belong to other accounts. The places come from the
 OpenAPI document, so new routes and fields are included automatically.
@@ -56,7 +56,7 @@ class Probe:
 
 
 def probes(document: Json, own: Owned) -> Iterator[Probe]:
-    """Yield a probe for every place of every route that takes an id. Yield each GET as a HEAD too."""
+    """Yield a probe for every place where a route takes an id. Yield each GET as a HEAD too."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -37,7 +37,7 @@ OTHER_PRICE_EVERY = 6
 
 @dataclass(slots=True)
 class Story:
-    """The account, its database and its gateway's journal through all trials of one story.
+    """The account that all trials of one story use, with its database and its gateway's journal.
 
     `now` is the clock of all engines on this account. `rng` makes all random choices.
     """

@@ -81,7 +81,7 @@ async def _by_hand(world: World) -> AsyncGenerator[asyncpg.Connection]:
 
 
 async def _documents(world: World, report: Report) -> None:
-    """Check that invoices wait if the customer's tax document was swapped, while other invoices are issued."""
+    """Check that only the invoices of customers with swapped tax documents wait. Other invoices must be issued."""
     async with _by_hand(world) as connection:
         await connection.execute(
             """

@@ -86,7 +86,7 @@ async def send_webhook(world: World, charge: SimCharge) -> None:
 
 
 async def _move_money(world: World, _merchants: Sequence[Merchant]) -> None:
-    """Refund some charges, and dispute others. The gateway sends a webhook for half of these changes."""
+    """Add a refund or a step of a dispute to some charges. The gateway sends a webhook for half of these changes."""
     gateway, rng, now = world.side.gateway, world.rng, world.schedule.now
     for charge in list(gateway.charges.values()):
         is_chosen = rng.randrange(100) < MOVED_PERCENT

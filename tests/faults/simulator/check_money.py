@@ -91,7 +91,8 @@ class MoneyChecker:
     async def check(self, *, at_rest: bool) -> None:
         """Report each difference between the engine's records and those of the gateway and the merchants.
 
-        If `at_rest` is true, all work should be finished. Unknown entries and unfinished work are then reported too.
+        If `at_rest` is true, all work should be finished. Entries that the engine has not recorded, and unfinished
+        work, are then reported too.
         """
         self._world.side.gateway.all_as_of(self._world.schedule.now)
         books = await self._books(at_rest=at_rest)

@@ -74,7 +74,7 @@ NOT_DRAWN = (
     "process: all killed, for days",
     "webhook: down for hours",
 )
-"""Faults that `background_faults`, `collecting`, `gateway_state` and `world` inject. `draw` never returns these."""
+"""Faults that other modules of the simulator inject and count. `draw` never returns these faults."""
 KINDS = frozenset(
     (
         *NOT_DRAWN,

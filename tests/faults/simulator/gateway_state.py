@@ -249,8 +249,8 @@ class GatewayState:
     ) -> PermanentError | None:
         """Accept a refund, unless the gateway deduplicates and knows the refund's id. Return the refusal, if any.
 
-        `kind` is the capability `refunds`. With `is_late`, the refund becomes visible
-        only after a random time of at most LATEST.
+        `kind` is the capability `refunds`. With `is_late`, the gateway's answers show the refund only after a random
+        time of at most LATEST.
         """
         if kind == "key" and any(each.refund_id == request.refund_id for each in charge.refunds):
             return None

@@ -35,7 +35,10 @@ from tests.support.unlimited import UNLIMITED
 
 POOL_SIZE = 3
 NAPS_SECONDS = (61, 3600, 14_400, 14_400, 28_800)
-"""Minimum pauses between two polls of a worker. The pauses are long, so that much work is due at each poll."""
+"""Minimum pauses between two polls of a worker, in a world with one process. More processes make the pauses longer.
+
+The pauses are long, so that much work is due at each poll.
+"""
 LONGEST_NAP = timedelta(hours=16)
 HINT_HEARD = 0.1
 GOES_ON = 0.3
