@@ -69,7 +69,7 @@ FAST = {
 }
 """Fast settings for databases that need not survive a crash.
 
-Autovacuum is off, so that no plan depends on the moment at which it ran.
+Autovacuum is off, so that no query plan depends on the moment at which autovacuum ran.
 """
 MEMORY = Path("/dev/shm")  # noqa: S108 - each server creates its own folder there
 MEMORY_BYTES = 2 << 30
@@ -133,7 +133,7 @@ async def database_url(server_url: str) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="session")
 async def reused_database(server_url: str) -> AsyncIterator[ReusedDatabase]:
-    """The database of the tests that use `world`, one after another."""
+    """Databases for the fixture `world`. Many tests use the same database, one test after another."""
     reused = ReusedDatabase(partial(fresh_database, server_url))
     yield reused
     await reused.close()
@@ -141,7 +141,7 @@ async def reused_database(server_url: str) -> AsyncIterator[ReusedDatabase]:
 
 @pytest.fixture
 async def world(reused_database: ReusedDatabase) -> AsyncIterator[World]:
-    """The whole engine on a database with empty tables, with one sandbox account."""
+    """The whole engine with one sandbox account, on a database that contains no other data."""
     used = await reused_database.open()
     try:
         async with world_on(used.db, used.url) as opened:
@@ -152,7 +152,7 @@ async def world(reused_database: ReusedDatabase) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def fresh_world(database_url: str) -> AsyncIterator[World]:
-    """The whole engine on a database of its own, with one sandbox account."""
+    """The whole engine with one sandbox account, on a new database."""
     async with open_world(database_url) as opened:
         yield opened
 

@@ -1,6 +1,6 @@
 """Discovery is a lane's search for accounts with due work. It finds every such account.
 
-It finds accounts with a moved test clock, accounts in real time, and accounts beside the backlog of another account.
+It finds accounts with a moved test clock and accounts in real time, even if another account has a large backlog.
 """
 
 import asyncio

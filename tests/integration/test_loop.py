@@ -39,7 +39,7 @@ async def test_accounts_take_turns(world: World) -> None:
 
 
 async def test_batches_of_one_account_overlap(world: World) -> None:
-    """After a batch that found work, the account's batches run concurrently, but not more than allowed."""
+    """After a batch that found work, up to `batches_an_account` batches of the account run concurrently."""
     stop = asyncio.Event()
     running = done = 0
     at_once: list[int] = []
@@ -88,7 +88,7 @@ async def test_an_account_without_work_gets_one_batch_at_a_time(world: World) ->
 
 
 async def test_workers_visit_accounts_in_different_orders(world: World) -> None:
-    """If all workers visited the accounts in one order, they would compete for each account. [D-39 fair]"""
+    """If all workers visited the accounts in the same order, they would compete for each account. [D-39 fair]"""
     accounts = [Account(uuid4(), Mode.LIVE, "BRL", timedelta(0)) for _ in range(16)]
 
     async def turns() -> list[Account]:

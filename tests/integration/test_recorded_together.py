@@ -1,4 +1,4 @@
-"""If several answers arrive together, the engine records them in one transaction.
+"""If several answers arrive at the same time, the engine records them in one transaction.
 
 If this transaction fails, the engine records each answer in a separate transaction.
 """
