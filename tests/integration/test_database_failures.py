@@ -164,7 +164,7 @@ class Replicated:
 
 
 async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
-    """While commits need the standby, a repeated request also waits. Afterwards, it gets the stored answer.
+    """A repeated request waits too, until commits no longer need the standby. It then gets the stored answer.
     [D-14, D-100]
     """
     world = replicated.world

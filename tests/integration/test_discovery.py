@@ -30,7 +30,7 @@ async def at_real_time(world: World, merchant: Merchant) -> Merchant:
 
 
 async def found(world: World) -> Mapping[str, set[UUID]]:
-    """Return the accounts that each lane finds, without lanes that find none."""
+    """Return the accounts that each lane finds. Omit lanes that find no account."""
     due = {name: {each.account_id for each in await lane.due(world.deps)} for name, lane in LANE.items()}
     return {name: ids for name, ids in due.items() if ids}
 

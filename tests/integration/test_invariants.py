@@ -1,4 +1,4 @@
-"""Every invariant of `fatura check` finds its violations. To create them, the test turns constraints off."""
+"""Every invariant of `fatura check` finds its violations. To create violations, the tests turn constraints off."""
 
 import re
 from typing import Any

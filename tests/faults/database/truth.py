@@ -13,7 +13,7 @@ from tests.faults.report import Report
 from tests.support.world import Json
 
 REPLAYED = 40
-"""Number of acknowledged creates that are repeated after the faults."""
+"""Number of acknowledged create requests that are repeated after the faults."""
 _CHANGED_BY_BILLING = {"cycleCount", "nextDueDate", "nextPeriodStart", "commitment", "customer"}
 """Fields that `_fixed` omits. Billing changes all of them except `customer`, which is compared separately."""
 _ROWS = {
@@ -44,7 +44,7 @@ async def compare(report: Report, client: Client, owner_url: str) -> None:
 
 
 def _phantoms(client: Client, there: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """Yield a problem for each row that no client requested, each duplicate, and each create that is incomplete."""
+    """Yield a problem for each row that no client requested, each duplicate, and each incomplete subscription."""
     asked = {kind: {write.reference for write in client.journal if write.kind == kind} for kind in _ROWS}
     asked["customer"] = asked["event"] = asked["subscription"]
     for kind, counted in there.items():

@@ -1,7 +1,8 @@
 """Bill through gateways that lose responses, and create and show charges late. Payers pay in parts, twice or late.
 
 Workers and gateways are separate processes. The run kills and freezes workers, while merchants reissue, cancel and
-refund. In the end, the journals of gateways and merchants must agree with the database (D-33, D-35, D-50, D-53).
+refund invoices. In the end, the journals of gateways and merchants must agree with the database (D-33, D-35, D-50,
+D-53).
 """
 
 import asyncio

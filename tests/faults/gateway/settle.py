@@ -50,8 +50,8 @@ OPEN = """
 """
 """Counts rows with unfinished work, up to `$3` rows.
 
-The engine looks up a paid second charge for months. Only look-ups in the next 12 hours count. If the run waited for all
-look-ups, the clock would pass all due dates, and the next cycle would begin.
+The engine looks up a paid second charge for months. Only look-ups in the next 12 hours count as work. If the
+run waited for all look-ups, the clock would pass all due dates, and the next cycle would begin.
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """

@@ -28,7 +28,7 @@ async def compare(world: World, people: People, report: Report) -> None:
 def payable_together(charges: Iterable[SimCharge]) -> Iterator[str]:
     """Yield a problem for each pair of charges of an invoice that could both be paid at one instant (D-49).
 
-    Pairs with the same attempt are counted elsewhere. If the gateway forgot a charge, or a payer paid it late, the
+    The module `run` counts pairs with the same attempt. If the gateway forgot a charge, or a payer paid it late, the
     journal does not show how long the charge was payable. Such a charge is ignored.
     """
     of_invoice = defaultdict[object, list[SimCharge]](list)

@@ -113,7 +113,7 @@ class Stepper:
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
-        """`control` is a connection of the actors' role or of a superuser. It queries which sessions wait for locks."""
+        """`control` is a connection of the actors' role or of a superuser. The stepper queries lock waits on it."""
         self._control = control
         self._actors: list[_Actor] = []
         self._changed = asyncio.Event()
@@ -176,8 +176,8 @@ class Stepper:
 
         Other threads wait until the I/O ends or is blocked by a lock.
 
-        `pid` is the server process of a statement. With `waits_for_turn=False`, the I/O starts before this thread is
-        chosen.
+        `pid` is the server process of a statement. With `waits_for_turn=False`, the I/O starts immediately, even if
+        this thread is not chosen.
         """
         actor = _ACTOR.get()
         if actor is None:

@@ -244,7 +244,10 @@ class MoneyChecker:
             yield f"is not final, and no event says what a person must do: {books.types}"
 
     def _is_running(self, books: Books) -> bool:
-        """Return whether the engine still has work: to create the charge within a day, or mark the invoice overdue."""
+        """Return whether the engine still has work for an invoice.
+
+        Work remains if the charge is due to be created within a day, or if the invoice may still become overdue.
+        """
         now, invoice, shown = self._world.schedule.now, books.invoice, books.named_charge
         if invoice["status"] == "ready" and not books.made and invoice["next_attempt_at"] is not None:
             return now < invoice["next_attempt_at"] <= now + timedelta(days=1)
