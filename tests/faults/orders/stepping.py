@@ -293,7 +293,7 @@ _ACTOR: ContextVar[_Actor | None] = ContextVar("actor", default=None)
 
 
 def _is_elsewhere(actor: _Actor) -> bool:
-    """Return whether an actor waits for something other than a step, such as opening a connection."""
+    """Return whether an actor waits for something that is not a step, for example until a connection is open."""
     if not actor.begin.is_set() or actor.task is None or actor.task.done():
         return False
     return not any(each.gate is not None or each.at_work for each in actor.threads.values())

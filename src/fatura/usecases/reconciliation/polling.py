@@ -1,7 +1,7 @@
 """Poll charges at the gateways and record payments, refunds and disputes (D-26, D-35).
 
-`reconcile` polls the charges of all invoices whose poll is due. `probe` polls the charges of one invoice, to test
-whether a failing connection works again.
+`reconcile` polls the charges of a batch of invoices whose poll is due. `probe` polls the charges of one invoice, to
+test whether a failing connection works again.
 """
 
 import asyncio
