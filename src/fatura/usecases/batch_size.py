@@ -15,7 +15,7 @@ class BatchSize:
         self.current = MOST
 
     def note(self, done: int, *, seconds: float) -> None:
-        """Adapt the size to a batch that billed `done` subscriptions. Ignore a batch below half of `current`."""
+        """Adapt the size to a batch that billed `done` subscriptions, unless `done` is below half of `current`."""
         if 2 * done < self.current or seconds <= 0:
             return
         wanted = done * TARGET_SECONDS / seconds

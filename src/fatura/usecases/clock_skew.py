@@ -12,8 +12,8 @@ MAX_CLOCK_SKEW = timedelta(seconds=30)
 MAX_PUSH_SKEW = timedelta(seconds=15)
 """Maximum difference from the database's clock at which this host may deliver events.
 
-This is less than MAX_CLOCK_SKEW, because two workers with wrong clocks could hold the lease of one endpoint at the
-same time. The events of an invoice could then arrive out of order.
+This is less than MAX_CLOCK_SKEW: if one worker's clock was 30 s fast and another's 30 s slow, both could hold the lease
+of one endpoint at the same time. The events of an invoice could then arrive out of order.
 """
 CACHE_SECONDS = 1
 """How long a measurement is cached. Without the cache, every transaction would ask the database for its time."""

@@ -34,9 +34,10 @@ _PARTS: Mapping[str, _RunPart] = {
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
-    """Run one batch of each part that is due, each of up to `limit` items. Return how many items were claimed.
+    """Run one batch of each part that is due. Return how many items were claimed.
 
-    An unexpected error in one part does not stop the next parts. Raises DATABASE_FAILURES.
+    A batch has up to `limit` items. But rounds have a batch size of their own, and count as one item if further
+    batches follow. An unexpected error in one part does not stop the next parts. Raises DATABASE_FAILURES.
     """
     due = await in_transaction(deps, account, _due_parts)
     if "rounds" in due:  # a round makes invoices due for polling

@@ -33,7 +33,7 @@ RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account's open calls may not outnumber the calls still free for all accounts (D-175).
+    """Counts open calls. An account may have at most as many calls open as are still free for all accounts (D-175).
 
     About a dozen accounts whose endpoints hang can use up all calls. Every other account may still have
     `always_allowed` calls open.
@@ -50,7 +50,7 @@ class OpenCallLimit:
 
     @contextmanager
     def places(self, account_id: UUID) -> Generator["Places"]:
-        """Yield a counter of one request's open calls. The end of the block sets the counter to 0."""
+        """Yield a counter of one request's open calls. The end of the block counts these calls as closed."""
         places = Places(self, account_id)
         try:
             yield places

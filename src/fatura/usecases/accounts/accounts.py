@@ -79,7 +79,7 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
 async def check_key_ring(deps: Deps) -> None:
     """Check that this process's key ring decrypts the newest account's secret.
 
-    Call this function when a process starts, so that nothing is encrypted with a wrong key ring.
+    Each process calls this when it starts, so that nothing is encrypted with a wrong key ring.
     Raises KeyRingError, DatabaseUnavailableError.
     """
     account_id = await newest_account(deps)

@@ -90,7 +90,7 @@ async def account_connections(work: Work) -> list[Connection]:
 
 
 async def check_product_ids(work: Work, terms: Terms) -> None:
-    """Check that the products exist. Call this before checks that answer 409, because 404 takes precedence (D-10).
+    """Check that the products exist, before the checks that answer 409: an answer 404 takes precedence (D-10).
 
     Raises EngineError: `engine.not_found`.
     """
@@ -111,7 +111,7 @@ async def check_terms(work: Work, terms: Terms, billing: list[Connection] | Conn
 
 
 async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id: UUID | None = None) -> None:
-    """Insert a plan version. With `subscription_id`, it has private terms of that subscription (D-19, D-22)."""
+    """Insert a plan version. With `subscription_id`, the version has that subscription's private terms (D-19, D-22)."""
     await plans.insert_version(work.tx, plan, terms, subscription_id=subscription_id, created_at=work.now)
     await plans.insert_items(work.tx, plan.plan_version_id, terms.items)
     await plans.insert_discounts(work.tx, plan.plan_version_id, terms.items)

@@ -46,7 +46,7 @@ class PropagationAnswer:
 
 
 class _Started(View):
-    """What an Idempotency-Key stores: the propagation's id. A repeated request returns this propagation's progress."""
+    """The propagation's id, stored for an Idempotency-Key. A repeated request returns this propagation's progress."""
 
     id: str
 

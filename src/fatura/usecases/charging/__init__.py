@@ -17,6 +17,6 @@ Read `issuance` first, then `reservation`, `next_charge`, `gateway_calls`, `outc
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored charge.
 # If the gateway deduplicates requests by idempotency key or natural id, the engine repeats the request. It looks the
-# charge up only if the repeat is refused, or if the gateway may have forgotten the key.
+# charge up if the repeat is refused or cannot be sent, for example because the gateway may have forgotten the key.
 # If the gateway offers neither deduplication nor look-ups, it cannot say whether the charge exists: the charge is
 # parked, and a person decides.

@@ -41,7 +41,10 @@ class Expectation:
         return not open_cents(self.entries, total_cents=self.total_cents)
 
     def is_met(self, charge: Charge) -> bool:
-        """Return whether the amount is what other charges' payments leave open, or the requested amount if lower."""
+        """Return whether the charge is for the amount that the payments of other charges leave open.
+
+        The requested amount is also accepted if it is lower.
+        """
         left = self._left_cents(charge)
         return charge.amount_cents == left or (charge.amount_cents < left and self._is_requested(charge))
 
@@ -122,7 +125,9 @@ def amounts(found: Sequence[Charge]) -> str:
 async def wait_for_missing(
     work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
 ) -> bool:
-    """Handle an answer in which the gateway no longer shows all found charges. Return False if one can be adopted.
+    """Handle an answer in which the gateway no longer shows all found charges.
+
+    Return False if the invoice can adopt one of the charges that are still shown.
 
     Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that time,
     ignore the missing charges if the gateway shows a charge that is not canceled. If it shows no such charge, park the

@@ -77,8 +77,8 @@ async def retry(
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
     If the newest charge failed or is parked, a new charge is sent. A parked charge for which charges were found at the
-    gateway is different: unless it was parked as `charge_missing`, the found charges are looked up, and none is sent.
-    If the outcome of the newest request is unknown, the request is repeated or its charge is looked up. While the
+    gateway is different: unless it was parked as `charge_missing`, the found charges are looked up, and no charge is
+    sent. If the outcome of the newest request is unknown, the request is repeated or its charge is looked up. While the
     invoice is leased, nothing is sent.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
     `engine.account_recovering`, `engine.rate_limited`, `engine.unavailable`.
@@ -144,7 +144,7 @@ async def _reserve_leased(
     await spacing.lock_subscriptions(work.tx, invoice_ids)
     reserve = partial(_reserve_sendable, is_probe=is_probe)
     calls = await each_alone_if_one_fails(work, invoice_ids, reserve, put_off=_put_off)
-    # the time to send counts from the lease, because reserving the invoices one by one takes longer
+    # the time to send counts from the lease, because reserving the invoices one by one may take long
     return [replace(each, reserved_at_real=real_now, send_before=send_before) for each in calls]
 
 

@@ -219,9 +219,9 @@ async def _record_charge(
 ) -> port.Charge | None:
     """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
 
-    But a charge that has payments becomes the invoice's charge whatever its amount, unless it is canceled and its
-    payments do not cover the total (D-170). If the invoice already has another charge or is closed, emit an event and
-    return `charge`, which the caller must cancel.
+    But a charge that has payments becomes the invoice's charge whatever its amount, unless it is canceled and the
+    invoice's payments do not cover the total (D-170). If the invoice already has another charge or is closed, emit an
+    event and return `charge`, which the caller must cancel.
     `others` are other charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice

@@ -115,7 +115,7 @@ async def connect(
     settings: Mapping[str, Any],
     provider_account: str | None,
 ) -> ConnectionView:
-    """Add a connection. Before the transaction, call `check_new`, which returns `provider_account` (D-43, D-59).
+    """Add a connection. `provider_account` is the result of an earlier call of `check_new` (D-43, D-59).
 
     Raises EngineError: `engine.too_many_connections`.
     """
@@ -184,7 +184,7 @@ async def check_new(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> str | None:
-    """Check the settings, and ask the provider to check the credentials. Call this outside a transaction (D-43).
+    """Check the settings, and ask the provider to check the credentials, outside a transaction (D-43).
 
     Return the provider's own id of the account that the credentials belong to, or None if the provider has none.
     Raises EngineError: `engine.invalid_request`, `engine.rate_limited`.

@@ -117,7 +117,7 @@ class ObservedGateway:
     async def _observed(self, operation: str) -> AsyncGenerator[None]:
         """Run one call for at most CALL_TIMEOUT_SECONDS.
 
-        If the caller's own time limit ends the call earlier, the call counts as timed out too.
+        If the caller's own limit of about the same length ends the call first, the call counts as timed out too.
         """
         began = time.monotonic()
         try:
@@ -147,7 +147,7 @@ def _outcome(error: BaseException) -> str:
 
 
 def _failure(error: BaseException) -> CallError | None:
-    """Return why a call failed. Return None for any answer, even an invalid answer, and for an error of the adapter."""
+    """Return why a call failed; None for any answer, even an invalid one, and for an exception in the adapter."""
     if isinstance(error, port.InvalidAnswerError):
         return None
     code = next((label for kind, label in _CODES if isinstance(error, kind)), None)
