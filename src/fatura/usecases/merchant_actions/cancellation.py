@@ -139,7 +139,7 @@ async def _give_up(work: Work, request: IdempotentRequest | None, begun: _Begun,
 
 
 async def _put_back(work: Work, charge: InvoiceCharge, replaced: StoredRequest) -> None:
-    """Store the replaced request again, unless the invoice or its requests have changed meanwhile."""
+    """Store the replaced request again, unless the invoice has changed or has another request by now."""
     invoice_id = charge.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     is_current = state.charge is not None and state.charge.charge_id == charge.charge_id

@@ -77,9 +77,9 @@ async def release(
     *,
     accepted: Container[port.ChargeState] = replacement.RELEASED,
 ) -> Released | Refused:
-    """Ask the gateway to cancel a charge. Record the connection's health, and the payments that the answer shows.
+    """Ask the gateway to cancel a charge, and record the connection's health.
 
-    `accepted` are the states that confirm the cancellation.
+    `accepted` are the states that confirm the cancellation. If the answer has one of them, record its payments too.
     """
     gateway, charge = reserved.gateway, reserved.charge
     assert charge.gateway_invoice_id is not None, "a reserved charge is confirmed"

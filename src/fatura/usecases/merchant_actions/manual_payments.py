@@ -69,7 +69,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The charge to cancel, the payment that waits for the cancellation, and the request that it has replaced."""
+    """The charge to cancel, the payment that waits for the cancellation, and the request that the payment replaced."""
 
     reserved: Reserved
     stored: PaymentRequest

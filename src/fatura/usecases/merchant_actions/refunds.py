@@ -50,7 +50,7 @@ class RefundAnswer:
 
 
 class _Started(View):
-    """What the Idempotency-Key stores: the refund's id. A repeated request continues this refund."""
+    """The refund's id, stored for the Idempotency-Key. A repeated request continues this refund."""
 
     id: str
 
@@ -144,7 +144,7 @@ async def _start(
 
 
 def _is_being_issued(state: IssuanceState) -> bool:
-    """Return whether a charge of the open amount was or will be requested. A refund would raise the open amount."""
+    """Return whether a charge of the open amount was or will be requested. A refund would make it too small."""
     stage = None if state.charge is None else state.charge.stage
     return state.status is InvoiceStatus.READY and stage in _BEING_ISSUED
 

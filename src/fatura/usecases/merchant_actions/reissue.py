@@ -62,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The charge to cancel, the reissue that waits for the cancellation, and the request that it has replaced."""
+    """The charge to cancel, the reissue that waits for the cancellation, and the request that the reissue replaced."""
 
     reserved: Reserved
     stored: ReissueRequest
@@ -205,7 +205,7 @@ async def _reissuable_charge(work: Work, state: IssuanceState) -> InvoiceCharge:
 
 
 async def _check(work: Work, state: IssuanceState, wanted: Wanted) -> tuple[InvoiceCharge, ChargeTerms]:
-    """Check that an invoice may be reissued. Return its newest charge, and the terms of the charge that follows."""
+    """Check that an invoice may be reissued. Return its newest charge, and the terms of the next charge."""
     charge = await _reissuable_charge(work, state)
     await next_charge.check_count(work, charge.invoice_id, charge.number + 1)
     stored = await connections.find(work.tx, state.connection_id)

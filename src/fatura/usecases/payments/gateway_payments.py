@@ -30,7 +30,7 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""Errors of a parked charge. When charges found for it are paid, issuance looks these charges up again (D-181)."""
+"""Errors of parked charges. When the charges found for such a charge are paid, issuance looks them up again (D-181)."""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 
@@ -76,7 +76,7 @@ async def record(
 async def _adopting(
     work: Work, invoices: Mapping[UUID, LedgerInvoice], new: Sequence[PaymentEntry]
 ) -> Mapping[UUID, InvoiceCharge]:
-    """Return the newest charges of those `ready` invoices that new entries of their found charges pay, by invoice.
+    """Return, by invoice, the newest charge of each `ready` invoice that new entries of its found charges pay in full.
 
     The caller must not record these entries. Issuance looks the found charges up, issues the invoice with one of them,
     and only then records the entries, so that no invoice is paid without a charge (D-170, D-181).
@@ -115,8 +115,8 @@ def may_exceed_batch(charge: Charge) -> bool:
 async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
     """If a charge has more than BATCH new entries, record the oldest ones in transactions of BATCH entries (D-178).
 
-    The caller must record the entries that are left: call `record` with the same answers. At most BATCH new entries of
-    each charge are left, unless issuance records them.
+    The caller must call `record` with the same answers afterwards, to record the entries that are left. A charge has at
+    most BATCH new entries left, unless its account is frozen or issuance must record the entries.
     """
     for answer in answers:
         if may_exceed_batch(answer.charge):

@@ -114,7 +114,7 @@ async def drop(work: Work, invoice_ids: Sequence[UUID]) -> None:
 async def put_back(work: Work, invoice_id: UUID, earlier: StoredRequest | None) -> None:
     """Replace the stored request of a locked invoice by the one that was stored earlier, if any (D-171).
 
-    For a request whose cancellation the gateway has refused. An earlier cancellation may still take effect.
+    Called after the gateway has refused the later cancellation. The earlier cancellation may still take effect.
     """
     await drop(work, [invoice_id])
     match earlier:

@@ -1,6 +1,6 @@
 """Record the outcomes of the refunds that merchants requested (D-53).
 
-Either a poll or the refund's own request may report an outcome first. The effect is the same.
+A poll or the answer to the refund's request may report an outcome first; the effect is the same.
 """
 
 from collections.abc import Mapping

@@ -73,7 +73,10 @@ async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]
 
 
 async def _put_off_lost(work: Work, key: CallKey) -> None:
-    """Put off a lost call. During the delay, its item is not called again and does not stop the test clock."""
+    """Put off recording a lost call by LOST_RETRY, and make the next call for its item after PUT_OFF_BY or later.
+
+    An item that is not due does not stop the test clock.
+    """
     invoice_id, position, _ = key
     log.exception("pricing.lost_call_put_off", invoice_id=str(invoice_id), position=position)
     open_until, due_from = work.deps.clock() + LOST_RETRY, work.now + PUT_OFF_BY
@@ -153,7 +156,7 @@ async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Coll
 
 
 async def warn(work: Work, *, limit: int) -> int:
-    """Emit `invoice.pricing_warning` for each item whose calls have failed for 15 minutes (D-29).
+    """Emit `invoice.pricing_warning` for up to `limit` items whose calls have failed for 15 minutes (D-29).
 
     Return the number of warnings that were due. No event is emitted for an item that needs no value any more.
     """

@@ -99,7 +99,7 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
 
 
 async def _settle_lost(deps: Deps, account: Account, *, limit: int) -> int:
-    """Record a timeout for each call that no worker recorded before its lease expired (D-105); return their number."""
+    """Record a timeout for up to `limit` calls that no worker recorded before their lease expired (D-105)."""
     return await in_transaction(deps, account, price_answers.settle_lost, limit=limit)
 
 

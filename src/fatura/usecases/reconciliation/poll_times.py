@@ -84,7 +84,7 @@ async def _in_turn(
 async def take(work: Work, stored: StoredConnection, polls: int) -> Sequence[timedelta]:
     """Reserve polls in the budget of a connection, and return how long each poll must wait (D-55).
 
-    Only polls that need not wait are reserved. For the others, call this function again later.
+    Only polls that need not wait are reserved. For the others, the caller must call `take` again later.
     """
     budget = await _budget(work, stored)
     if budget is None:

@@ -114,10 +114,10 @@ async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
-    """Lease invoices whose poll is due: up to half of `limit` of those whose charges a webhook named.
+    """Lease invoices whose poll is due. Return how many were leased, and the polls to make now.
 
-    Then lease the others, one invoice state at a time, so that PostgreSQL reads the index in order. Return how many
-    were leased, and the polls to make now. Invoices that may not be polled now are put off.
+    First lease invoices whose charges a webhook named, up to half of `limit`. Then lease the others, one invoice state
+    at a time, so that PostgreSQL reads the index in order. Invoices that may not be polled now are put off.
     """
     real_now = work.deps.clock()
     first = await claims.claim_polls_first(
@@ -140,7 +140,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
 async def _due_polls(work: Work, ids: Sequence[UUID], *, first: frozenset[UUID]) -> Sequence[Poll]:
     """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now.
 
-    The budgets of their connections serve the invoices in `first` and the others in turn.
+    A connection's budget is spent on the invoices in `first` and on the others in turn.
     """
     invoices = await claims.read(work.tx, ids)
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})

@@ -316,7 +316,7 @@ async def _act_on_unmatched(
 ) -> Counter[str]:
     """Schedule `unmatched_charges.look` for charges of the connection's invoices that are payable or have new entries.
 
-    Ignore charges of another connection's invoices, except those that `fatura restored` reported for this one (D-123).
+    Ignore charges of another connection's invoices, unless `fatura restored` reported them for this connection (D-123).
     """
     connections = await listed_charges.connections(work.tx, [each.invoice_id for each in unmatched])
     reported = await stored_unmatched.reported(work.tx, connection_id, [each.charge_id for each in unmatched])
@@ -333,7 +333,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when an unpaid charge must have been listed, and the same for a paid charge."""
+    """Return since when an unpaid charge, and since when a paid charge, must have been listed."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

@@ -158,9 +158,9 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """Remove the row of a charge that is not a second charge now.
+    """Remove the row of a charge that is not a second charge now, unless the row has a state.
 
-    If the row has a state, keep the row, so that each state is reported only once. If the charge of a kept row has
+    A row with a state is kept, so that each state is reported only once. If the charge of a kept row has
     recorded payments (D-55) or may become payable again (D-181), schedule another look at the charge.
     """
     if found.state is None:
@@ -216,9 +216,9 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 
 async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """Return a charge whose entries will certainly be recorded. If it is a second charge, report it.
+    """If the charge's entries will certainly be recorded, return the charge, and report it if it is a second charge.
 
-    Otherwise, return an empty list.
+    If it is not certain, return an empty list.
     """
     if not await frozen_accounts.may_charge(work.tx):
         return []
@@ -331,7 +331,7 @@ async def _newest(work: Work, invoice: CandidateInvoice) -> InvoiceCharge:
 
 
 def _is_parked_with_other_amount(parked: InvoiceCharge, charge: Charge) -> bool:
-    """Return whether only the payments of `charge` matter: it is canceled, and its wrong amount has parked `parked`."""
+    """Return whether `charge` is canceled, and `parked` is parked because the gateway's amount is wrong."""
     is_parked = parked.stage is ChargeStage.PARKED and parked.error_code == "amount_differs"
     return is_parked and charge.state is ChargeState.CANCELED
 

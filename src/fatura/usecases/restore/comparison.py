@@ -215,7 +215,7 @@ async def _released(
 async def _record_replaced(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
     """Record the payments of replaced charges, so that the next charge is only for the rest (D-67, D-123).
 
-    The backup may lack a payment that arrived after the charge was canceled. Call this after the matching: an invoice
+    The backup may lack a payment that arrived after the charge was canceled. This runs after the matching: an invoice
     whose next charge was found is left out. Raises GatewayError, TimeoutError.
     """
     deps, account = comparison.deps, comparison.account

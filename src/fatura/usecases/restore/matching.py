@@ -119,7 +119,7 @@ async def match_by_cycle(
     """Match charges with cycles, and return the matches by charge id.
 
     If a cycle is not billed yet, store the charge. The billing run then adds the charge to the cycle's new invoice.
-    `read` are the connections that certainly lack a charge whose `connection_ids` do not name them.
+    A connection in `read` certainly lacks each charge whose `connection_ids` do not include this connection.
     """
     return {
         each.listed.charge.charge_id: await _match_cycle(work, each, read=read, dry_run=dry_run)

@@ -52,7 +52,7 @@ class MoveAnswer:
 
 
 class _Started(View):
-    """What an Idempotency-Key stores: the move's id. A repeated request returns this move's progress."""
+    """The move's id, stored for an Idempotency-Key. A repeated request returns this move's progress."""
 
     id: str
 
