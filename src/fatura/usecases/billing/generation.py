@@ -100,9 +100,9 @@ async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _put_off(work: Work, subscription_id: UUID) -> int:
-    """Put off the subscription for an hour. Emit one event for the failures since the last invoice (D-142).
+    """Put off the subscription for an hour. Emit one event for all failures since the last invoice (D-142).
 
-    If the event cannot be built, the next failure emits it.
+    If the event cannot be built, the engine tries again to emit it at the next failure.
     """
     until = work.now + PUT_OFF_BY
     if await generation.put_off(work.tx, subscription_id, now=work.now, until=until):

@@ -57,7 +57,7 @@ class LookupUnsupportedError(port.GatewayError):
 
 @dataclass(frozen=True, slots=True)
 class FoundCharges:
-    """The result of reading by id the charges that were found for one request (D-181).
+    """The charges that were found for one request, as read from the gateway by their ids (D-181).
 
     `missing` has the ids that the gateway does not know, or whose charges it refuses to show.
     """

@@ -94,7 +94,7 @@ async def probe_now(work: Work, connection_id: UUID) -> None:
 
 
 async def wake(work: Work, connection_id: UUID) -> None:
-    """Make the invoices that wait for a connection due again, WOKEN_EACH_SECOND of them in each second."""
+    """Make up to WAKE_LIMIT invoices that wait for a connection due again, WOKEN_EACH_SECOND of them per second."""
     found = await waiting.lock(work.tx, connection_id, due_after=work.now, limit=WAKE_LIMIT)
     if found:
         due_at = [work.now + timedelta(seconds=place // WOKEN_EACH_SECOND) for place in range(len(found))]

@@ -28,8 +28,8 @@ async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) 
     """Request a round that begins after this transaction, and at least `pause` after the newest round began.
 
     The requested round also waits until the connection's budget has allowed all polls of the newest round. If a round
-    is running, the requested round follows it. Call this before the transaction locks invoices, because `advance` locks
-    the round before the invoices.
+    is running, the requested round follows it. The transaction must not have locked invoices yet, because `advance`
+    locks the round before the invoices.
     """
     # wait for the commit of a running batch: polls that this batch made due may already have read an older state
     found = await poll_rounds.lock(work.tx, connection_id)
