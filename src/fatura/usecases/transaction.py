@@ -130,7 +130,7 @@ class Work:
     async def finish(self) -> None:
         """Update the totals, number the events and insert them.
 
-        Call this last, because it locks the row of counters that all transactions of the account share (D-38).
+        This must run last, because it locks the row of counters that all transactions of the account share (D-38).
         """
         if not self.pending_events and not any(self.totals.values()):
             return

@@ -166,9 +166,9 @@ async def _reserve_sendable(
 async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """Return the invoices that may be issued now, and put the others off (D-57).
 
-    If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The others
-    follow at least 24 hours apart. While the earliest one cannot be sent, put the others off by only an hour. If they
-    were put off by a day, they could become due at the same time as the earliest one, and be put off again.
+    If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The later
+    ones follow at least 24 hours apart. While the earliest one cannot be sent, put the later ones off by only an hour.
+    If they were put off by a day, they could become due at the same time as the earliest one, and be put off again.
     """
     until: dict[UUID, datetime] = {}
     for each in await spacing.uncharged(work.tx, invoice_ids, now=work.now, since=work.now - ISSUES_APART):

@@ -161,7 +161,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     await second_charges.note_canceled(work, [(call.charge.connection_id, charge) for charge in found])
     await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
     after = await charges.lock_one(work.tx, call.charge)
-    # issuance looks these charges up; the next poll records their payments, after the invoice was issued
+    # issuance looks up the known charges and issues the invoice; the next poll records their payments
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
     answers = [each for each in _answers(call, found) if each.charge.charge_id not in looked_up]
     await gateway_payments.record(work, answers)

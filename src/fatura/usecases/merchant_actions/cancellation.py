@@ -98,7 +98,7 @@ async def _reserve(
         detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
         raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     replaced = await merchant_requests.find(work, invoice_id)
-    await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could continue an earlier reissue
+    await merchant_requests.drop(work, [invoice_id])  # else a poll could continue an earlier request
     reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_CANCELABLE)
     return _Begun(reserved, replaced)
 

@@ -70,7 +70,7 @@ async def _in_turn(
 ) -> Sequence[ClaimedInvoice]:
     """Return the invoices in `named` and the others in turn, continuing after the newest poll of the connection.
 
-    Otherwise, repeated webhooks about some charges could keep the others waiting without end (D-190).
+    Without turns, repeated webhooks about some charges could keep the others waiting without end (D-190).
     """
     groups = [
         [each for each in invoices if each.invoice_id in named],
