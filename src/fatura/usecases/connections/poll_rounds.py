@@ -31,7 +31,8 @@ async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) 
     is running, the requested round follows it. The transaction must not have locked invoices yet, because `advance`
     locks the round before the invoices.
     """
-    # wait for the commit of a running batch: polls that this batch made due may already have read an older state
+    # Wait until a running batch commits. Polls that it made due may have read charges before the change that this
+    # request is for.
     found = await poll_rounds.lock(work.tx, connection_id)
     if found.done_to is not None:
         changed = replace(found, again=True)
