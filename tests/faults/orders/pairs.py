@@ -38,7 +38,7 @@ class Pair:
 
     @property
     def weight(self) -> int:
-        """The factor by which this pair gets more schedules than other pairs in the short run."""
+        """The factor by which this pair gets more schedules than other pairs in the short version of this run."""
         return WEIGHTS.get((self.fixture, self.a, self.b), 1)
 
     @property

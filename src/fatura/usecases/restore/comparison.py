@@ -60,8 +60,8 @@ class _Comparison:
     """The comparison of one account; `since` is on the account's clock.
 
     `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` finds their
-    cycles.
-    `read` collects the connections of which `without_invoice` contains all charges without an invoice.
+    cycles. A connection is in `read` if all its charges without an invoice are in `without_invoice`. It is not if
+    `_trace` has already taken some of them out.
     """
 
     deps: Deps
