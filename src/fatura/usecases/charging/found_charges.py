@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fatura.domain.charge import IN_DOUBT, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER, retry_delay
-from fatura.domain.payments import PaymentEntry, open_cents
+from fatura.domain.payments import PaymentEntry, covering_entry, open_cents
 from fatura.gateways.port import Charge, ChargeRequest, ChargeState, NotFoundError
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charges
@@ -37,8 +37,8 @@ class Expectation:
 
     @property
     def is_covered(self) -> bool:
-        """Return whether the payments cover the total."""
-        return not open_cents(self.entries, total_cents=self.total_cents)
+        """Return whether the payments have covered the total, even if money was returned later (D-150)."""
+        return covering_entry(self.entries, total_cents=self.total_cents) is not None
 
     def is_met(self, charge: Charge) -> bool:
         """Return whether the charge is for the amount that the payments of other charges leave open.

@@ -12,7 +12,7 @@ from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
-from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, facts, in_order, open_cents
+from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, covering_entry, facts, in_order
 from fatura.gateways.port import Charge
 from fatura.observability import log
 from fatura.store.billing import payment_entries
@@ -93,7 +93,8 @@ async def _adopting(
         may_reopen = newest.stage is ChargeStage.PARKED and newest.error_code in REOPENED
         if not (is_found and (may_reopen or newest.stage in IN_DOUBT)) or total_cents is None:
             continue
-        if not open_cents([*ledgers.get(invoice_id, ()), *of_invoice], total_cents=total_cents):
+        # The first entry that covers the total pays the invoice, even if money is returned later (D-150).
+        if covering_entry([*ledgers.get(invoice_id, ()), *of_invoice], total_cents=total_cents) is not None:
             adopting[invoice_id] = newest
     return adopting
 
