@@ -50,5 +50,4 @@ async def killed(
 async def end_requests(world: World) -> None:
     """Expire the requests in progress, as if their processes had waited too long for the gateway."""
     await world.sql("UPDATE idempotency_key SET in_progress_until = now() WHERE status IS NULL")
-    for table in ("reissue_request", "payment_request"):
-        await world.sql(f"UPDATE {table} SET in_progress_until = now() - interval '1 minute'")  # noqa: S608 - written here
+    await world.sql("UPDATE merchant_request SET in_progress_until = now() - interval '1 minute'")

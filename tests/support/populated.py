@@ -15,14 +15,12 @@ from fatura.store.billing import payment_entries
 from fatura.store.charging import (
     charges,
     late_charge_checks,
-    payment_requests,
+    merchant_requests,
     poll_rounds,
     refund_requests,
-    reissue_requests,
     unmatched_charges,
 )
-from fatura.store.charging.payment_requests import PaymentRequest
-from fatura.store.charging.reissue_requests import ReissueRequest
+from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.db import Tx
 from fatura.store.migrations.distribute import use_plain_policies
 from fatura.store.restore import lost_invoices
@@ -132,29 +130,27 @@ async def _move(merchant: Merchant) -> None:
 async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> None:
     """Store a reissue and a manual payment that wait for the cancellation of the invoice's charge."""
     charge = (await charges.newest(tx, [invoice_id]))[invoice_id]
-    reissue = ReissueRequest(
-        invoice_id=invoice_id,
-        charge_id=charge.charge_id,
-        next_charge_id=uuid4(),
-        terms=charge.terms,
-        requested_at=in_progress_until,
-        in_progress_until=in_progress_until,
-    )
-    await reissue_requests.save(tx, reissue)
-    payment = PaymentRequest(
-        invoice_id=invoice_id,
-        charge_id=charge.charge_id,
-        payment_entry_id=uuid4(),
+    payment = ManualPayment(
         amount_cents=charge.amount_cents,
         at_most_open=False,
         occurred_at=datetime(2033, 11, 20, tzinfo=UTC),
         method=ManualMethod.CASH,
         reference=None,
         note=None,
+    )
+    reissue = MerchantRequest(
+        invoice_id=invoice_id,
+        charge_id=charge.charge_id,
+        request_id=uuid4(),
+        number=1,
         requested_at=in_progress_until,
         in_progress_until=in_progress_until,
+        terms=charge.terms,
     )
-    await payment_requests.save(tx, payment)
+    await merchant_requests.save(tx, reissue)
+    await merchant_requests.save(
+        tx, replace(reissue, request_id=uuid4(), number=2, terms=None, payment=payment)
+    )
 
 
 async def _refund(merchant: Merchant, plan: Json, invoice: Json, *, next_attempt_at: datetime) -> None:

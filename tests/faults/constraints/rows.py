@@ -27,6 +27,7 @@ UNIQUE_ROWS = rows("""
     event_pk                       | event              | sequence                         |
     idempotency_key_pk             | idempotency_key    | key                              |
     charge_number_once             | charge             | invoice_id number                |
+    merchant_request_number        | merchant_request   | invoice_id number                |
     invoice_item_pk                | invoice_item       | invoice_id position              |
     delivery_pk                    | delivery           | sequence                         |
     account_counter_pk             | account_counter    |                                  |
@@ -182,11 +183,14 @@ CHECKS = rows("""
     refund_request_source           | refund_request     | "connection_id": "019a0000-0000-7000-8000-000000000000", "gateway_charge_id": null
     refund_request_source           | refund_request     | "connection_id": null, "gateway_charge_id": null, "charge_id": null, "stage": "planned"
     refund_request_source           | refund_request     | "connection_id": null, "gateway_charge_id": null, "charge_id": "019a0000-0000-7000-8000-000000000000", "stage": "done"
-    reissue_request_method          | reissue_request    | "payment_method": "cash"
-    reissue_request_installments    | reissue_request    | "payment_method": "pix", "installments": 2
-    reissue_request_installments    | reissue_request    | "payment_method": "card", "installments": 1
-    payment_request_amount          | payment_request    | "amount_cents": 0
-    payment_request_method          | payment_request    | "method": "gold"
+    merchant_request_kind           | merchant_request   | "payment_method": "pix", "installments": null, "due_date": "2034-01-01", "amount_cents": 1, "at_most_open": false, "occurred_at": "2034-01-01", "method": "cash"
+    merchant_request_terms          | merchant_request   | "payment_method": "cash", "installments": null, "due_date": "2034-01-01", "amount_cents": null, "at_most_open": null, "occurred_at": null, "method": null
+    merchant_request_terms          | merchant_request   | "payment_method": null, "installments": null, "due_date": "2034-01-01", "amount_cents": null, "at_most_open": null, "occurred_at": null, "method": null
+    merchant_request_installments   | merchant_request   | "payment_method": "pix", "installments": 2, "due_date": "2034-01-01", "amount_cents": null, "at_most_open": null, "occurred_at": null, "method": null
+    merchant_request_installments   | merchant_request   | "payment_method": "card", "installments": 1, "due_date": "2034-01-01", "amount_cents": null, "at_most_open": null, "occurred_at": null, "method": null
+    merchant_request_amount         | merchant_request   | "payment_method": null, "installments": null, "due_date": null, "amount_cents": 0, "at_most_open": false, "occurred_at": "2034-01-01", "method": "cash"
+    merchant_request_amount         | merchant_request   | "payment_method": null, "installments": null, "due_date": null, "amount_cents": 1, "at_most_open": false, "occurred_at": "2034-01-01", "method": null
+    merchant_request_method         | merchant_request   | "payment_method": null, "installments": null, "due_date": null, "amount_cents": 1, "at_most_open": false, "occurred_at": "2034-01-01", "method": "gold"
     lost_invoice_amount             | lost_invoice       | "amount_cents": 0
     product_mirror_done             | product_mirror     | "gateway_product_id": "p", "mirrored_at": null
     test_clock_status               | test_clock         | "status": "advancing"
@@ -285,7 +289,6 @@ NO_FOREIGN_KEY = rows("""
     event.subscription_id        | an event is a snapshot and stays readable without the row
     event.invoice_id             | as above
     charge.charge_id             | our own id; `charge_id` of sandbox_charge is the id that the gateway gave its charge
-    payment_request.payment_entry_id | the id of an entry that is not recorded yet
     lost_invoice.invoice_id      | a restore found charges of an invoice that the database lacks
     sandbox_charge.invoice_id    | the sandbox gateway stores the engine's ids without reading its tables
     sandbox_product.product_id   | as above

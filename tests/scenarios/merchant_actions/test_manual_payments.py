@@ -175,7 +175,7 @@ async def test_an_unconfirmed_cancellation_changes_nothing(world: World, issued:
     await pass_time(world, minutes=5)
     found = await read(world, issued)
     assert [each["source"] for each in found["payments"]] == (["gateway"] if fault == "paid" else [])
-    assert (await world.sql("SELECT count(*) AS n FROM payment_request"))[0]["n"] <= 1
+    assert (await world.sql("SELECT count(*) AS n FROM merchant_request"))[0]["n"] <= 1
 
 
 async def test_a_lost_cancellation_is_continued_by_a_poll(world: World, issued: Json) -> None:

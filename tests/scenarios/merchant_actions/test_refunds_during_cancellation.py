@@ -77,12 +77,12 @@ async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
     assert (await world.post(payments, {"method": "cash"})).status == 409
     await queue_fault(world, "get_charge", "rate_limited")
     await pass_time(world, minutes=1)
-    await world.sql("UPDATE payment_request SET in_progress_until = now() - interval '2 days'")
+    await world.sql("UPDATE merchant_request SET in_progress_until = now() - interval '2 days'")
 
     answer = await world.post(f"/v1/invoices/{part_paid['id']}/{path}", later)
 
     assert answer.status == 409
-    assert len(await world.sql("SELECT FROM payment_request")) == 1
+    assert len(await world.sql("SELECT FROM merchant_request")) == 1
     await pass_time(world, hours=1)
     found = await read(world, part_paid)
     assert (found["status"], found["paidCents"], found["refundedCents"]) == ("paid", 9990, 0)
@@ -98,12 +98,12 @@ async def test_a_payment_that_is_over_is_dropped_after_an_answer(
     await queue_fault(world, "cancel_charge", "timeout_before")
     assert (await world.post(f"/v1/invoices/{part_paid['id']}/payments", {"method": "cash"})).status == 409
     await pass_time(world, minutes=1)
-    await world.sql("UPDATE payment_request SET in_progress_until = now() - interval '2 days'")
+    await world.sql("UPDATE merchant_request SET in_progress_until = now() - interval '2 days'")
 
     answer = await world.post(f"/v1/invoices/{part_paid['id']}/{path}", later)
 
     assert answer.status == 200
-    assert await world.sql("SELECT FROM payment_request") == []
+    assert await world.sql("SELECT FROM merchant_request") == []
     assert await world.broken() == []
 
 

@@ -86,9 +86,9 @@ async def test_an_ended_reissue_leaves_a_later_cancellation_alone(world: World) 
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
     await refused(world, invoice)
-    await world.sql("UPDATE reissue_request SET in_progress_until = now() - interval '1 day'")
+    await world.sql("UPDATE merchant_request SET in_progress_until = now() - interval '1 day'")
     await pass_time(world, days=2)
-    assert await world.sql("SELECT FROM reissue_request") == []
+    assert await world.sql("SELECT FROM merchant_request") == []
     [charge] = await charges(world)
     await move(world, charge, "cancel")
     await world.run("reconciliation")
@@ -116,11 +116,11 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world
     """[D-51 crash]"""
     invoice = await unpaid_invoice(world)
     await killed(ask(world, invoice), before=die)
-    await world.sql("UPDATE reissue_request SET in_progress_until = now() - interval '1 day'")
+    await world.sql("UPDATE merchant_request SET in_progress_until = now() - interval '1 day'")
     await pass_time(world, minutes=2)
     assert [each["status"] for each in await charges(world)] == ["open"]
     assert (await read(world, invoice))["status"] == "issued"
-    assert await world.sql("SELECT FROM reissue_request") == []
+    assert await world.sql("SELECT FROM merchant_request") == []
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ async def test_a_payment_that_waits_for_a_missing_charge_blocks_others_for_a_day
     body: Json = {"method": "cash", "amountCents": 3000} if later == "payments" else {}
     path = f"/v1/invoices/{invoice['id']}/{later}"
     assert (await world.post(path, body)).status == 409
-    await world.sql("UPDATE payment_request SET in_progress_until = in_progress_until - interval '25 hours'")
+    await world.sql("UPDATE merchant_request SET in_progress_until = in_progress_until - interval '25 hours'")
     assert (await world.post(path, body)).status == 200
-    assert await world.sql("SELECT FROM payment_request") == []
+    assert await world.sql("SELECT FROM merchant_request") == []
     assert await world.broken() == []

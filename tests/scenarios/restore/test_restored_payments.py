@@ -257,7 +257,7 @@ async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_rep
     refused = await world.post(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash"})
     assert "recorded automatically" in refused.json["detail"]
     # as if a refund had raised the open amount by `open_cents` after the request
-    await world.sql("UPDATE payment_request SET amount_cents = amount_cents - $1", open_cents)
+    await world.sql("UPDATE merchant_request SET amount_cents = amount_cents - $1", open_cents)
 
     await compare(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")

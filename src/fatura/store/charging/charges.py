@@ -112,6 +112,30 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
     assert touched == len(charges), (touched, len(charges))
 
 
+async def insert_planned(tx: Tx, charge: InvoiceCharge) -> None:
+    """Insert the charge that issuance will send."""
+    await tx.execute(
+        """
+        INSERT INTO charge (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents, currency,
+            payment_method, installments, due_date, created_at, first_sent_at, sent_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+        """,
+        charge.charge_id,
+        charge.invoice_id,
+        charge.number,
+        charge.connection_id,
+        charge.stage,
+        charge.amount_cents,
+        charge.currency,
+        charge.payment_method,
+        charge.installments,
+        charge.due_date,
+        charge.created_at,
+        charge.first_sent_at,
+        charge.sent_at,
+    )
+
+
 async def mark_unknown(tx: Tx, charge_ids: Sequence[UUID]) -> None:
     """Move charges whose answer was lost from `sending` to `unknown`. Charges in other stages do not change."""
     await tx.execute(

@@ -120,17 +120,13 @@ PAYMENTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "requests_wait_for_charges",
-        "a reissue or a manual payment that waits for a cancellation waits for the newest charge of an open invoice",
+        "a request that waits for a cancellation waits for the newest charge of an open invoice",
         """
         SELECT u.invoice_id AS offender
-        FROM (
-            SELECT r.invoice_id, r.charge_id FROM reissue_request r WHERE r.account_id = $1
-            UNION
-            SELECT r.invoice_id, r.charge_id FROM payment_request r WHERE r.account_id = $1
-        ) u
+        FROM merchant_request u
         JOIN invoice v ON v.invoice_id = u.invoice_id
         JOIN charge c ON c.charge_id = u.charge_id
-        WHERE v.account_id = $1 AND c.account_id = $1 AND (
+        WHERE u.account_id = $1 AND v.account_id = $1 AND c.account_id = $1 AND (
             v.status NOT IN ('issued', 'overdue') OR c.gateway_invoice_id IS NULL OR EXISTS (
                 SELECT FROM charge n
                 WHERE n.account_id = $1 AND n.invoice_id = u.invoice_id AND n.number > c.number

@@ -152,17 +152,10 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
                 SELECT FROM price_pull p
                 WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id AND p.position = c.position)
             UNION
-            SELECT c.invoice_id FROM reissue_request c WHERE c.account_id = $1 AND NOT EXISTS (
+            SELECT c.invoice_id FROM merchant_request c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)
             UNION
-            SELECT c.invoice_id FROM reissue_request c WHERE c.account_id = $1 AND NOT EXISTS (
-                SELECT FROM charge p
-                WHERE p.account_id = $1 AND p.charge_id = c.charge_id AND p.invoice_id = c.invoice_id)
-            UNION
-            SELECT c.invoice_id FROM payment_request c WHERE c.account_id = $1 AND NOT EXISTS (
-                SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)
-            UNION
-            SELECT c.invoice_id FROM payment_request c WHERE c.account_id = $1 AND NOT EXISTS (
+            SELECT c.invoice_id FROM merchant_request c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM charge p
                 WHERE p.account_id = $1 AND p.charge_id = c.charge_id AND p.invoice_id = c.invoice_id)
             UNION

@@ -180,53 +180,45 @@ CREATE TABLE late_charge_check (
 CREATE INDEX late_charge_check_due ON late_charge_check (account_id, next_check_at) WHERE next_check_at IS NOT NULL;
 CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHERE next_check_at > '-infinity';
 
--- A reissue that waits until the gateway has canceled the charge. If the process dies during the call, the next poll of
--- the charge continues the reissue. `next_charge_id` is the id that the next charge will have. `requested_at` (account's
--- clock) is when the cancellation was requested. `in_progress_until` is real time.
-CREATE TABLE reissue_request (
+-- A request of a merchant that waits until the gateway has canceled the invoice's charge: a reissue, a manual payment,
+-- or a cancellation of the invoice. A poll that finds the charge canceled applies the request with the highest number.
+-- `request_id` is the id that the next charge or the ledger entry will have. With `at_most_open`, the payment is lowered
+-- to what is open when it is recorded. `requested_at` (account's clock) is when the cancellation was requested.
+-- `in_progress_until` is real time.
+CREATE TABLE merchant_request (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
     charge_id uuid NOT NULL,
-    next_charge_id uuid NOT NULL,
-    payment_method text NOT NULL,
-    installments smallint,
-    due_date date NOT NULL,
+    request_id uuid NOT NULL,
+    number integer NOT NULL,
     requested_at timestamptz NOT NULL,
     in_progress_until timestamptz NOT NULL,
-    CONSTRAINT reissue_request_pk PRIMARY KEY (account_id, invoice_id),
-    CONSTRAINT reissue_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
-        REFERENCES invoice (account_id, invoice_id),
-    CONSTRAINT reissue_request_charge_fk FOREIGN KEY (account_id, charge_id)
-        REFERENCES charge (account_id, charge_id),
-    CONSTRAINT reissue_request_method CHECK (payment_method IN ('card', 'pix', 'boleto')),
-    CONSTRAINT reissue_request_installments CHECK (
-        installments IS NULL OR (payment_method = 'card' AND installments BETWEEN 2 AND 12)
-    )
-);
-
--- A payment that was received elsewhere and covers the open amount. It waits here until the gateway has canceled the
--- charge. If the process dies, a poll of the charge records the payment. With `at_most_open`, the payment is lowered to
--- what is open when it is recorded. `requested_at` and `in_progress_until` are as in `reissue_request`.
-CREATE TABLE payment_request (
-    account_id uuid NOT NULL,
-    invoice_id uuid NOT NULL,
-    charge_id uuid NOT NULL,
-    payment_entry_id uuid NOT NULL,
-    amount_cents bigint NOT NULL,
-    at_most_open boolean NOT NULL,
-    occurred_at timestamptz NOT NULL,
-    method text NOT NULL,
+    payment_method text,
+    installments smallint,
+    due_date date,
+    amount_cents bigint,
+    at_most_open boolean,
+    occurred_at timestamptz,
+    method text,
     reference text,
     note text,
-    requested_at timestamptz NOT NULL,
-    in_progress_until timestamptz NOT NULL,
-    CONSTRAINT payment_request_pk PRIMARY KEY (account_id, invoice_id),
-    CONSTRAINT payment_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
+    CONSTRAINT merchant_request_pk PRIMARY KEY (account_id, request_id),
+    CONSTRAINT merchant_request_number UNIQUE (account_id, invoice_id, number),
+    CONSTRAINT merchant_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
         REFERENCES invoice (account_id, invoice_id),
-    CONSTRAINT payment_request_charge_fk FOREIGN KEY (account_id, charge_id)
+    CONSTRAINT merchant_request_charge_fk FOREIGN KEY (account_id, charge_id)
         REFERENCES charge (account_id, charge_id),
-    CONSTRAINT payment_request_amount CHECK (amount_cents > 0),
-    CONSTRAINT payment_request_method CHECK (method IN ('cash', 'transfer', 'pix', 'card', 'check', 'other'))
+    CONSTRAINT merchant_request_kind CHECK (payment_method IS NULL OR amount_cents IS NULL),
+    CONSTRAINT merchant_request_terms CHECK (
+        (payment_method IS NULL) = (due_date IS NULL) AND payment_method IN ('card', 'pix', 'boleto')
+    ),
+    CONSTRAINT merchant_request_installments CHECK (
+        installments IS NULL OR (payment_method = 'card' AND installments BETWEEN 2 AND 12)
+    ),
+    CONSTRAINT merchant_request_amount CHECK (
+        amount_cents > 0 AND num_nulls(amount_cents, at_most_open, occurred_at, method) IN (0, 4)
+    ),
+    CONSTRAINT merchant_request_method CHECK (method IN ('cash', 'transfer', 'pix', 'card', 'check', 'other'))
 );
 
 -- A refund that a merchant asked for, committed before its request is sent. An invoice has at most one open refund.

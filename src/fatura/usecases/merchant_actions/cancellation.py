@@ -4,13 +4,12 @@ The request's Idempotency-Key is committed before the gateway is called. If the 
 polled soon, and a repeat with the same key continues the cancellation.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, ChargeStage
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, require
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
@@ -23,31 +22,19 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import (
     IdempotentRequest,
     StoredAnswer,
-    abandon,
     begin,
     finish,
-    pause,
     was_begun,
 )
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
+from fatura.usecases.merchant_actions.charge_release import Begun, Refused, Released
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, replacement
-from fatura.usecases.payments.merchant_requests import StoredRequest
-from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
 
 WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """The charge to cancel, and the reissue or payment that the cancellation has replaced."""
-
-    reserved: Reserved
-    replaced: StoredRequest | None
 
 
 async def cancel(
@@ -71,14 +58,15 @@ async def cancel(
         accepted = (port.ChargeState.CANCELED,)
         released = await charge_release.release(deps, account, begun.reserved, accepted=accepted)
     if isinstance(released, Refused):
-        await in_transaction(deps, account, _give_up, request, begun, is_unsure=released.is_unsure)
+        give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
+        await in_transaction(deps, account, give_up, request, begun)
         raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
     return await finish(deps, account, request, partial(_complete, invoice_id=invoice_id, released=released))
 
 
 async def _reserve(
     work: Work, *, request: IdempotentRequest | None, invoice_id: UUID, places: Places
-) -> _Begun | View:
+) -> Begun | View:
     """Return the charge to cancel, and schedule a poll in case this process dies.
 
     If no charge must be canceled, cancel the invoice and return it.
@@ -90,17 +78,18 @@ async def _reserve(
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     charge = state.charge
+    if merchant_requests.is_in_progress(
+        work, await merchant_requests.of_invoice(work, invoice_id), other_than=None
+    ):
+        detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
+        raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     if state.status not in WITH_CHARGE or (charge is not None and charge.stage is ChargeStage.MISSING):
         _check_state(work, state)
         return await _cancel(work, invoice_id)
     assert charge is not None, "an issued invoice has a charge"
-    if await merchant_requests.is_in_progress(work, invoice_id):
-        detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
-        raise EngineError(INVOICE_NOT_CANCELABLE, detail)
-    replaced = await merchant_requests.find(work, invoice_id)
-    await merchant_requests.drop(work, [invoice_id])  # else a poll could continue an earlier request
-    reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_CANCELABLE)
-    return _Begun(reserved, replaced)
+    return await charge_release.begin(
+        work, charge, work.new_id(), places=places, refusal=INVOICE_NOT_CANCELABLE
+    )
 
 
 async def _complete(work: Work, *, invoice_id: UUID, released: Released) -> InvoiceView:
@@ -124,28 +113,6 @@ async def _cancel(work: Work, invoice_id: UUID) -> InvoiceView:
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
     return await invoices.read(work, invoice_id)
-
-
-async def _give_up(work: Work, request: IdempotentRequest | None, begun: _Begun, *, is_unsure: bool) -> None:
-    """End the request, so that a repeat with the same key is possible.
-
-    With `is_unsure`, the charge may be canceled, so only a repeat of this request may use the key. Otherwise, put back
-    the request that the cancellation has replaced.
-    """
-    await (pause if is_unsure else abandon)(work, request)
-    if not is_unsure and begun.replaced is not None:
-        await _put_back(work, begun.reserved.charge, begun.replaced)
-    await polling.poll_now(work, begun.reserved.charge.invoice_id)
-
-
-async def _put_back(work: Work, charge: InvoiceCharge, replaced: StoredRequest) -> None:
-    """Store the replaced request again, unless the invoice has changed or has another request by now."""
-    invoice_id = charge.invoice_id
-    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    is_current = state.charge is not None and state.charge.charge_id == charge.charge_id
-    is_unchanged = is_current and state.status in WITH_CHARGE
-    if is_unchanged and not await merchant_requests.is_waiting(work, invoice_id):
-        await merchant_requests.put_back(work, invoice_id, replaced)
 
 
 def _check_state(work: Work, state: IssuanceState) -> None:

@@ -7,18 +7,21 @@ from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charge import InvoiceCharge
-from fatura.domain.errors import EngineError, Problem
+from fatura.domain.charge import ChargeTerms, InvoiceCharge
+from fatura.domain.errors import EngineError, Problem, require
 from fatura.gateways import port
 from fatura.observability import log
-from fatura.store.charging import charge_polling
+from fatura.store.charging import charge_polling, issuance_state
+from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.connections import connections
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import IdempotentRequest, abandon, pause
 from fatura.usecases.open_call_limit import Places
-from fatura.usecases.payments import gateway_payments, replacement
+from fatura.usecases.payments import gateway_payments, merchant_requests, replacement
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 
 POLL_AFTER = timedelta(seconds=port.CALL_TIMEOUT_SECONDS + 10)
@@ -36,6 +39,15 @@ class Reserved:
 
     gateway: ObservedGateway
     charge: InvoiceCharge
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A stored request, the charge to cancel for it, and the request as stored by an earlier attempt, if any."""
+
+    reserved: Reserved
+    request: MerchantRequest
+    previous: MerchantRequest | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,57 @@ async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal:
         raise EngineError(refusal, _UNREADABLE)
     await charge_polling.make_due(work.tx, charge.invoice_id, at=work.now + POLL_AFTER)
     return Reserved(gateway, charge)
+
+
+async def begin(
+    work: Work,
+    charge: InvoiceCharge,
+    request_id: UUID,
+    *,
+    terms: ChargeTerms | None = None,
+    payment: ManualPayment | None = None,
+    places: Places,
+    refusal: Problem,
+) -> Begun:
+    """Store a request, reserve the call that cancels its charge, and return what `release` needs.
+
+    Raises EngineError: the errors of `reserve`.
+    """
+    reserved = await reserve(work, charge, places=places, refusal=refusal)
+    stored = await merchant_requests.of_invoice(work, charge.invoice_id)
+    request = MerchantRequest(
+        invoice_id=charge.invoice_id,
+        charge_id=charge.charge_id,
+        request_id=request_id,
+        number=0,
+        requested_at=work.now,
+        in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
+        terms=terms,
+        payment=payment,
+    )
+    previous = next((each for each in stored if each.request_id == request_id), None)
+    return Begun(reserved, await merchant_requests.store(work, request), previous)
+
+
+async def give_up(work: Work, request: IdempotentRequest | None, begun: Begun, *, is_unsure: bool) -> bool:
+    """End a request whose charge the gateway did not cancel, so that a repeat with the same key is possible.
+
+    Return whether the request stays stored, so that a poll can apply it. Then only a repeat may use the key.
+    With `is_unsure`, the answer was lost, and a poll may find the charge canceled.
+    """
+    invoice_id = begun.request.invoice_id
+    require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    if is_unsure:
+        await merchant_requests.end_unsure(work, begun.request)
+        is_kept = True
+    else:
+        is_kept = await merchant_requests.end_refused(work, begun.request, previous=begun.previous)
+    await (pause if is_kept else abandon)(work, request)
+    if (
+        begun.request.is_cancellation or not is_unsure
+    ):  # else the poll that `reserve` has scheduled is early enough
+        await polling.poll_now(work, invoice_id)
+    return is_kept
 
 
 async def release(

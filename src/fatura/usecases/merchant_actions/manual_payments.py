@@ -7,7 +7,7 @@ finds the payment.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from uuid import UUID, uuid5
@@ -27,19 +27,18 @@ from fatura.domain.errors import (
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import MAX_MANUAL_PAYMENTS, EntryKind, EntrySource, ManualMethod, PaymentEntry
 from fatura.store.billing import payment_entries
-from fatura.store.charging import issuance_state, payment_requests, refund_requests
+from fatura.store.charging import issuance_state, refund_requests
+from fatura.store.charging import merchant_requests as stored_requests
 from fatura.store.charging.issuance_state import IssuanceState
-from fatura.store.charging.payment_requests import PaymentRequest
+from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
-from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish, pause
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
+from fatura.usecases.merchant_actions.charge_release import Begun, Refused, Released
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, pending_payments, replacement
-from fatura.usecases.payments.merchant_requests import StoredRequest
-from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
@@ -67,20 +66,6 @@ class Received:
         return uuid5(invoice_id, f"payment {self.key}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """The charge to cancel, the payment that waits for the cancellation, and the request that the payment replaced."""
-
-    reserved: Reserved
-    stored: PaymentRequest
-    replaced: StoredRequest | None
-
-    @property
-    def is_repeat(self) -> bool:
-        replaced, entry_id = self.replaced, self.stored.payment_entry_id
-        return isinstance(replaced, PaymentRequest) and replaced.payment_entry_id == entry_id
-
-
 async def receive(
     deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, received: Received
 ) -> StoredAnswer:
@@ -101,14 +86,14 @@ async def receive(
             return begun
         released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
-        await in_transaction(deps, account, _give_up, request, begun, is_unsure=released.is_unsure)
-        is_kept = released.is_unsure or begun.is_repeat
+        give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
+        is_kept = await in_transaction(deps, account, give_up, request, begun)
         raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if is_kept else ""))
-    complete = partial(_complete, received=received, stored=begun.stored, released=released)
+    complete = partial(_complete, received=received, stored=begun.request, released=released)
     return await finish(deps, account, request, complete)
 
 
-async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: Places) -> _Begun | View:
+async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: Places) -> Begun | View:
     """Store the payment as a request, and return the charge to cancel.
 
     If no charge must be canceled, record the payment and return the invoice.
@@ -120,42 +105,35 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
     open_cents, ledger = await _open_cents(work, state)
-    replaced = await merchant_requests.find(work, invoice_id)
-    earlier = replaced if isinstance(replaced, PaymentRequest) else None
-    is_repeat = earlier is not None and earlier.payment_entry_id == received.entry_id(invoice_id)
-    if earlier is not None and is_repeat:  # the open amount may have grown since the payment was stored
-        amount_cents = earlier.recorded_cents(open_cents=open_cents)
+    entry_id = received.entry_id(invoice_id)
+    stored = await merchant_requests.of_invoice(work, invoice_id)
+    own = next((each.payment for each in stored if each.request_id == entry_id), None)
+    if own is not None:  # the open amount may have grown since the payment was stored
+        amount_cents = own.recorded_cents(open_cents=open_cents)
     else:
         amount_cents = open_cents if received.amount_cents is None else received.amount_cents
     is_part = not _covers(work, state, received, ledger, amount_cents=amount_cents)
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
-    if earlier is not None and not is_repeat:
-        await _check_earlier(work, earlier, is_part=is_part)
-        await merchant_requests.drop(work, [invoice_id])  # otherwise a poll could record both payments
+    if own is None:
+        await _check_others(work, stored, is_part=is_part)
     charge = state.charge
-    if charge is None or not charge.is_unpaid_at_gateway or (is_part and not is_repeat):
+    if charge is None or not charge.is_unpaid_at_gateway or (is_part and own is None):
         return await _record(work, state, received, amount_cents=amount_cents)
-    reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_PAYABLE)
-    new = PaymentRequest(
-        invoice_id=invoice_id,
-        charge_id=charge.charge_id,
-        payment_entry_id=received.entry_id(invoice_id),
+    payment = ManualPayment(
         amount_cents=amount_cents,
         at_most_open=received.amount_cents is None,
         occurred_at=received.paid_at or work.now,
         method=received.method,
         reference=received.reference,
         note=received.note,
-        requested_at=work.now,
-        in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
     )
-    await merchant_requests.drop(work, [invoice_id])
-    await payment_requests.save(work.tx, new)
-    return _Begun(reserved, new, replaced)
+    return await charge_release.begin(
+        work, charge, entry_id, payment=payment, places=places, refusal=INVOICE_NOT_PAYABLE
+    )
 
 
 async def _complete(
-    work: Work, *, received: Received, stored: PaymentRequest, released: Released
+    work: Work, *, received: Received, stored: MerchantRequest, released: Released
 ) -> InvoiceView:
     """Record the payment for which a charge was canceled. The payment may exceed what is open now.
 
@@ -167,7 +145,8 @@ async def _complete(
     if await _is_recorded(work, invoice_id, received):
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     open_cents, ledger = await _open_cents(work, state)
-    amount_cents = stored.recorded_cents(open_cents=open_cents)
+    assert stored.payment is not None, "a manual payment was stored"
+    amount_cents = stored.payment.recorded_cents(open_cents=open_cents)
     charge = state.charge
     if charge is not None and released.charge.charge_id == charge.charge_id:
         await replacement.release(work, charge, released.state)
@@ -184,39 +163,8 @@ async def _complete(
 
 async def _record(work: Work, state: IssuanceState, received: Received, *, amount_cents: int) -> InvoiceView:
     await pending_payments.add(work, _entry(work, state, received, amount_cents=amount_cents))
-    await _drop(work, state.invoice_id, received)
+    await stored_requests.remove(work.tx, [received.entry_id(state.invoice_id)])
     return await invoices.read(work, state.invoice_id)
-
-
-async def _give_up(work: Work, request: IdempotentRequest, begun: _Begun, *, is_unsure: bool) -> None:
-    """End the request, so that a repeat with the same key is possible.
-
-    With `is_unsure`, the engine does not know whether the charge was canceled. So keep the stored payment for the poll
-    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now. Otherwise, put back the request
-    that the payment has replaced.
-    """
-    await (pause if is_unsure or begun.is_repeat else abandon)(work, request)
-    invoice_id = begun.stored.invoice_id
-    require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    stored = await _stored(work, invoice_id, begun.stored.payment_entry_id)
-    if stored is not None and is_unsure:
-        await payment_requests.save(work.tx, replace(stored, in_progress_until=work.deps.clock()))
-    elif stored is not None:
-        await merchant_requests.put_back(work, invoice_id, begun.replaced)
-    if not is_unsure:
-        await polling.poll_now(work, invoice_id)
-
-
-async def _stored(work: Work, invoice_id: UUID, entry_id: UUID) -> PaymentRequest | None:
-    """Return the stored request if it is for the payment with this id."""
-    stored = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    return stored if stored is not None and stored.payment_entry_id == entry_id else None
-
-
-async def _drop(work: Work, invoice_id: UUID, received: Received) -> None:
-    """Drop the stored request if it is for this payment."""
-    if await _stored(work, invoice_id, received.entry_id(invoice_id)) is not None:
-        await payment_requests.remove(work.tx, [invoice_id])
 
 
 async def _is_recorded(work: Work, invoice_id: UUID, received: Received) -> bool:
@@ -232,7 +180,7 @@ async def _open_cents(work: Work, state: IssuanceState) -> tuple[int, Sequence[P
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     refusal = _refusal(state, real_now=work.deps.clock())
-    if refusal is None and await merchant_requests.is_reissuing(work, state.invoice_id):
+    if refusal is None and await _is_reissuing(work, state.invoice_id):
         refusal = "The invoice is being reissued; read it again in a minute."
     if refusal is not None:
         raise EngineError(INVOICE_NOT_PAYABLE, refusal)
@@ -273,18 +221,29 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
             raise EngineError(TOO_MANY_PAYMENTS, detail, meta={"limit": MAX_MANUAL_PAYMENTS})
 
 
-async def _check_earlier(work: Work, earlier: PaymentRequest, *, is_part: bool) -> None:
+async def _check_others(work: Work, stored: Sequence[MerchantRequest], *, is_part: bool) -> None:
     """Refuse a payment while another one is in progress (D-171).
 
-    Also refuse a part payment while another payment waits until the gateway has canceled the charge.
+    Also refuse a part payment while another payment waits until the gateway has canceled the charge. If the other
+    payments may be dropped, drop them before the part payment is recorded.
     """
-    is_kept = is_part and not await merchant_requests.may_drop(work, earlier)
-    if is_kept or earlier.in_progress_until > work.deps.clock():
+    others = [each for each in stored if each.payment is not None]
+    is_kept = is_part and not all([await merchant_requests.may_drop(work, each) for each in others])
+    if is_kept or any(each.in_progress_until > work.deps.clock() for each in others):
         detail = (
             "Another payment is in progress, or waits until the gateway has canceled the charge; read the invoice in a "
             "minute, or repeat that payment with its Idempotency-Key."
         )
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
+    if is_part and others:
+        await stored_requests.remove(work.tx, [each.request_id for each in others])
+
+
+async def _is_reissuing(work: Work, invoice_id: UUID) -> bool:
+    reissues = [
+        each for each in await merchant_requests.of_invoice(work, invoice_id) if each.terms is not None
+    ]
+    return any(each.in_progress_until > work.deps.clock() for each in reissues)
 
 
 def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:

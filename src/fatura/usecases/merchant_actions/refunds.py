@@ -107,7 +107,6 @@ async def _start(
     if await refund_requests.has_open(work.tx, invoice_id):
         detail = "Another refund of the invoice is pending; wait until it is done or failed."
         raise EngineError(INVOICE_NOT_REFUNDABLE, detail)
-    await merchant_requests.drop_answered(work, invoice_id)
     if await merchant_requests.is_waiting(work, invoice_id):
         detail = (
             "A reissue or a payment waits until the gateway has canceled the charge; repeat it with its "

@@ -5,7 +5,7 @@ afterwards, and the gateway has canceled the charge, a poll continues the reissu
 from the key, so a repeat with the same key finds that charge.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
 from uuid import UUID, uuid5
@@ -25,21 +25,19 @@ from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import open_cents
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charges, issuance_state, refund_requests, reissue_requests
+from fatura.store.charging import charges, issuance_state, refund_requests
 from fatura.store.charging.issuance_state import IssuanceState
-from fatura.store.charging.reissue_requests import ReissueRequest
+from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoices
 from fatura.usecases.charging import next_charge, retries
 from fatura.usecases.deps import Deps
-from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish, pause
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
+from fatura.usecases.merchant_actions.charge_release import Begun, Refused, Released
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, replacement
-from fatura.usecases.payments.merchant_requests import StoredRequest
-from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
@@ -58,20 +56,6 @@ class Wanted:
     due_date: date | None
     payment_method: PaymentMethod | None
     installments: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """The charge to cancel, the reissue that waits for the cancellation, and the request that the reissue replaced."""
-
-    reserved: Reserved
-    stored: ReissueRequest
-    replaced: StoredRequest | None
-
-    @property
-    def is_repeat(self) -> bool:
-        replaced, next_charge_id = self.replaced, self.stored.next_charge_id
-        return isinstance(replaced, ReissueRequest) and replaced.next_charge_id == next_charge_id
 
 
 async def reissue(
@@ -97,48 +81,38 @@ async def reissue(
             return begun
         released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
-        await in_transaction(deps, account, _give_up, request, begun, is_unsure=released.is_unsure)
-        is_kept = released.is_unsure or begun.is_repeat
+        give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
+        is_kept = await in_transaction(deps, account, give_up, request, begun)
         raise EngineError(INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if is_kept else ""))
-    return await finish(deps, account, request, partial(_complete, stored=begun.stored, released=released))
+    return await finish(deps, account, request, partial(_complete, stored=begun.request, released=released))
 
 
 async def _reserve(
     work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID, places: Places
-) -> _Begun | View:
+) -> Begun | View:
     """Store the request, and return the charge to cancel. If no charge must be canceled, reissue the invoice."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await charges.exists(work.tx, next_charge_id):
         return await invoices.read(work, invoice_id)  # a poll has continued the reissue
-    stored = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    if stored is None or stored.next_charge_id != next_charge_id:
+    stored = await merchant_requests.of_invoice(work, invoice_id)
+    if all(each.request_id != next_charge_id for each in stored):
         _check_due_date(work, wanted.due_date)  # the due date of a repeat was valid at the first request
     charge, terms = await _check(work, state, wanted)
     await _check_refunds(work, invoice_id)
-    if await merchant_requests.is_in_progress(work, invoice_id, other_than=next_charge_id):
+    if merchant_requests.is_in_progress(work, stored, other_than=next_charge_id):
         detail = "Another reissue or a payment of the invoice is in progress; read it again in a minute."
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)
     if not charge.is_unpaid_at_gateway:
         if state.status is InvoiceStatus.READY:  # the gateway refused the charge, and may refuse the next one
             await retries.pace(work, state)
         return await _replace(work, state, charge, terms, next_charge_id=next_charge_id)
-    reserved = await charge_release.reserve(work, charge, places=places, refusal=INVOICE_NOT_REISSUABLE)
-    replaced = await merchant_requests.find(work, invoice_id)
-    await merchant_requests.drop(work, [invoice_id])
-    new = ReissueRequest(
-        invoice_id=invoice_id,
-        charge_id=charge.charge_id,
-        next_charge_id=next_charge_id,
-        terms=terms,
-        requested_at=work.now,
-        in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
+    return await charge_release.begin(
+        work, charge, next_charge_id, terms=terms, places=places, refusal=INVOICE_NOT_REISSUABLE
     )
-    await reissue_requests.save(work.tx, new)
-    return _Begun(reserved, new, replaced)
 
 
-async def _complete(work: Work, *, stored: ReissueRequest, released: Released) -> InvoiceView:
+async def _complete(work: Work, *, stored: MerchantRequest, released: Released) -> InvoiceView:
     """Plan the next charge of an invoice, move the invoice to `ready` and return it.
 
     The connection is not checked again. The charge is canceled by now, so if a check refused the request here, a poll
@@ -147,14 +121,15 @@ async def _complete(work: Work, *, stored: ReissueRequest, released: Released) -
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if await charges.exists(work.tx, stored.next_charge_id):
+    if await charges.exists(work.tx, stored.request_id):
         return await invoices.read(work, invoice_id)  # a poll has continued the reissue
     charge = await _reissuable_charge(work, state)
     if released.charge.charge_id != charge.charge_id:
         detail = "The invoice was issued while it was being reissued; read it, then try again."
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)
     await replacement.release(work, charge, released.state)
-    return await _replace(work, state, charge, stored.terms, next_charge_id=stored.next_charge_id)
+    assert stored.terms is not None, "a reissue has terms"
+    return await _replace(work, state, charge, stored.terms, next_charge_id=stored.request_id)
 
 
 async def _replace(
@@ -165,26 +140,6 @@ async def _replace(
         work, charge, terms, next_charge_id=next_charge_id, total_cents=state.total_cents
     )
     return await invoices.read(work, state.invoice_id)
-
-
-async def _give_up(work: Work, request: IdempotentRequest, begun: _Begun, *, is_unsure: bool) -> None:
-    """End the request, so that a repeat with the same key is possible.
-
-    With `is_unsure`, the engine does not know whether the charge was canceled. So keep the stored request for the poll
-    that `charge_release.reserve` has scheduled, and set its `in_progress_until` to now. Otherwise, put back the request
-    that the reissue has replaced.
-    """
-    await (pause if is_unsure or begun.is_repeat else abandon)(work, request)
-    invoice_id = begun.stored.invoice_id
-    require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
-    stored = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    if stored is not None and stored.next_charge_id == begun.stored.next_charge_id:
-        if is_unsure:
-            await reissue_requests.save(work.tx, replace(stored, in_progress_until=work.deps.clock()))
-        else:
-            await merchant_requests.put_back(work, invoice_id, begun.replaced)
-    if not is_unsure:
-        await polling.poll_now(work, invoice_id)
 
 
 def _check_due_date(work: Work, due_date: date | None) -> None:

@@ -1,20 +1,20 @@
-"""Reissues and manual payments that wait until the gateway has canceled a charge (D-51, D-52).
+"""Requests of merchants that wait until the gateway has canceled a charge: reissues, manual payments, cancellations.
 
 A request is in progress while its process may still wait for the gateway's answer. A process that was suspended may
 cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time. A poll
-that finds the charge canceled continues the request. A later request of the merchant replaces a stored request that is
-not in progress any more (D-171).
+that finds the charge canceled applies the newest request of the invoice. If the gateway refuses a request, only this
+request is dropped; the earlier ones stay stored (D-171).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.charging import next_cancellation_at
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS
-from fatura.store.charging import charge_polling, charges, payment_requests, reissue_requests
-from fatura.store.charging.payment_requests import PaymentRequest
-from fatura.store.charging.reissue_requests import ReissueRequest
+from fatura.store.charging import charge_polling, charges, merchant_requests
+from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.usecases.transaction import Work
 
 IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
@@ -22,51 +22,105 @@ IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
 KEPT_FOR = timedelta(hours=24)
 """How long a request is kept, in real time, after `in_progress_until`, while the charge can still be paid."""
 
-StoredRequest = ReissueRequest | PaymentRequest
 
-
-def is_over(work: Work, in_progress_until: datetime) -> bool:
+def is_over(work: Work, request: MerchantRequest) -> bool:
     """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped."""
-    return in_progress_until + KEPT_FOR <= work.deps.clock()
+    return request.in_progress_until + KEPT_FOR <= work.deps.clock()
 
 
-async def may_drop(work: Work, request: StoredRequest) -> bool:
+def is_in_progress(work: Work, requests: Collection[MerchantRequest], *, other_than: UUID | None) -> bool:
+    """Return whether a reissue or a manual payment is in progress, other than the request with this id."""
+    return any(
+        each.in_progress_until > work.deps.clock()
+        for each in requests
+        if not each.is_cancellation and each.request_id != other_than
+    )
+
+
+async def of_invoice(work: Work, invoice_id: UUID) -> Sequence[MerchantRequest]:
+    """Return the requests of a locked invoice, the newest first."""
+    return (await merchant_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
+
+
+async def may_drop(work: Work, request: MerchantRequest) -> bool:
     """Return whether a refund or a part payment may drop a stored request (D-171).
 
     The request must be over, and the gateway must have answered about the charge after the call that cancels it.
     Otherwise, the gateway may already have canceled the charge, and nothing would continue the request.
     """
     ended_at = request.requested_at + IN_PROGRESS_FOR
-    is_ended = is_over(work, request.in_progress_until)
-    return is_ended and await charges.was_asked(work.tx, request.charge_id, since=ended_at)
-
-
-async def is_reissuing(work: Work, invoice_id: UUID) -> bool:
-    request = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    return request is not None and request.in_progress_until > work.deps.clock()
-
-
-async def is_in_progress(work: Work, invoice_id: UUID, *, other_than: UUID | None = None) -> bool:
-    """Return whether a reissue or a manual payment of a locked invoice is in progress.
-
-    A reissue whose next charge has the id `other_than` does not count, because it is the caller's own.
-    """
-    reissue = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    payment = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    ends = [] if reissue is None or reissue.next_charge_id == other_than else [reissue.in_progress_until]
-    ends += [] if payment is None else [payment.in_progress_until]
-    return any(end > work.deps.clock() for end in ends)
-
-
-async def find(work: Work, invoice_id: UUID) -> StoredRequest | None:
-    """Return the reissue or the manual payment of a locked invoice that waits for the cancellation of its charge."""
-    reissue = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    return reissue or (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
+    return is_over(work, request) and await charges.was_asked(work.tx, request.charge_id, since=ended_at)
 
 
 async def is_waiting(work: Work, invoice_id: UUID) -> bool:
-    """Return whether a reissue or a manual payment of a locked invoice waits for the cancellation of its charge."""
-    return await find(work, invoice_id) is not None
+    """Return whether a reissue or a manual payment of a locked invoice waits for the cancellation of its charge.
+
+    Requests that `may_drop` are dropped first, if all of them are.
+    """
+    waiting = [each for each in await of_invoice(work, invoice_id) if not each.is_cancellation]
+    if waiting and all([await may_drop(work, each) for each in waiting]):
+        await drop(work, [invoice_id])
+        return False
+    return bool(waiting)
+
+
+async def store(work: Work, request: MerchantRequest) -> MerchantRequest:
+    """Store a request of a locked invoice, and return it with its number.
+
+    A new request gets the next number. A request that was stored before keeps its number.
+    """
+    stored = await of_invoice(work, request.invoice_id)
+    same = [each.number for each in stored if each.request_id == request.request_id]
+    number = same[0] if same else max([each.number for each in stored], default=0) + 1
+    numbered = replace(request, number=number)
+    await merchant_requests.save(work.tx, numbered)
+    return numbered
+
+
+async def end_unsure(work: Work, request: MerchantRequest) -> None:
+    """End an attempt of a request whose answer from the gateway was lost. Drop the earlier requests of the invoice.
+
+    The request stays stored, and a poll applies it if the charge was canceled. A cancellation of the invoice is
+    dropped, because a poll that finds the charge canceled cancels the invoice without it.
+    """
+    stored = await of_invoice(work, request.invoice_id)
+    replaced = [each.request_id for each in stored if each.number < request.number]
+    if request.is_cancellation:
+        replaced.append(request.request_id)
+    elif any(_is_same_attempt(each, request) for each in stored):
+        await merchant_requests.save(work.tx, replace(request, in_progress_until=work.deps.clock()))
+    await merchant_requests.remove(work.tx, replaced)
+
+
+async def end_refused(work: Work, request: MerchantRequest, *, previous: MerchantRequest | None) -> bool:
+    """End an attempt that the gateway refused. Return whether the request stays stored.
+
+    It stays stored if an earlier attempt (`previous`) or a later one may still take effect.
+    """
+    stored = await of_invoice(work, request.invoice_id)
+    if not any(_is_same_attempt(each, request) for each in stored):
+        return any(each.request_id == request.request_id for each in stored)
+    if previous is not None:
+        await merchant_requests.save(work.tx, previous)
+        return True
+    await merchant_requests.remove(work.tx, [request.request_id])
+    return False
+
+
+def _is_same_attempt(one: MerchantRequest, other: MerchantRequest) -> bool:
+    """Return whether both are the same attempt of a request. A repeat of the request is another attempt."""
+    return (one.request_id, one.requested_at) == (other.request_id, other.requested_at)
+
+
+async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
+    """Return the locked invoices whose newest request is in progress, and which have an earlier request too.
+
+    If the gateway refuses the newest request, an earlier one applies. So a poll that finds the charge canceled must not
+    apply any of them yet.
+    """
+    stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
+    now = work.deps.clock()
+    return {id_ for id_, found in stored.items() if len(found) > 1 and found[0].in_progress_until > now}
 
 
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
@@ -75,52 +129,23 @@ async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
     The gateway may cancel the charge although its answer was lost. The pauses between the polls grow with the time
     since the request.
     """
-    reissues = await reissue_requests.of_invoices(work.tx, invoice_ids)
-    payments = await payment_requests.of_invoices(work.tx, invoice_ids)
-    planned = {
-        each.invoice_id: at
-        for each in [*reissues.values(), *payments.values()]
-        if (at := next_cancellation_at(each.requested_at, now=work.now)) is not None
-    }
+    planned: dict[UUID, datetime] = {}
+    for invoice_id, stored in (await merchant_requests.of_invoices(work.tx, invoice_ids)).items():
+        next_at = [next_cancellation_at(each.requested_at, now=work.now) for each in stored]
+        if due := [at for at in next_at if at is not None]:
+            planned[invoice_id] = min(due)
     if planned:
         await charge_polling.make_due_by(work.tx, list(planned), at=list(planned.values()))
 
 
 async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """Drop the requests of locked invoices for which `is_over` is true."""
-    reissues = await reissue_requests.of_invoices(work.tx, invoice_ids)
-    payments = await payment_requests.of_invoices(work.tx, invoice_ids)
-    over = {each.invoice_id for each in reissues.values() if is_over(work, each.in_progress_until)}
-    over |= {each.invoice_id for each in payments.values() if is_over(work, each.in_progress_until)}
+    stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
+    over = [each.request_id for found in stored.values() for each in found if is_over(work, each)]
     if over:
-        await drop(work, list(over))
-
-
-async def drop_answered(work: Work, invoice_id: UUID) -> None:
-    """Drop those requests of a locked invoice that a refund may drop (see `may_drop`)."""
-    reissue = (await reissue_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    payment = (await payment_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id)
-    stored = [request for request in (reissue, payment) if request is not None]
-    if stored and all([await may_drop(work, request) for request in stored]):
-        await drop(work, [invoice_id])
+        await merchant_requests.remove(work.tx, over)
 
 
 async def drop(work: Work, invoice_ids: Sequence[UUID]) -> None:
-    """Drop the requests of locked invoices."""
-    await reissue_requests.remove(work.tx, invoice_ids)
-    await payment_requests.remove(work.tx, invoice_ids)
-
-
-async def put_back(work: Work, invoice_id: UUID, earlier: StoredRequest | None) -> None:
-    """Replace the stored request of a locked invoice by the one that was stored earlier, if any (D-171).
-
-    Called after the gateway has refused the later cancellation. The earlier cancellation may still take effect.
-    """
-    await drop(work, [invoice_id])
-    match earlier:
-        case ReissueRequest():
-            await reissue_requests.save(work.tx, earlier)
-        case PaymentRequest():
-            await payment_requests.save(work.tx, earlier)
-        case None:
-            pass
+    """Drop all requests of locked invoices."""
+    await merchant_requests.remove_all(work.tx, invoice_ids)

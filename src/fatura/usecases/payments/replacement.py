@@ -1,19 +1,19 @@
 """Give an invoice its next charge after the gateway has canceled the previous one (D-51).
 
-`reissue` calls `replace` when the gateway has confirmed the cancellation. If the process dies or the
-gateway's answer is lost, a later poll of the charge calls `settle`, which continues or drops the reissue.
+`reissue` calls `replace` when the gateway has confirmed the cancellation. If the process dies or the gateway's answer
+is lost, `waiting_requests` calls it after a later poll of the charge.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace as changed
 from uuid import UUID
 
 from fatura.domain.charge import ChargeStage, ChargeTerms, InvoiceCharge
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.domain.payments import open_cents
-from fatura.gateways.port import Charge, ChargeState
+from fatura.gateways.port import ChargeState
 from fatura.store.billing import payment_entries
-from fatura.store.charging import confirmed_charges, issuance_state, reissue_requests
+from fatura.store.charging import charges, confirmed_charges, issuance_state
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.payments import merchant_requests, second_charges
@@ -50,7 +50,7 @@ async def replace(
         first_sent_at=work.deps.clock(),
         sent_at=work.now,
     )
-    await reissue_requests.insert_planned(work.tx, planned)
+    await charges.insert_planned(work.tx, planned)
     if charge.gateway_invoice_id is not None:
         # a `ready` invoice is not polled, so late look-ups read the canceled charge
         await second_charges.plan_checks(work, charge.charge_id)
@@ -87,37 +87,3 @@ async def repeat(work: Work, invoice_id: UUID) -> None:
     """Repeat a reissue that a restore lost: move the locked invoice, whose charge is closed, to `ready` (D-123)."""
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
-
-
-async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> set[UUID]:
-    """Continue or drop the reissues that wait for these charges; return the ids of the reissued invoices.
-
-    `polled` are locked charges with the gateway's answers. If the gateway has canceled or closed the charge,
-    the reissue continues. If the charge is paid, the reissue is dropped. If the charge can still be paid, the
-    reissue is kept until `merchant_requests.is_over`.
-    """
-    requests = await reissue_requests.of_invoices(work.tx, [charge.invoice_id for charge, _ in polled])
-    waiting = [
-        (charge, answer, requests[charge.invoice_id])
-        for charge, answer in polled
-        if charge.invoice_id in requests and requests[charge.invoice_id].charge_id == charge.charge_id
-    ]
-    reissued: set[UUID] = set()
-    dropped: list[UUID] = []
-    for charge, answer, request in waiting:
-        state = await issuance_state.lock(work.tx, charge.invoice_id)
-        assert state is not None, "a polled invoice exists"
-        if answer.state in RELEASED and state.status in REISSUED_FROM:
-            assert state.total_cents is not None, "an issued invoice has a total"
-            await replace(
-                work,
-                charge,
-                request.terms,
-                next_charge_id=request.next_charge_id,
-                total_cents=state.total_cents,
-            )
-            reissued.add(charge.invoice_id)
-        elif answer.state is ChargeState.PAID or merchant_requests.is_over(work, request.in_progress_until):
-            dropped.append(charge.invoice_id)
-    await reissue_requests.remove(work.tx, dropped)
-    return reissued

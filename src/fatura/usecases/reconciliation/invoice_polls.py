@@ -16,6 +16,7 @@ from fatura.gateways.port import (
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.payments import replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,18 @@ class Poll:
             return self.asked[-1]
         paid = (each for each in self.asked if each.answer and each.answer.state is ChargeState.PAID)
         return next(paid, self.asked[-1])
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether to record the state although a webhook made the invoice due again during the poll."""
+        answer = self.decisive.answer
+        return answer is not None and answer.state in {ChargeState.PAID, ChargeState.CANCELED}
+
+    @property
+    def is_released(self) -> bool:
+        """Return whether the newest charge is canceled or closed at the gateway, so that it cannot be paid."""
+        answer = self.asked[-1].answer
+        return answer is not None and answer.state in replacement.RELEASED
 
     @property
     def has_all_answers(self) -> bool:

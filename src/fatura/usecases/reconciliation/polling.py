@@ -33,9 +33,8 @@ from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.payments import (
     gateway_payments,
     merchant_requests,
-    pending_payments,
-    replacement,
     second_charges,
+    waiting_requests,
 )
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import missing_charges, poll_times
@@ -47,8 +46,6 @@ _POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAI
 LEASE = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a poll is repeated, for example because the gateway did not answer."""
-CLOSED = frozenset({ChargeState.PAID, ChargeState.CANCELED})
-"""States of a charge that are recorded even if a webhook made the invoice due again during the poll."""
 FACT_OF_STATE = {
     ChargeState.REFUSED: Fact.PAYMENT_MISSED,
     ChargeState.EXPIRED: Fact.PAYMENT_MISSED,
@@ -226,34 +223,44 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     await gateway_payments.record(work, answers, due_again=due_again)
     poll_at = {each.invoice.invoice_id: _next_poll_at(work, each) for each in polls}
     poll_at |= dict.fromkeys(due_again, work.now)
-    current = [each for each in polls if each.invoice.invoice_id not in due_again or _is_closed(each)]
+    undecided = await merchant_requests.undecided(work, ids)
+    current = [each for each in polls if each.invoice.invoice_id not in due_again or each.is_closed]
+    current = [each for each in current if each.invoice.invoice_id not in undecided or not each.is_released]
     current, seconds = await _record_stages(work, current)
     await second_charges.note_canceled(
         work, [(each.connection_id, each.charge) for each in _answers(current)]
     )
     newest = [(each.asked[-1].charge, each.asked[-1].answer) for each in current]
     answered = [(charge, answer) for charge, answer in newest if answer is not None]
-    await pending_payments.settle(work, answered)
-    reissued = await replacement.settle(work, answered)
+    reissued = await waiting_requests.settle(work, answered)
     current = [each for each in current if each.invoice.invoice_id not in reissued]
     facts = [fact for fact in map(_fact, current) if fact is not None]
     await invoice_moves.report(work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in facts])
     payable = [charge.invoice_id for charge, answer in answered if answer.is_payable]
-    await merchant_requests.plan_polls(work, payable)
-    gateways = {poll.invoice.invoice_id: poll.gateway for poll in polls}
-    reported = {second.charge_id for _, second in seconds}
-    in_vain = [
-        (gateway, each)
-        for each in await gateway_payments.payable_in_vain(work, answers)
-        if (gateway := gateways[each.invoice_id]) is not None and each.charge_id not in reported
-    ]
-    unwanted = [*seconds, *in_vain]
+    await merchant_requests.plan_polls(work, [*payable, *undecided])
+    unwanted = [*seconds, *await _payable_in_vain(work, polls, answers, seconds)]
     if unwanted:  # if the cancellation of a charge fails, the next poll repeats it
         planned = await second_charges.next_cancellations(
             work, [(gateway.connection_id, charge) for gateway, charge in unwanted]
         )
         await charge_polling.make_due_by(work.tx, list(planned), at=list(planned.values()))
     return unwanted
+
+
+async def _payable_in_vain(
+    work: Work,
+    polls: Sequence[Poll],
+    answers: Sequence[ChargeAnswer],
+    seconds: Sequence[tuple[ObservedGateway, Charge]],
+) -> Sequence[tuple[ObservedGateway, Charge]]:
+    """Return the charges other than `seconds` that are payable although their invoice is paid or canceled."""
+    gateways = {poll.invoice.invoice_id: poll.gateway for poll in polls}
+    reported = {second.charge_id for _, second in seconds}
+    return [
+        (gateway, each)
+        for each in await gateway_payments.payable_in_vain(work, answers)
+        if (gateway := gateways[each.invoice_id]) is not None and each.charge_id not in reported
+    ]
 
 
 def _answers(polls: Sequence[Poll]) -> Sequence[ChargeAnswer]:
@@ -357,11 +364,6 @@ def _next_unpaid_poll_at(work: Work, poll: Poll) -> datetime | None:
     if answer.state is ChargeState.CANCELED:
         return None
     return poll_times.next_poll(work, poll.decisive.charge)
-
-
-def _is_closed(poll: Poll) -> bool:
-    answer = poll.decisive.answer
-    return answer is not None and answer.state in CLOSED
 
 
 def _fact(poll: Poll) -> Report | None:

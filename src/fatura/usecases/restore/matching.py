@@ -17,7 +17,7 @@ from fatura.store.billing import invoices as stored_invoices
 from fatura.store.restore import charge_matching, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.store.restore.lost_invoices import LostInvoice
-from fatura.usecases.payments import gateway_payments, pending_payments, replacement, second_charges
+from fatura.usecases.payments import gateway_payments, replacement, second_charges, waiting_requests
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import LaneName, Work
 
@@ -212,7 +212,7 @@ async def _settle_payment(work: Work, invoice: CandidateInvoice, replaced: Charg
 
     Return the invoice, which may be paid now, or `ready` with a charge for the rest.
     """
-    await pending_payments.settle_replaced(work, invoice.invoice_id, replaced)
+    await waiting_requests.settle_replaced(work, invoice.invoice_id, replaced)
     return (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
 
 

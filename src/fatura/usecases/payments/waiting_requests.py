@@ -1,0 +1,74 @@
+"""Apply or drop the requests that wait for the cancellation of a charge, after the gateway has shown the charge.
+
+A reissue or a manual payment is stored as a request before the gateway is asked to cancel the charge. If the process
+dies or the gateway's answer is lost, a later poll of the charge calls `settle` (D-171).
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from fatura.domain.charge import InvoiceCharge
+from fatura.gateways.port import Charge, ChargeState
+from fatura.store.charging import charges, issuance_state, merchant_requests
+from fatura.store.charging.issuance_state import IssuanceState
+from fatura.store.charging.merchant_requests import MerchantRequest
+from fatura.usecases.payments import merchant_requests as requests
+from fatura.usecases.payments import pending_payments, replacement
+from fatura.usecases.transaction import Work
+
+
+async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> set[UUID]:
+    """Apply or drop the requests that wait for these charges; return the ids of the reissued invoices.
+
+    `polled` are locked charges with the gateway's answers; the payments in the answers are recorded already. If the
+    gateway has canceled or closed the charge, the newest request is applied, and the others are dropped. If the charge
+    is paid, all are dropped. If the charge can still be paid, each is kept until `merchant_requests.is_over`.
+    """
+    stored = await merchant_requests.of_invoices(work.tx, [charge.invoice_id for charge, _ in polled])
+    reissued: set[UUID] = set()
+    for charge, answer in polled:
+        waiting = [each for each in stored.get(charge.invoice_id, ()) if each.charge_id == charge.charge_id]
+        if not waiting:
+            continue
+        if answer.state in replacement.RELEASED:
+            if await _apply(work, waiting[0], charge):
+                reissued.add(charge.invoice_id)
+        elif answer.state is not ChargeState.PAID:
+            await requests.drop_over(work, [charge.invoice_id])
+            continue
+        await requests.drop(work, [charge.invoice_id])
+    return reissued
+
+
+async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> None:
+    """Close a locked invoice's newest charge, and record the manual payment that waits for its cancellation (D-123).
+
+    `replaced` is the gateway's answer, which shows the charge as canceled or expired.
+    """
+    charge = (await charges.newest(work.tx, [invoice_id]))[invoice_id]
+    await replacement.release(work, charge, replaced.state)
+    for request in await requests.of_invoice(work, invoice_id):
+        if request.payment is not None and request.charge_id == charge.charge_id:
+            await _apply(work, request, charge)
+            break
+
+
+async def _apply(work: Work, request: MerchantRequest, charge: InvoiceCharge) -> bool:
+    """Do what the request asks for, now that the charge is closed. Return whether the invoice was reissued."""
+    state = await issuance_state.lock(work.tx, charge.invoice_id)
+    assert state is not None, "a polled invoice exists"
+    if state.status not in replacement.REISSUED_FROM:
+        return False
+    if request.payment is not None:
+        await pending_payments.record(work, request, payment=request.payment, state=state)
+    elif request.terms is not None:
+        await _reissue(work, request, charge, state)
+    return request.terms is not None
+
+
+async def _reissue(work: Work, request: MerchantRequest, charge: InvoiceCharge, state: IssuanceState) -> None:
+    assert request.terms is not None, "a reissue has terms"
+    assert state.total_cents is not None, "an issued invoice has a total"
+    await replacement.replace(
+        work, charge, request.terms, next_charge_id=request.request_id, total_cents=state.total_cents
+    )

@@ -1,0 +1,164 @@
+"""Several requests of one invoice ask the gateway to cancel its charge at the same time (D-171).
+
+An earlier request, a reissue or a payment, is stored because the answer to its cancellation was lost. The gateway
+refuses the later requests, so that the earlier one continues.
+"""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fatura.usecases.merchant_actions import charge_release
+from tests.scenarios.merchant_actions.test_refused_later_requests import check_continued, lose_answer, send
+from tests.support.cancellation_steps import around_the_cancellation, end_requests
+from tests.support.refund_steps import pay, refund
+from tests.support.reissue_steps import ask, unpaid_invoice
+from tests.support.sandbox_steps import cancel, issued_invoice, pass_time, queue_fault, read
+from tests.support.world import Answer, Json, World
+
+
+@contextmanager
+def overlapping(first_calls: asyncio.Event, first_done: asyncio.Event) -> Generator[None]:
+    """Set `first_calls` before the first call to the gateway. Make this call when the second begins.
+
+    Make the second call after `first_done` is set.
+    """
+    original, count, second_calls = charge_release.cancel, [0], asyncio.Event()
+
+    async def ordered(*args: Any, **named: Any) -> Any:
+        count[0] += 1
+        if count[0] == 1:
+            first_calls.set()
+            await second_calls.wait()
+        else:
+            second_calls.set()
+            await first_done.wait()
+        return await original(*args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charge_release, "cancel", ordered)
+        yield
+
+
+@pytest.mark.parametrize("later", ["payment", "reissue", "cancel"])
+@pytest.mark.parametrize("action", ["payment", "reissue"])
+async def test_two_refused_requests_keep_the_stored_request(world: World, action: str, later: str) -> None:
+    """[D-171]"""
+    invoice = await lose_answer(world, action)
+    await queue_fault(world, "cancel_charge", "rate_limited", times=2)
+    first_calls, first_done = asyncio.Event(), asyncio.Event()
+    with overlapping(first_calls, first_done):
+        first = asyncio.create_task(cancel(world, invoice))
+        await first_calls.wait()
+        second = asyncio.create_task(send(world, invoice, later, key="b"))
+        assert (await first).status == 409
+        first_done.set()
+        assert (await second).status == 409
+    await check_continued(world, invoice, action)
+
+
+@pytest.mark.parametrize("action", ["payment", "reissue"])
+async def test_a_refused_request_of_a_suspended_process_is_not_applied(world: World, action: str) -> None:
+    """The process of the request b is suspended for over 30 s, so the request c is accepted. [D-171, D-51, D-52]"""
+    invoice = await lose_answer(world, action)
+    await queue_fault(world, "cancel_charge", "rate_limited", times=2)
+    first_calls, first_done = asyncio.Event(), asyncio.Event()
+    with overlapping(first_calls, first_done):
+        first = asyncio.create_task(send(world, invoice, "reissue", key="b"))
+        await first_calls.wait()
+        await end_requests(world)
+        second = asyncio.create_task(send(world, invoice, "reissue", key="c"))
+        assert (await first).status == 409
+        first_done.set()
+        assert (await second).status == 409
+    await check_continued(world, invoice, action)
+
+
+@pytest.mark.parametrize("action", ["payment", "reissue"])
+async def test_a_suspended_attempt_does_not_drop_the_request_of_its_repeat(world: World, action: str) -> None:
+    """A repeat cancels the charge, but the answer is lost. Then the gateway refuses the first attempt. [D-171]"""
+    invoice = await unpaid_invoice(world)
+    attempts = 0
+
+    async def suspended() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            await end_requests(world)
+            await queue_fault(world, "cancel_charge", "timeout_after")
+            repeat = await send(world, invoice, action, key="a")
+            assert (repeat.status, "automatically" in repeat.json["detail"]) == (409, True)
+            await queue_fault(world, "cancel_charge", "rate_limited")
+
+    with around_the_cancellation(before=suspended):
+        assert (await send(world, invoice, action, key="a")).status == 409
+    await check_continued(world, invoice, action)
+
+
+@pytest.mark.parametrize("later", ["reissue", "cancel"])
+async def test_a_part_payment_is_refused_while_a_payment_is_stored(world: World, later: str) -> None:
+    """Otherwise, the engine could record both payments. [D-52, D-171]"""
+    invoice = await unpaid_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/payments"
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    assert (await world.post(path, {"method": "cash", "amountCents": 9990}, key="a")).status == 409
+    await queue_fault(world, "cancel_charge", "rate_limited")
+    answers: list[Answer] = []
+
+    async def pay_part() -> None:
+        await end_requests(world)
+        answers.append(await world.post(path, {"method": "cash", "amountCents": 1000}, key="part"))
+
+    with around_the_cancellation(before=pay_part):
+        assert (await send(world, invoice, later, key="b")).status == 409
+    assert answers[0].status == 409
+    await check_continued(world, invoice, "payment")
+
+
+@pytest.mark.parametrize("action", ["payment", "reissue"])
+async def test_a_refund_is_refused_while_a_request_is_stored(world: World, action: str) -> None:
+    """The refund would change the open amount. [D-151, D-171]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await pay(world, invoice, amountCents=4000)
+    await queue_fault(world, "cancel_charge", "timeout_after")
+    assert (await send(world, invoice, action, key="a")).status == 409
+    await queue_fault(world, "cancel_charge", "rate_limited")
+    answers: list[Answer] = []
+
+    async def ask_for_refund() -> None:
+        answers.append(await refund(world, invoice))
+
+    with around_the_cancellation(before=ask_for_refund):
+        assert (await cancel(world, invoice)).status == 409
+    assert answers[0].status == 409
+    await pass_time(world, hours=2)
+    found = await read(world, invoice)
+    if action == "payment":
+        assert (found["status"], found["paidCents"]) == ("paid", 9990)
+    else:
+        assert [each["amountCents"] for each in found["charges"]] == [9990, 5990]
+    assert await world.broken() == []
+
+
+async def test_a_request_whose_answer_was_lost_replaces_the_earlier_ones(world: World) -> None:
+    """[D-171]"""
+    invoice = await lose_answer(world, "payment")
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    assert (await ask(world, invoice, key="b")).status == 409
+    await check_continued(world, invoice, "reissue")
+
+
+async def test_a_cancellation_whose_answer_was_lost_replaces_the_earlier_requests(world: World) -> None:
+    """[D-171, D-27]"""
+    invoice = await lose_answer(world, "reissue")
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    assert (await cancel(world, invoice)).status == 409
+    assert await world.sql("SELECT FROM merchant_request") == []
+    await pass_time(world, hours=2)
+    found: Json = await read(world, invoice)
+    assert (found["status"], found["paidCents"]) == ("canceled", 0)
+    assert await world.broken() == []
