@@ -18,7 +18,7 @@ from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.reconciliation import polling
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
 
 LEASE = timedelta(seconds=110)
 """How long a worker leases the probe of a connection, in real time."""
@@ -61,7 +61,13 @@ async def _opened(work: Work, connection_ids: Sequence[UUID]) -> Sequence[_Probe
 
 async def _put_off(work: Work, connection_id: UUID) -> None:
     log.exception("gateway.probe_put_off", connection_id=str(connection_id))
-    await connection_health.put_off_probe(work, connection_id)
+    try:
+        async with work.savepoint():
+            await connection_health.put_off_probe(work, connection_id)
+    except DATABASE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001 - for example, the event cannot be built; the lease puts the probe off
+        log.exception("gateway.probe_not_put_off", connection_id=str(connection_id))
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:

@@ -5,9 +5,12 @@ The connection's health, the events and the log show the failure (D-55).
 
 import json
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
+from fatura.domain.connection import Connection
+from fatura.views.integration import ConnectionView
 from tests.support.captured_logs import captured_logs
 from tests.support.expect import invalid
 from tests.support.sandbox_steps import (
@@ -267,6 +270,39 @@ async def test_a_connection_that_cannot_be_opened_delays_no_probe_of_others(worl
     assert logs.getvalue().count("gateway.probe_put_off") == 1
     assert await states(world) == ["failing", "ok"]
     await mend_connection(world, failing)
+    await pass_time(world, minutes=15)
+    assert await states(world) == ["ok", "ok"]
+    assert await world.broken() == []
+
+
+async def test_a_failing_event_of_one_connection_delays_no_probe_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One connection cannot be opened, and its event `connection.failing` cannot be built. [D-55 failing, D-186]"""
+    failing = await connection_id(world)
+    await world.connect()
+    await world.sql(
+        """
+        UPDATE connection_health h SET failures = 3, failing_since = g.created_at - interval '2 hours',
+            next_probe_at = g.created_at, error_code = 'failed', error_detail = 'rate_limited'
+        FROM gateway_connection g WHERE g.connection_id = h.connection_id
+        """
+    )
+    await make_unusable(world, failing)
+    build = ConnectionView.of
+
+    def refuse_failing(connection: Connection, *args: Any, **options: Any) -> ConnectionView:
+        assert str(connection.connection_id) != failing, "the event cannot be built"
+        return build(connection, *args, **options)
+
+    with captured_logs() as logs, monkeypatch.context() as patched:
+        patched.setattr(ConnectionView, "of", refuse_failing)
+        await world.run("gateway_probe")
+
+    assert logs.getvalue().count("gateway.probe_not_put_off") == 1
+    assert await states(world) == ["failing", "ok"]
+    await mend_connection(world, failing)
+    await world.sql("UPDATE connection_health SET lease_until = NULL")  # the lease has expired
     await pass_time(world, minutes=15)
     assert await states(world) == ["ok", "ok"]
     assert await world.broken() == []
