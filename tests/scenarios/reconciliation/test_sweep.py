@@ -360,6 +360,19 @@ async def test_a_spent_budget_puts_the_sweep_off(world: World, issued: Json) -> 
     assert (await read(world, issued))["status"] == "issued"
 
 
+async def test_polls_that_use_up_the_budget_do_not_stop_the_sweep(world: World, issued: Json) -> None:
+    """A short wait for the budget is a part of the run. [D-161, D-55 budget]"""
+    spent = "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '0.3 seconds'"
+    await pay_silently(world)
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")
+    await world.sql(spent)
+    await world.run("sweep")
+    assert (await stored_sweep(world))["next_sweep_at"] > await now(world)
+    await world.sql("UPDATE connection_health SET polls_per_second = NULL")
+    await world.run("reconciliation")
+    assert (await read(world, issued))["status"] == "paid"
+
+
 async def test_a_provider_without_a_list_is_not_swept(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,11 +58,12 @@ assert timedelta(seconds=CALL_TIMEOUT_SECONDS) + LONGEST_PAUSE < LEASE
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A leased sweep with its opened connection."""
+    """A leased sweep with its opened connection. `delay` is how long the first page must wait."""
 
     sweep: ClaimedSweep
     stored: StoredConnection
     gateway: ObservedGateway
+    delay: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ async def sweep(deps: Deps, account: Account) -> int:
         deps, account, claim.stored, claim.gateway, claim.sweep, ends_at=time.monotonic() + RUN_SECONDS
     )
     try:
+        await asyncio.sleep(claim.delay.total_seconds())  # polls may use up the budget before a later run
         if await _read_list(run):
             await _look_for_own(run)
     except (GatewayError, TimeoutError) as error:
@@ -128,9 +130,8 @@ def _report(run: _Run) -> None:
 async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     """Lease the sweep that has been due longest, and begin it.
 
-    Return whether a sweep was due, and the claim. The claim is None if no sweep was due or the sweep was put off. A
-    sweep is put off, for example, while its connection is failing or its account is being restored (D-123). An inactive
-    connection is swept too, because the engine may still read its charges (D-55).
+    Return whether a sweep was due, and the claim, which is None if no sweep was due or the sweep was put off. Reasons
+    to put off are a failing connection or a frozen account (D-123). An inactive connection is swept too (D-55).
     """
     real_now = work.deps.clock()
     claimed = await connection_sweeps.claim(
@@ -150,14 +151,14 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
         await connection_sweeps.release(work.tx, claimed, next_sweep_at=at)
         return True, None
     (delay,) = await poll_times.take(work, opened.stored, 1)
-    if delay:
+    if delay > LONGEST_PAUSE:
         await _release(work, claimed, after=delay)
         return True, None
     begun = claimed
     if claimed.started_at is None:
         begun = await _advance(work, claimed, started_at=work.now, listed_to=claimed.swept_to - WINDOW)
     assert begun is not None, "the row is locked"
-    return True, _Claim(begun, opened.stored, gateway)
+    return True, _Claim(begun, opened.stored, gateway, delay)
 
 
 async def _advance(
@@ -243,8 +244,7 @@ async def _compare(
 
 async def _log_skipped(_work: Work, charge: Charge | str) -> None:
     """Log the gateway's id of a charge that this sweep cannot handle. The next sweep tries the charge again."""
-    charge_id = charge if isinstance(charge, str) else charge.charge_id
-    log.exception("sweep.charge_skipped", charge_id=charge_id)
+    log.exception("sweep.charge_skipped", charge_id=charge if isinstance(charge, str) else charge.charge_id)
 
 
 async def _compare_charges(
