@@ -53,3 +53,14 @@ async def issued_with_webhooks(world: World) -> Json:
     invoice = await issued_invoice(world)
     assert await world.run("reconciliation") == 0
     return invoice
+
+
+async def named_by_webhook(world: World, invoice: Json) -> None:
+    """Let the gateway send a webhook, or a copy of it, about the invoice's charge."""
+    assert (await (await hook(world, invoice)).send(world)).status == 200
+
+
+async def budget_free(world: World) -> None:
+    """Make the budget allow the next poll now, and make the charges of all issued invoices due for a poll."""
+    await world.sql("UPDATE connection_health SET polls_from = NULL")
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at WHERE status = 'issued'")

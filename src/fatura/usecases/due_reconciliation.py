@@ -25,12 +25,15 @@ async def _advance_round(deps: Deps, account: Account, *, limit: int) -> int:  #
 
 _PARTS: Mapping[str, _RunPart] = {
     "rounds": _advance_round,
+    "looks": unmatched_charges.look,
     "polls": polling.reconcile,
     "late_checks": late_charge_checks.check,
     "refunds": refund_calls.settle_due,
-    "looks": unmatched_charges.look,
 }
-"""The function for each part of the work, in the order in which the parts run."""
+"""The function for each part of the work, in the order in which the parts run.
+
+Looks run before polls. They use at most half of a connection's budget, but polls could use up all of it.
+"""
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:

@@ -33,7 +33,9 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "api_key": frozenset({"last_used_at"}),
     "connection_health": frozenset({"polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
-    "invoice": frozenset({"polls_first"}),  # a poll that began before a webhook does not reset it
+    # A poll that began before a webhook does not reset `polls_first`. A poll sets `polled_at` even if its answer is
+    # outdated and not recorded.
+    "invoice": frozenset({"polls_first", "polled_at"}),
     "pricing_attempt": frozenset({"latency_ms"}),
     "webhook": frozenset({"at_once", "push_at"}),
 }

@@ -37,6 +37,7 @@ class ClaimedInvoice:
     currency: str
     paid_at: datetime | None
     next_attempt_at: datetime | None
+    polls_first: bool
     issue_failures: int
     issue_failing_since: datetime | None
     issue_delay_emitted: bool
@@ -45,12 +46,17 @@ class ClaimedInvoice:
 async def claim(
     tx: Tx, status: InvoiceStatus, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[UUID]:
-    """Lease up to `limit` due invoices with this status that no worker has leased, earliest due first."""
+    """Lease up to `limit` due invoices with this status that no worker has leased, earliest due first.
+
+    Polls of charges that a webhook named are left to `claim_polls_first`. A `ready` invoice may still have
+    `polls_first` from before its reissue.
+    """
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
             SELECT x.invoice_id FROM invoice x
             WHERE x.account_id = $1 AND x.status = $2 AND x.next_attempt_at <= $3
+                AND (NOT x.polls_first OR x.status = 'ready')
                 AND (x.lease_until IS NULL OR x.lease_until <= $4 OR x.lease_until > $7)
             ORDER BY x.next_attempt_at LIMIT $6
             FOR NO KEY UPDATE SKIP LOCKED
@@ -72,9 +78,11 @@ async def claim(
 async def claim_polls_first(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[UUID]:
-    """Lease up to `limit` invoices that are due for polling because a webhook named their charges, earliest due first.
+    """Lease up to `limit` invoices that are due for polling because a webhook named their charges.
 
-    Their `polls_first` stays true until `unmark_polls_first`, so a poll that the budget delays keeps its priority.
+    The invoices that were polled longest ago are leased first, so that copies of webhooks about some charges cannot
+    keep the others waiting. Their `polls_first` stays true until they are polled, so a poll that the budget delays
+    keeps its priority.
     """
     rows = await tx.fetch(
         """
@@ -82,7 +90,7 @@ async def claim_polls_first(
             SELECT x.invoice_id FROM invoice x
             WHERE x.account_id = $1 AND x.polls_first AND x.status <> 'ready' AND x.next_attempt_at <= $2
                 AND (x.lease_until IS NULL OR x.lease_until <= $3 OR x.lease_until > $6)
-            ORDER BY x.next_attempt_at LIMIT $5
+            ORDER BY greatest(x.polled_at, x.issued_at) LIMIT $5
             FOR NO KEY UPDATE SKIP LOCKED
         )
         UPDATE invoice v SET lease_until = $4, waits_for_connection = false FROM due
@@ -96,14 +104,6 @@ async def claim_polls_first(
         leases.horizon(real_now),
     )
     return [row["invoice_id"] for row in rows]
-
-
-async def unmark_polls_first(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Give the next polls of these leased invoices no priority, unless a webhook names their charges again."""
-    await tx.execute(
-        "UPDATE invoice v SET polls_first = false WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])",
-        invoice_ids,
-    )
 
 
 async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[datetime]) -> None:
@@ -120,19 +120,19 @@ async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[dateti
 
 
 async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
-    """Return these invoices, ordered by the gateway's last answer about a charge: none first, then the oldest."""
+    """Return these invoices, ordered by their newest poll or issue, oldest first."""
     return await tx.fetch_as(
         ClaimedInvoice,
         """
         SELECT v.invoice_id, v.connection_id, c.customer_id, c.name AS customer_name, c.email AS customer_email,
             c.document_sealed, v.subscription_id, v.cycle, v.due_date, v.payment_method, v.installments, v.total_cents,
-            v.currency, v.paid_at, v.next_attempt_at, v.issue_failures, v.issue_failing_since, v.issue_delay_emitted
+            v.currency, v.paid_at, v.next_attempt_at, v.polls_first, v.issue_failures, v.issue_failing_since,
+            v.issue_delay_emitted
         FROM invoice v
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
         WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
-        ORDER BY (SELECT max(h.asked_at) FROM charge h WHERE h.account_id = $1 AND h.invoice_id = v.invoice_id)
-            NULLS FIRST
+        ORDER BY greatest(v.polled_at, v.issued_at) NULLS FIRST
         """,
         invoice_ids,
     )
@@ -200,20 +200,29 @@ async def stop_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 
 
 async def reschedule_polls(
-    tx: Tx, invoices: Sequence[ClaimedInvoice], *, next_attempts_at: Sequence[datetime | None]
+    tx: Tx,
+    invoices: Sequence[ClaimedInvoice],
+    *,
+    next_attempts_at: Sequence[datetime | None],
+    polled_at: datetime | None,
 ) -> set[UUID]:
     """End the leases and set the times of the next polls. Return the invoices that do not get the given time.
 
     An invoice that another transaction rescheduled after the claim keeps its stored time. An invoice that a reissue has
     made `ready` is neither changed nor returned. Invoices are locked first, in id order, to avoid deadlocks with
     `charge_polling`.
+
+    `polled_at` is None if the invoices were not polled. They then keep `polls_first`. A polled invoice keeps it only if
+    another transaction, perhaps that of a webhook, rescheduled the invoice.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)
     rows = await tx.fetch(
         """
-        UPDATE invoice v SET lease_until = NULL, next_attempt_at =
-            CASE WHEN v.next_attempt_at = u.claimed_for THEN u.next_attempt_at ELSE v.next_attempt_at END
+        UPDATE invoice v SET lease_until = NULL, polled_at = coalesce($5, v.polled_at),
+            polls_first = v.polls_first AND ($5 IS NULL OR v.next_attempt_at IS DISTINCT FROM u.claimed_for),
+            next_attempt_at =
+                CASE WHEN v.next_attempt_at = u.claimed_for THEN u.next_attempt_at ELSE v.next_attempt_at END
         FROM unnest($2::uuid[], $3::timestamptz[], $4::timestamptz[]) AS u (invoice_id, claimed_for, next_attempt_at)
         WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[]) AND v.invoice_id = u.invoice_id
             AND v.gateway_invoice_id IS NOT NULL AND v.status <> 'ready'
@@ -222,6 +231,7 @@ async def reschedule_polls(
         invoice_ids,
         [invoice.next_attempt_at for invoice in invoices],
         next_attempts_at,
+        polled_at,
     )
     set_to = dict(zip(invoice_ids, next_attempts_at, strict=True))
     return {row["invoice_id"] for row in rows if row["next_attempt_at"] != set_to[row["invoice_id"]]}

@@ -168,6 +168,20 @@ async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Seq
     )
 
 
+async def put_off(tx: Tx, charges: Sequence[UnmatchedCharge], *, until: Sequence[datetime]) -> None:
+    """Schedule the next looks at charges that this transaction has claimed."""
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET next_look_at = n.at
+        FROM unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS n (connection_id, gateway_charge_id, at)
+        WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
+        """,
+        [each.connection_id for each in charges],
+        [each.gateway_charge_id for each in charges],
+        until,
+    )
+
+
 async def paid_at(tx: Tx, charge: UnmatchedCharge) -> datetime | None:
     """Return `PaymentEntry.polled_from` of the charge's newest recorded payment, or None if it has no payment."""
     return await tx.fetchval(

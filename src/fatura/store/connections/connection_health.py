@@ -85,14 +85,15 @@ async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until
     return [row["connection_id"] for row in rows]
 
 
-async def lock_polls_from(tx: Tx, connection_id: UUID) -> datetime | None:
-    """Lock the connection's budget of polls. Return the instant (real time) from which the next poll is allowed."""
+async def lock_polls_from(tx: Tx, connection_id: UUID, *, of_looks: bool) -> datetime | None:
+    """Lock the connection's budget. Return the instant (real time) from which the next poll or look is allowed."""
     return await tx.fetchval(
         """
-        SELECT h.polls_from FROM connection_health h
+        SELECT CASE WHEN $3 THEN greatest(h.polls_from, h.looks_from) ELSE h.polls_from END FROM connection_health h
         WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
         """,
         connection_id,
+        of_looks,
     )
 
 
@@ -115,11 +116,18 @@ async def set_polled_named(tx: Tx, connection_id: UUID, *, polled_named: bool) -
     )
 
 
-async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -> None:
+async def set_polls_from(
+    tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime | None = None
+) -> None:
+    """Set from when the budget allows the next poll. Unless `looks_from` is None, also set it for the next look."""
     await tx.execute(
-        "UPDATE connection_health h SET polls_from = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
+        """
+        UPDATE connection_health h SET polls_from = $3, looks_from = coalesce($4, h.looks_from)
+        WHERE h.account_id = $1 AND h.connection_id = $2
+        """,
         connection_id,
         polls_from,
+        looks_from,
     )
 
 

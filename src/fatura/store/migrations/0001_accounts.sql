@@ -142,6 +142,7 @@ CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
 -- write it at any time, also while a request changes the connection, and because discovery reads it for all accounts.
 -- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
 -- lease for the probe ends. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
+-- A look (D-162) must also wait until `looks_from`, because looks use at most half of this budget.
 -- `polled_named` is true if the newest of the scheduled polls in this budget was of a charge that a webhook had named.
 CREATE TABLE connection_health (
     account_id uuid NOT NULL,
@@ -157,6 +158,7 @@ CREATE TABLE connection_health (
     lease_until timestamptz,
     polls_per_second integer,
     polls_from timestamptz,
+    looks_from timestamptz,
     polled_named boolean NOT NULL DEFAULT false,
     CONSTRAINT connection_health_pk PRIMARY KEY (account_id, connection_id),
     CONSTRAINT connection_health_connection_fk FOREIGN KEY (account_id, connection_id)

@@ -5,7 +5,8 @@
 -- `next_attempt_at` (account's clock) is when the next work on the invoice is due: its issuance while the status is
 -- `ready`, later a poll of its charges. `lease_until` (real time) is when a worker's lease for this work ends.
 -- `polls_first` is set while a poll is due because a gateway's webhook named one of the charges. While such polls are
--- due, a connection's budget serves them and the other polls in turn.
+-- due, a connection's budget serves them and the other polls in turn. `polled_at` is when the newest poll ended, also if
+-- the gateway did not answer. Of the invoices that are due, those polled longest ago are polled first.
 -- `waits_for_connection` is set while the work is put off because the connection is failing or inactive.
 -- `retry_paced_until` (real time) limits how often a person's request retries the issuance.
 CREATE TABLE invoice (
@@ -35,6 +36,7 @@ CREATE TABLE invoice (
     next_attempt_at timestamptz,
     lease_until timestamptz,
     polls_first boolean NOT NULL DEFAULT false,
+    polled_at timestamptz,
     waits_for_connection boolean NOT NULL DEFAULT false,
     issue_failures integer NOT NULL DEFAULT 0,
     issue_failing_since timestamptz,

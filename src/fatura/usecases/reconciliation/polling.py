@@ -113,32 +113,34 @@ async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
     """Lease invoices whose poll is due. Return how many were leased, and the polls to make now.
 
-    First lease invoices whose charges a webhook named, up to half of `limit`. Then lease the others, one invoice state
-    at a time, so that PostgreSQL reads the index in order. Invoices that may not be polled now are put off.
+    Up to half of `limit` are invoices whose charges a webhook named. The invoice states share the other half equally.
+    Free places go to further invoices, first to those that no webhook named. Invoices that may not be polled now are
+    put off.
     """
+    named: dict[InvoiceStatus | None, int] = {None: (limit + 1) // 2}
+    shares = named | dict.fromkeys(_POLLED_STATES, max(limit // 2 // len(_POLLED_STATES), 1))
+    ids: list[UUID] = []
+    with_further: list[InvoiceStatus | None] = []
+    for state, share in shares.items():
+        leased = await _lease(work, state, limit=min(share, limit - len(ids)))
+        ids += leased
+        if len(leased) == share:
+            with_further.append(state)
+    for state in reversed(with_further):
+        if len(ids) < limit:
+            ids += await _lease(work, state, limit=limit - len(ids))
+    return len(ids), await each_alone_if_one_fails(work, ids, _due_polls, put_off=_put_off_failing)
+
+
+async def _lease(work: Work, state: InvoiceStatus | None, *, limit: int) -> Sequence[UUID]:
+    """Lease due invoices in this state that no webhook named. If `state` is None, lease named ones in any state."""
     real_now = work.deps.clock()
-    first = await claims.claim_polls_first(
-        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=(limit + 1) // 2
-    )
-    ids = list(first)
-    for state in _POLLED_STATES:
-        ids += await claims.claim(
-            work.tx,
-            state,
-            now=work.now,
-            real_now=real_now,
-            lease_until=real_now + LEASE,
-            limit=limit - len(ids),
-        )
-    due_polls = partial(_due_polls, first=frozenset(first))
-    return len(ids), await each_alone_if_one_fails(work, ids, due_polls, put_off=_put_off_failing)
+    claim = claims.claim_polls_first if state is None else partial(claims.claim, status=state)
+    return await claim(work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit)
 
 
-async def _due_polls(work: Work, ids: Sequence[UUID], *, first: frozenset[UUID]) -> Sequence[Poll]:
-    """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now.
-
-    A connection's budget is spent on the invoices in `first` and on the others in turn.
-    """
+async def _due_polls(work: Work, ids: Sequence[UUID]) -> Sequence[Poll]:
+    """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now."""
     invoices = await claims.read(work.tx, ids)
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
     polls: list[Poll] = []
@@ -147,12 +149,9 @@ async def _due_polls(work: Work, ids: Sequence[UUID], *, first: frozenset[UUID])
         of_connection = [invoice for invoice in invoices if invoice.connection_id == connection_id]
         planned = await _polls(work, of_connection, each.gateway)
         calls = {poll.invoice.invoice_id: len(poll.asked) for poll in planned}
-        allowed = await poll_times.allowed(work, each.stored, of_connection, calls=calls, named=first)
+        allowed = await poll_times.allowed(work, each.stored, of_connection, calls=calls)
         allowed_ids = {invoice.invoice_id for invoice in allowed}
         polls += [poll for poll in planned if poll.invoice.invoice_id in allowed_ids]
-    named = [each.invoice.invoice_id for each in polls if each.invoice.invoice_id in first]
-    if named:
-        await claims.unmark_polls_first(work.tx, named)
     return polls
 
 
@@ -188,7 +187,9 @@ async def _polls(
 
 async def _put_off(work: Work, invoice: ClaimedInvoice) -> None:
     """Schedule another poll of an invoice whose answers were not recorded."""
-    await claims.reschedule_polls(work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER])
+    await claims.reschedule_polls(
+        work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER], polled_at=work.now
+    )
 
 
 async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedGateway, Charge]]:
@@ -211,18 +212,16 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     await stored_invoices.lock(work.tx, ids)
     paid_at = await payment_entries.newest_payments(work.tx, ids)
     polls = [replace(each, paid_at=paid_at.get(each.invoice.invoice_id)) for each in polls]
+    next_at = [_next_poll_at(work, each) for each in polls]
     due_again = await claims.reschedule_polls(
-        work.tx,
-        [each.invoice for each in polls],
-        next_attempts_at=[_next_poll_at(work, each) for each in polls],
+        work.tx, [each.invoice for each in polls], next_attempts_at=next_at, polled_at=work.now
     )
     unanswered = [each.invoice.invoice_id for each in polls if not each.is_answered]
     if unanswered:
         await waiting.mark(work.tx, unanswered)
     answers = _answers(polls)
     await gateway_payments.record(work, answers, due_again=due_again)
-    poll_at = {each.invoice.invoice_id: _next_poll_at(work, each) for each in polls}
-    poll_at |= dict.fromkeys(due_again, work.now)
+    poll_at = dict(zip(ids, next_at, strict=True)) | dict.fromkeys(due_again, work.now)
     undecided = await merchant_requests.undecided(work, ids)
     current = [each for each in polls if each.invoice.invoice_id not in due_again or each.is_closed]
     current = [each for each in current if each.invoice.invoice_id not in undecided or not each.is_released]

@@ -140,8 +140,12 @@ async def _looks(work: Work, connection: OpenedConnection, due: Sequence[Unmatch
     waiting = [each for each in due if each.gateway_charge_id in unknown]
     if gateway is None or connection.stored.health.is_failing:
         return []
-    delays = await poll_times.take(work, connection.stored, len(waiting))
-    return [_Look(each, gateway) for each, delay in zip(waiting, delays, strict=True) if not delay]
+    delays = await poll_times.take(work, connection.stored, len(waiting), are_looks=True)
+    looks = list(zip(waiting, delays, strict=True))
+    later = [(each, work.now + delay) for each, delay in looks if delay]
+    if later:
+        await stored_unmatched.put_off(work.tx, [each for each, _ in later], until=[at for _, at in later])
+    return [_Look(each, gateway) for each, delay in looks if not delay]
 
 
 async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
