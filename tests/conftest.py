@@ -54,8 +54,8 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Use one more test process than there are CPUs, but at most four. Many tests wait for locks or time-outs."""
-    return min((os.cpu_count() or 1) + 1, 4)
+    """Use two more test processes than there are CPUs, but at most four. Many tests wait for locks or time-outs."""
+    return min((os.cpu_count() or 1) + 2, 4)
 
 
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -100,13 +100,7 @@ async def _advance_clock(deps: Deps, account: Account) -> int:
 
 ENGINE: tuple[Lane, ...] = (
     Lane(LaneName.PROPAGATION, due_accounts.of(LaneName.PROPAGATION), _move_subscriptions, batches_at_once=2),
-    Lane(
-        LaneName.GENERATION,
-        due_accounts.of(LaneName.GENERATION),
-        _generate,
-        batches_at_once=3,
-        batches_an_account=2,
-    ),
+    Lane(LaneName.GENERATION, due_accounts.of(LaneName.GENERATION), _generate, batches_at_once=3),
     Lane(
         LaneName.PRICING, due_accounts.of(LaneName.PRICING), _price, batches_at_once=64, batches_an_account=32
     ),
