@@ -361,12 +361,14 @@ async def test_a_spent_budget_puts_the_sweep_off(world: World, issued: Json) -> 
 
 
 async def test_polls_that_use_up_the_budget_do_not_stop_the_sweep(world: World, issued: Json) -> None:
-    """A short wait for the budget is a part of the run. [D-161, D-55 budget]"""
+    """A short wait for the budget is a part of the run. The page counts in the budget. [D-161, D-55 budget]"""
     spent = "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '0.3 seconds'"
     await pay_silently(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")
     await world.sql(spent)
-    await world.run("sweep")
+    free_from = "SELECT polls_from FROM connection_health"
+    [before], _, [after] = await world.sql(free_from), await world.run("sweep"), await world.sql(free_from)
+    assert after["polls_from"] - before["polls_from"] >= timedelta(seconds=1)
     assert (await stored_sweep(world))["next_sweep_at"] > await now(world)
     await world.sql("UPDATE connection_health SET polls_per_second = NULL")
     await world.run("reconciliation")

@@ -87,8 +87,8 @@ async def take(
 ) -> Sequence[timedelta]:
     """Reserve calls in the budget of a connection, and return how long each call must wait (D-55).
 
-    Only calls that need not wait are reserved. For the others, the caller must call `take` again later. Looks use at
-    most half of the budget, so that they cannot stop polls (D-162).
+    Only calls that need not wait are reserved. For the others, the caller must call `take` again later, or wait
+    and then call `spend`. Looks use at most half of the budget, so that they cannot stop polls (D-162).
     """
     budget = await _budget(work, stored, of_looks=are_looks)
     if budget is None:
@@ -104,6 +104,14 @@ async def take(
             looks_from=budget.free_after(2 * made, real_now=real_now) if are_looks else None,
         )
     return delays
+
+
+async def spend(work: Work, stored: StoredConnection) -> None:
+    """Count a call that has waited for as long as `take` said."""
+    budget = await _budget(work, stored)
+    if budget is not None:
+        free_from = budget.free_after(1, real_now=work.deps.clock())
+        await stored_health.set_polls_from(work.tx, stored.connection.connection_id, polls_from=free_from)
 
 
 async def _budget(work: Work, stored: StoredConnection, *, of_looks: bool = False) -> PollBudget | None:

@@ -103,12 +103,11 @@ async def sweep(deps: Deps, account: Account) -> int:
     is_due, claim = await in_transaction(deps, account, _claim)
     if claim is None:
         return int(is_due)
-    run = _Run(
-        deps, account, claim.stored, claim.gateway, claim.sweep, ends_at=time.monotonic() + RUN_SECONDS
-    )
+    ends_at = time.monotonic() + RUN_SECONDS
+    run = _Run(deps, account, claim.stored, claim.gateway, claim.sweep, ends_at)
     try:
         await asyncio.sleep(claim.delay.total_seconds())  # polls may use up the budget before a later run
-        if await _read_list(run):
+        if await _read_list(run, delay=claim.delay):
             await _look_for_own(run)
     except (GatewayError, TimeoutError) as error:
         log.warning("sweep.unanswered", connection_id=str(claim.sweep.connection_id), error=str(error))
@@ -187,9 +186,10 @@ async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta
     await connection_sweeps.release(work.tx, of, next_sweep_at=work.now + after)
 
 
-async def _read_list(run: _Run) -> bool:
+async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
+    `delay` is how long the first page has waited for the budget. A page that has waited is counted when it was read.
     The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after this run has
     advanced `listed_to`. If a run ended earlier, all runs could read the same charges without end.
     """
@@ -199,6 +199,8 @@ async def _read_list(run: _Run) -> bool:
         return True
     async with aclosing(run.gateway.charge_pages(began_at, size=PAGE)) as pages:
         async for page in pages:
+            if delay:
+                await in_transaction(run.deps, run.account, poll_times.spend, run.stored)
             step = await in_transaction(run.deps, run.account, _compare, run.sweep, run.stored, page)
             if step is None:
                 return _lost_lease(run)
@@ -207,7 +209,8 @@ async def _read_list(run: _Run) -> bool:
             if is_late or step.delay > LONGEST_PAUSE:
                 await in_transaction(run.deps, run.account, _release, run.sweep, after=step.delay)
                 return False
-            await asyncio.sleep(step.delay.total_seconds())
+            delay = step.delay
+            await asyncio.sleep(delay.total_seconds())
     first = least_id(run.sweep.swept_to - WINDOW)
     begun = await in_transaction(run.deps, run.account, _advance, run.sweep, checked_to=first)
     if begun is None:
@@ -231,12 +234,9 @@ async def _compare(
     sweep = await _advance(work, of, listed_to=max(instants, default=None))
     if sweep is None:
         return None
-    findings = sum(
-        await each_alone_if_one_fails(
-            work, charges, partial(_compare_charges, sweep=sweep), put_off=_log_skipped
-        ),
-        Counter[str](),
-    )
+    compare = partial(_compare_charges, sweep=sweep)
+    compared = await each_alone_if_one_fails(work, charges, compare, put_off=_log_skipped)
+    findings = sum(compared, Counter[str]())
     findings["invalid"] = len(page) - len(charges)
     (delay,) = await poll_times.take(work, stored, 1)
     return _Step(sweep, findings, delay)
