@@ -32,6 +32,13 @@ class KnownEntry:
     amount_cents: int
 
 
+async def exists(tx: Tx, payment_entry_id: UUID) -> bool:
+    return await tx.fetchval(
+        "SELECT EXISTS (SELECT FROM payment_entry e WHERE e.account_id = $1 AND e.payment_entry_id = $2)",
+        payment_entry_id,
+    )
+
+
 async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, LedgerInvoice]:
     """Lock invoices in id order. Callers must lock an invoice before they read or add its entries."""
     found = await tx.fetch_as(

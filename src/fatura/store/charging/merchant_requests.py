@@ -35,7 +35,7 @@ class MerchantRequest:
     """A reissue (with the `terms` of the next charge), a manual `payment`, or a cancellation of the invoice (neither).
 
     `request_id` is the id that the next charge or the payment's ledger entry will have. The requests of an invoice are
-    numbered in the order in which they were stored first. `requested_at` (account's clock) is when the cancellation of
+    numbered in the order of their newest attempts. `requested_at` (account's clock) is when the cancellation of
     the charge was requested. `in_progress_until` (real time) is when the process that serves the merchant's request
     stops waiting for the gateway.
     """
@@ -64,7 +64,7 @@ async def save(tx: Tx, request: MerchantRequest) -> None:
             method, reference, note)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
         ON CONFLICT (account_id, request_id) DO UPDATE
-        SET charge_id = EXCLUDED.charge_id, requested_at = EXCLUDED.requested_at,
+        SET number = EXCLUDED.number, charge_id = EXCLUDED.charge_id, requested_at = EXCLUDED.requested_at,
             in_progress_until = EXCLUDED.in_progress_until, payment_method = EXCLUDED.payment_method,
             installments = EXCLUDED.installments, due_date = EXCLUDED.due_date,
             amount_cents = EXCLUDED.amount_cents, at_most_open = EXCLUDED.at_most_open,

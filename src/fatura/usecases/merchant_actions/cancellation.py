@@ -6,7 +6,7 @@ polled soon, and a repeat with the same key continues the cancellation.
 
 from datetime import datetime
 from functools import partial
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, ChargeStage
@@ -15,6 +15,7 @@ from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
 from fatura.store.charging import charges, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
+from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves, invoices
 from fatura.usecases.billing.invoice_moves import Report
@@ -27,7 +28,7 @@ from fatura.usecases.idempotency import (
     was_begun,
 )
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.merchant_actions.charge_release import Begun, Refused, Released
+from fatura.usecases.merchant_actions.charge_release import Begun, Ending, Refused, Released
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, replacement
 from fatura.usecases.transaction import Work, in_transaction
@@ -59,9 +60,11 @@ async def cancel(
         released = await charge_release.release(deps, account, begun.reserved, accepted=accepted)
     if isinstance(released, Refused):
         give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
-        await in_transaction(deps, account, give_up, request, begun)
+        ending = await in_transaction(deps, account, give_up, request, begun)
+        if ending is Ending.APPLIED:
+            return await finish(deps, account, request, partial(invoices.read, invoice_id=invoice_id))
         raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
-    return await finish(deps, account, request, partial(_complete, invoice_id=invoice_id, released=released))
+    return await finish(deps, account, request, partial(_complete, stored=begun.request, released=released))
 
 
 async def _reserve(
@@ -87,13 +90,13 @@ async def _reserve(
         _check_state(work, state)
         return await _cancel(work, invoice_id)
     assert charge is not None, "an issued invoice has a charge"
-    return await charge_release.begin(
-        work, charge, work.new_id(), places=places, refusal=INVOICE_NOT_CANCELABLE
-    )
+    request_id = work.new_id() if request is None else uuid5(invoice_id, f"cancel {request.key}")
+    return await charge_release.begin(work, charge, request_id, places=places, refusal=INVOICE_NOT_CANCELABLE)
 
 
-async def _complete(work: Work, *, invoice_id: UUID, released: Released) -> InvoiceView:
+async def _complete(work: Work, *, stored: MerchantRequest, released: Released) -> InvoiceView:
     """Cancel the invoice whose charge was canceled, and return it."""
+    invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if not await frozen_accounts.may_charge(work.tx):
@@ -103,6 +106,9 @@ async def _complete(work: Work, *, invoice_id: UUID, released: Released) -> Invo
         return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation
     if not (is_released and state.status in WITH_CHARGE):
         _check_state(work, state)
+    if await merchant_requests.is_replaced(work, stored):
+        detail = "A later request has replaced this one; read the invoice in a minute."
+        raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     if is_released:
         await replacement.release(work, released.charge, released.state)
     return await _cancel(work, invoice_id)

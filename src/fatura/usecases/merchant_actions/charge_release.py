@@ -4,14 +4,18 @@ import asyncio
 from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum, auto
 from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeTerms, InvoiceCharge
 from fatura.domain.errors import EngineError, Problem, require
+from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways import port
 from fatura.observability import log
-from fatura.store.charging import charge_polling, issuance_state
+from fatura.store.billing import payment_entries
+from fatura.store.charging import charge_polling, charges, issuance_state
+from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.connections import connections
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -112,25 +116,43 @@ async def begin(
     return Begun(reserved, await merchant_requests.store(work, request), previous)
 
 
-async def give_up(work: Work, request: IdempotentRequest | None, begun: Begun, *, is_unsure: bool) -> bool:
+class Ending(StrEnum):
+    """What became of a request whose charge the gateway did not cancel."""
+
+    APPLIED = auto()
+    KEPT = auto()
+    DROPPED = auto()
+
+
+async def give_up(work: Work, request: IdempotentRequest | None, begun: Begun, *, is_unsure: bool) -> Ending:
     """End a request whose charge the gateway did not cancel, so that a repeat with the same key is possible.
 
-    Return whether the request stays stored, so that a poll can apply it. Then only a repeat may use the key.
-    With `is_unsure`, the answer was lost, and a poll may find the charge canceled.
+    With `is_unsure`, the answer was lost, and a poll may find the charge canceled. If a poll has already applied the
+    request, return APPLIED and change nothing. If the request stays stored, only a repeat may use its key.
     """
     invoice_id = begun.request.invoice_id
-    require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
+    if await _is_applied(work, begun.request, state):
+        return Ending.APPLIED
     if is_unsure:
-        await merchant_requests.end_unsure(work, begun.request)
-        is_kept = True
+        is_kept = await merchant_requests.end_unsure(work, begun.request)
     else:
         is_kept = await merchant_requests.end_refused(work, begun.request, previous=begun.previous)
-    await (pause if is_kept else abandon)(work, request)
-    if (
-        begun.request.is_cancellation or not is_unsure
-    ):  # else the poll that `reserve` has scheduled is early enough
+    await (pause if is_unsure or is_kept else abandon)(work, request)
+    if begun.request.is_cancellation or not is_unsure:
         await polling.poll_now(work, invoice_id)
-    return is_kept
+    else:
+        await charge_polling.make_due_by(work.tx, [invoice_id], at=[work.now + POLL_AFTER])
+    return Ending.KEPT if is_kept else Ending.DROPPED
+
+
+async def _is_applied(work: Work, request: MerchantRequest, state: IssuanceState) -> bool:
+    """Return whether a poll has applied a request."""
+    if request.terms is not None:
+        return await charges.exists(work.tx, request.request_id)
+    if request.payment is not None:
+        return await payment_entries.exists(work.tx, request.request_id)
+    return state.status is InvoiceStatus.CANCELED
 
 
 async def release(

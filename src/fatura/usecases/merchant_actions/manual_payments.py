@@ -36,7 +36,7 @@ from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.merchant_actions.charge_release import Begun, Refused, Released
+from fatura.usecases.merchant_actions.charge_release import Begun, Ending, Refused, Released
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, pending_payments, replacement
 from fatura.usecases.transaction import Work, in_transaction
@@ -87,8 +87,10 @@ async def receive(
         released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
         give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
-        is_kept = await in_transaction(deps, account, give_up, request, begun)
-        raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if is_kept else ""))
+        ending = await in_transaction(deps, account, give_up, request, begun)
+        if ending is Ending.APPLIED:
+            return await finish(deps, account, request, partial(invoices.read, invoice_id=invoice_id))
+        raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if ending is Ending.KEPT else ""))
     complete = partial(_complete, received=received, stored=begun.request, released=released)
     return await finish(deps, account, request, complete)
 
@@ -100,13 +102,15 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     """
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if await _is_recorded(work, invoice_id, received):
+    if await payment_entries.exists(work.tx, received.entry_id(invoice_id)):
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
     open_cents, ledger = await _open_cents(work, state)
     entry_id = received.entry_id(invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
+    if any(each.terms is not None and each.in_progress_until > work.deps.clock() for each in stored):
+        raise EngineError(INVOICE_NOT_PAYABLE, "The invoice is being reissued; read it again in a minute.")
     own = next((each.payment for each in stored if each.request_id == entry_id), None)
     if own is not None:  # the open amount may have grown since the payment was stored
         amount_cents = own.recorded_cents(open_cents=open_cents)
@@ -119,7 +123,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     charge = state.charge
     if charge is None or not charge.is_unpaid_at_gateway or (is_part and own is None):
         return await _record(work, state, received, amount_cents=amount_cents)
-    payment = ManualPayment(
+    payment = own or ManualPayment(
         amount_cents=amount_cents,
         at_most_open=received.amount_cents is None,
         occurred_at=received.paid_at or work.now,
@@ -142,7 +146,7 @@ async def _complete(
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if await _is_recorded(work, invoice_id, received):
+    if await payment_entries.exists(work.tx, stored.request_id):
         return await invoices.read(work, invoice_id)  # a poll has recorded the payment
     open_cents, ledger = await _open_cents(work, state)
     assert stored.payment is not None, "a manual payment was stored"
@@ -167,11 +171,6 @@ async def _record(work: Work, state: IssuanceState, received: Received, *, amoun
     return await invoices.read(work, state.invoice_id)
 
 
-async def _is_recorded(work: Work, invoice_id: UUID, received: Received) -> bool:
-    ledger = (await payment_entries.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
-    return any(entry.payment_entry_id == received.entry_id(invoice_id) for entry in ledger)
-
-
 async def _open_cents(work: Work, state: IssuanceState) -> tuple[int, Sequence[PaymentEntry]]:
     """Return the open amount and the ledger of an invoice.
 
@@ -180,8 +179,6 @@ async def _open_cents(work: Work, state: IssuanceState) -> tuple[int, Sequence[P
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     refusal = _refusal(state, real_now=work.deps.clock())
-    if refusal is None and await _is_reissuing(work, state.invoice_id):
-        refusal = "The invoice is being reissued; read it again in a minute."
     if refusal is not None:
         raise EngineError(INVOICE_NOT_PAYABLE, refusal)
     assert state.total_cents is not None, "an invoice that can be paid has a total"
@@ -237,13 +234,6 @@ async def _check_others(work: Work, stored: Sequence[MerchantRequest], *, is_par
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
     if is_part and others:
         await stored_requests.remove(work.tx, [each.request_id for each in others])
-
-
-async def _is_reissuing(work: Work, invoice_id: UUID) -> bool:
-    reissues = [
-        each for each in await merchant_requests.of_invoice(work, invoice_id) if each.terms is not None
-    ]
-    return any(each.in_progress_until > work.deps.clock() for each in reissues)
 
 
 def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:

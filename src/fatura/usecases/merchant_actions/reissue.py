@@ -35,7 +35,7 @@ from fatura.usecases.charging import next_charge, retries
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish
 from fatura.usecases.merchant_actions import charge_release
-from fatura.usecases.merchant_actions.charge_release import Begun, Refused, Released
+from fatura.usecases.merchant_actions.charge_release import Begun, Ending, Refused, Released
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, replacement
 from fatura.usecases.transaction import Work, in_transaction
@@ -82,8 +82,12 @@ async def reissue(
         released = await charge_release.release(deps, account, begun.reserved)
     if isinstance(released, Refused):
         give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
-        is_kept = await in_transaction(deps, account, give_up, request, begun)
-        raise EngineError(INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if is_kept else ""))
+        ending = await in_transaction(deps, account, give_up, request, begun)
+        if ending is Ending.APPLIED:
+            return await finish(deps, account, request, partial(invoices.read, invoice_id=invoice_id))
+        raise EngineError(
+            INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if ending is Ending.KEPT else "")
+        )
     return await finish(deps, account, request, partial(_complete, stored=begun.request, released=released))
 
 
@@ -124,6 +128,9 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
     if await charges.exists(work.tx, stored.request_id):
         return await invoices.read(work, invoice_id)  # a poll has continued the reissue
     charge = await _reissuable_charge(work, state)
+    if await merchant_requests.is_replaced(work, stored):
+        detail = "A later request has replaced this one; read the invoice in a minute."
+        raise EngineError(INVOICE_NOT_REISSUABLE, detail)
     if released.charge.charge_id != charge.charge_id:
         detail = "The invoice was issued while it was being reissued; read it, then try again."
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)

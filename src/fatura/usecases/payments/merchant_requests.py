@@ -67,29 +67,32 @@ async def is_waiting(work: Work, invoice_id: UUID) -> bool:
 async def store(work: Work, request: MerchantRequest) -> MerchantRequest:
     """Store a request of a locked invoice, and return it with its number.
 
-    A new request gets the next number. A request that was stored before keeps its number.
+    The request gets the next number, also if an earlier attempt of it is stored.
     """
     stored = await of_invoice(work, request.invoice_id)
-    same = [each.number for each in stored if each.request_id == request.request_id]
-    number = same[0] if same else max([each.number for each in stored], default=0) + 1
+    number = max([each.number for each in stored], default=0) + 1
     numbered = replace(request, number=number)
     await merchant_requests.save(work.tx, numbered)
     return numbered
 
 
-async def end_unsure(work: Work, request: MerchantRequest) -> None:
-    """End an attempt of a request whose answer from the gateway was lost. Drop the earlier requests of the invoice.
+async def end_unsure(work: Work, request: MerchantRequest) -> bool:
+    """End an attempt of a request whose answer from the gateway was lost. Return whether the request stays stored.
 
-    The request stays stored, and a poll applies it if the charge was canceled. A cancellation of the invoice is
-    dropped, because a poll that finds the charge canceled cancels the invoice without it.
+    If it stays stored, a poll applies it if the charge was canceled, and the earlier requests of the invoice are
+    dropped. A cancellation of the invoice is dropped too, because a poll that finds the charge canceled cancels the
+    invoice without it. If the request is not stored any more, nothing changes.
     """
     stored = await of_invoice(work, request.invoice_id)
+    if all(each.request_id != request.request_id for each in stored):
+        return False
     replaced = [each.request_id for each in stored if each.number < request.number]
     if request.is_cancellation:
         replaced.append(request.request_id)
     elif any(_is_same_attempt(each, request) for each in stored):
         await merchant_requests.save(work.tx, replace(request, in_progress_until=work.deps.clock()))
     await merchant_requests.remove(work.tx, replaced)
+    return True
 
 
 async def end_refused(work: Work, request: MerchantRequest, *, previous: MerchantRequest | None) -> bool:
@@ -110,6 +113,13 @@ async def end_refused(work: Work, request: MerchantRequest, *, previous: Merchan
 def _is_same_attempt(one: MerchantRequest, other: MerchantRequest) -> bool:
     """Return whether both are the same attempt of a request. A repeat of the request is another attempt."""
     return (one.request_id, one.requested_at) == (other.request_id, other.requested_at)
+
+
+async def is_replaced(work: Work, request: MerchantRequest) -> bool:
+    """Return whether a later reissue or payment has replaced a request whose charge the gateway has canceled."""
+    waiting = [each for each in await of_invoice(work, request.invoice_id) if not each.is_cancellation]
+    ids = {each.request_id for each in await of_invoice(work, request.invoice_id)}
+    return request.request_id not in ids and bool(waiting)
 
 
 async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:

@@ -31,7 +31,11 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
         if not waiting:
             continue
         if answer.state in replacement.RELEASED:
-            if await _apply(work, waiting[0], charge):
+            if (
+                answer.state is ChargeState.EXPIRED
+            ):  # only a canceled charge lets an invoice be canceled (D-27)
+                waiting = [each for each in waiting if not each.is_cancellation]
+            if waiting and await _apply(work, waiting[0], charge):
                 reissued.add(charge.invoice_id)
         elif answer.state is not ChargeState.PAID:
             await requests.drop_over(work, [charge.invoice_id])
@@ -47,10 +51,9 @@ async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> Non
     """
     charge = (await charges.newest(work.tx, [invoice_id]))[invoice_id]
     await replacement.release(work, charge, replaced.state)
-    for request in await requests.of_invoice(work, invoice_id):
-        if request.payment is not None and request.charge_id == charge.charge_id:
-            await _apply(work, request, charge)
-            break
+    waiting = [each for each in await requests.of_invoice(work, invoice_id) if not each.is_cancellation]
+    if waiting and waiting[0].payment is not None and waiting[0].charge_id == charge.charge_id:
+        await _apply(work, waiting[0], charge)
 
 
 async def _apply(work: Work, request: MerchantRequest, charge: InvoiceCharge) -> bool:
