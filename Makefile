@@ -23,8 +23,8 @@ up: .venv/run.stamp ## start the database, the API and a worker
 test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that comes with the packages
 	@$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
-test-faults: .venv/dev.stamp ## run a short version of each fault run, and the tests that kill processes
-	@$(BIN)/pytest -n auto --dist worksteal -m "faults and not last and not alone" tests/faults
+test-faults: .venv/dev.stamp ## run a short version of each fault run, and the other long tests
+	@$(BIN)/pytest -n auto --dist worksteal -m "faults and not last and not alone"
 	@$(BIN)/pytest -m last tests/faults
 
 faults: .venv/dev.stamp ## run the fault programme for half an hour; SEED=2 changes the faults, ARGS="crashes --short" selects one run

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 
 from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
@@ -23,6 +24,8 @@ from tests.faults.external_process import external, share_secrets
 from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import JOURNAL_FILE, Journal
 from tests.support.world import Json, Merchant, api_client, run_until_idle, subscription_body
+
+pytestmark = pytest.mark.faults
 
 JOURNAL_ERRORS = (
     (

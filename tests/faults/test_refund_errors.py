@@ -4,6 +4,8 @@ import pytest
 
 from tests.faults.payments import AskedRefund, MadeRefund, refund_errors
 
+pytestmark = pytest.mark.faults
+
 DONE, PENDING, FAILED = (MadeRefund("i1", 500, state) for state in ("done", "pending", "failed"))
 OTHER_AMOUNT, OTHER_INVOICE = MadeRefund("i1", 499, "done"), MadeRefund("i2", 500, "done")
 # Each row has the refunds at the provider, the refund's stage in the engine, the HTTP statuses of the answers to the

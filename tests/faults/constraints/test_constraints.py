@@ -6,6 +6,8 @@ from tests.faults import breaks
 from tests.faults.constraints import run
 from tests.faults.report import Options
 
+pytestmark = pytest.mark.faults
+
 
 def test_every_constraint_refuses_violations_by_itself():
     """[D-19, D-28, D-37, spec 2.5 snapshot, spec 3.1 never deleted, spec 5.4]"""

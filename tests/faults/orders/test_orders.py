@@ -16,11 +16,12 @@ from tests.faults.orders.setup import open_setup
 from tests.faults.orders.stepping import LOCK_SETTINGS
 from tests.faults.report import Options
 
+pytestmark = pytest.mark.faults
+
 SCHEDULES = 16
 Weaker = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.faults
 @pytest.mark.timeout(600)  # time limit for a busy machine; an idle one needs half a minute
 def test_concurrent_operations_have_the_outcome_of_a_serial_order():
     """[D-14, D-27 charge, D-28, D-32, D-33]"""

@@ -238,6 +238,7 @@ STATUS_OF = {
 """An invoice's possible statuses, by the status of its charge."""
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("seed", range(4))
 async def test_charges_and_invoices_agree_after_random_faults(world: World, seed: int) -> None:
     """[D-33, D-46]"""
