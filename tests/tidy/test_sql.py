@@ -165,7 +165,7 @@ def misnamed_discovery(source: Source) -> Iterator[Finding]:
 
 
 def test_functions_over_all_accounts_are_named_discover():
-    """The name `discover_...` tells the other rules which statements may read the rows of all accounts. [D-47]"""
+    """Functions whose statements may read the rows of all accounts are named `discover_...`. [D-47]"""
     sources = repository(".py", under="src/fatura/store/")
     assert none(
         finding

@@ -56,7 +56,7 @@ class Probe:
 
 
 def probes(document: Json, own: Owned) -> Iterator[Probe]:
-    """Yield a probe for every place where a route takes an id. Yield each GET as a HEAD too."""
+    """Yield a probe for each id in the path, query or body of a route. For each GET, also yield a HEAD."""
     bodies = valid_bodies(own)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

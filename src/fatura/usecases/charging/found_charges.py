@@ -88,7 +88,7 @@ async def is_paid(
 ) -> bool:
     """Return whether the payments of `charge` allow issuing the invoice with it despite its wrong amount (D-170).
 
-    A canceled charge is adopted only if the payments cover the total, because nobody can pay the rest of it.
+    A canceled charge is adopted only if the payments cover the total. The payer could not pay the rest of it.
     """
     if charge.state is not ChargeState.CANCELED or not charge.entries:
         return bool(charge.entries)

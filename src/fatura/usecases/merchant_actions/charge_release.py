@@ -101,7 +101,6 @@ async def begin(
     Raises EngineError: the errors of `reserve`.
     """
     reserved = await reserve(work, charge, places=places, refusal=refusal)
-    stored = await merchant_requests.of_invoice(work, charge.invoice_id)
     request = MerchantRequest(
         invoice_id=charge.invoice_id,
         charge_id=charge.charge_id,
@@ -112,8 +111,8 @@ async def begin(
         terms=terms,
         payment=payment,
     )
-    previous = next((each for each in stored if each.request_id == request_id), None)
-    return Begun(reserved, await merchant_requests.store(work, request), previous)
+    stored, previous = await merchant_requests.store(work, request)
+    return Begun(reserved, stored, previous)
 
 
 class Ending(StrEnum):

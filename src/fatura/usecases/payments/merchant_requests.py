@@ -64,16 +64,16 @@ async def is_waiting(work: Work, invoice_id: UUID) -> bool:
     return bool(waiting)
 
 
-async def store(work: Work, request: MerchantRequest) -> MerchantRequest:
-    """Store a request of a locked invoice, and return it with its number.
+async def store(work: Work, request: MerchantRequest) -> tuple[MerchantRequest, MerchantRequest | None]:
+    """Store a request of a locked invoice with the next number.
 
-    The request gets the next number, also if an earlier attempt of it is stored.
+    Return it, and the same request as stored by an earlier attempt, if any.
     """
     stored = await of_invoice(work, request.invoice_id)
-    number = max([each.number for each in stored], default=0) + 1
-    numbered = replace(request, number=number)
+    previous = next((each for each in stored if each.request_id == request.request_id), None)
+    numbered = replace(request, number=max([each.number for each in stored], default=0) + 1)
     await merchant_requests.save(work.tx, numbered)
-    return numbered
+    return numbered, previous
 
 
 async def end_unsure(work: Work, request: MerchantRequest) -> bool:
@@ -117,9 +117,9 @@ def _is_same_attempt(one: MerchantRequest, other: MerchantRequest) -> bool:
 
 async def is_replaced(work: Work, request: MerchantRequest) -> bool:
     """Return whether a later reissue or payment has replaced a request whose charge the gateway has canceled."""
-    waiting = [each for each in await of_invoice(work, request.invoice_id) if not each.is_cancellation]
-    ids = {each.request_id for each in await of_invoice(work, request.invoice_id)}
-    return request.request_id not in ids and bool(waiting)
+    stored = await of_invoice(work, request.invoice_id)
+    is_stored = any(each.request_id == request.request_id for each in stored)
+    return not is_stored and any(not each.is_cancellation for each in stored)
 
 
 async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
