@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import socket
+import stat
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -19,7 +20,7 @@ from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
 from fatura.gateways.port import Provider
 from fatura.observability import log
 from fatura.outbound.http import MerchantClient
-from fatura.postgres import EmbeddedPostgresError
+from fatura.postgres import EmbeddedPostgresError, newer_minor
 from fatura.settings import Settings, SettingsError
 from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
@@ -36,6 +37,7 @@ from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
 
 KEY_RING_FILE = "secret_keys"
+MAX_KEY_RING_CHARS = 65_536
 MAX_OPEN_FILES = 65_536
 WORKER_NICENESS = 5
 """Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
@@ -66,6 +68,7 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
 
     If neither exists and the database has no accounts yet, create the file.
     Raises KeyRingError if neither exists and the database has accounts: a new key ring cannot decrypt their secrets.
+    Raises KeyRingError also if the file is unreadable, or if other users may open it.
     """
     if settings.secret_keys:
         return settings.secret_keys
@@ -80,9 +83,29 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
                 raise KeyRingError(message)
         _create_key_ring(path)
         log.warning(
-            "key_ring.created", path=str(path), advice="store it with your backups and copy it to every host"
+            "key_ring.created",
+            path=str(path),
+            advice="copy it to every host and to a safe place apart from your backups",
         )
-    return tuple(path.read_text().replace(",", " ").split())
+    return _read_key_ring(path)
+
+
+def _read_key_ring(path: Path) -> tuple[str, ...]:
+    """Return the keys of a key ring file. Raises KeyRingError if other users may open it, or it is unreadable."""
+    try:
+        with path.open(encoding="ascii") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read(MAX_KEY_RING_CHARS)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it contains other characters than keys"
+        message = f"the key ring {path} cannot be read ({reason}): check its owner, or set FATURA_SECRET_KEYS"
+        raise KeyRingError(message) from None
+    if mode & 0o077:
+        message = (
+            f"other users of this host may open the key ring {path} (mode {mode:04o}): run `chmod 600 {path}`"
+        )
+        raise KeyRingError(message)
+    return tuple(text.replace(",", " ").split())
 
 
 def _create_key_ring(path: Path) -> None:
@@ -176,6 +199,7 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
         pooler_url=settings.pooler_url,
         niceness=niceness if settings.database_url is None else 0,
     )
+    _warn_of_old_postgres(db)
     try:
         vault = Vault(await key_ring(settings, db))
         deps = wire(settings, db, vault=vault, notify=Notifier(db))
@@ -186,6 +210,17 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
             await deps.merchants.close()
     finally:
         await db.close()
+
+
+def _warn_of_old_postgres(db: Database) -> None:
+    major, minor = db.server_version
+    if newest := newer_minor(major, minor):
+        log.warning(
+            "postgres.outdated",
+            version=f"{major}.{minor}",
+            newest=newest,
+            advice="install the newest minor release, which fixes known faults and needs no migration",
+        )
 
 
 async def open_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount:

@@ -1,5 +1,7 @@
 """The environment variables, read once when a process starts."""
 
+import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +100,29 @@ class Settings:
     max_connections: int
     log_format: str
     log_level: str
+
+
+_NAMES = tuple(variable.name for variable in VARIABLES)
+_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+"""End of the names of variables that Kubernetes sets for a service, for example for one named `fatura`."""
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the names that begin with FATURA_ but are none of ours.
+
+    Raises SettingsError if such a name is probably misspelt, because its value would otherwise be ignored.
+    """
+    unknown = sorted(
+        name
+        for name in environ
+        if name.startswith("FATURA_")
+        and name not in _NAMES
+        and not any(link.end() == len(name) for link in _LINK.finditer(name))
+    )
+    for name in unknown:
+        if near := difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.85):
+            raise SettingsError(f"{name} is not a setting; did you mean {near[0]}?")
+    return unknown
 
 
 def read(environ: Mapping[str, str]) -> Settings:

@@ -1,17 +1,21 @@
 """The commands of `fatura`: output, exit codes and messages."""
 
+import asyncio
 import json
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from fatura import reference
+from fatura import bootstrap, reference, settings
 from fatura.cli import app
+from fatura.postgres.releases import NEWEST_MINOR
 from tests.conftest import database_url_of
 from tests.support.fatura_processes import environment, free_port, run, run_here, running, serves
 from tests.support.postgres_processes import until, value
@@ -170,8 +174,8 @@ def test_an_invalid_key_ring_is_refused(database_url: str, keys: str) -> None:
 
     ended = run_here("account", "create", "Gym", "--mode", "live", env=env)
 
-    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
-    assert ended.stderr.startswith("fatura: FATURA_SECRET_KEYS ")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 2)
+    assert ended.stderr.splitlines()[1].startswith("fatura: FATURA_SECRET_KEYS ")
     assert run_here("check", env=environment(database_url)).stdout.endswith("in 0 account(s)\n")
 
 
@@ -182,8 +186,8 @@ def test_a_key_ring_that_does_not_fit_the_data_is_refused(database_url: str, tmp
 
     ended = run_here("worker", env=env)
 
-    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
-    assert "FATURA_SECRET_KEYS" in ended.stderr
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 2)
+    assert "FATURA_SECRET_KEYS" in ended.stderr.splitlines()[1]
 
 
 @pytest.mark.parametrize("command", ["up", "demo", "api"])
@@ -268,7 +272,16 @@ def test_a_malformed_database_url_is_refused_without_its_password(place: str) ->
 
 
 @pytest.mark.parametrize(
-    "command", ["check", "keys list", "keys rotate", "restored --since 2026-11-20T03:00:00Z"]
+    "command",
+    [
+        "check",
+        "keys list",
+        "keys rotate",
+        "restored --since 2026-11-20T03:00:00Z",
+        "account create Gym --mode live",
+        "api",
+        "worker",
+    ],
 )
 def test_a_command_does_not_create_the_database_that_it_reads(command: str, tmp_path: Path) -> None:
     """[D-47]"""
@@ -277,3 +290,74 @@ def test_a_command_does_not_create_the_database_that_it_reads(command: str, tmp_
     assert refused.returncode == 1
     assert "there is no database in" in refused.stderr
     assert not (tmp_path / "empty").exists()
+
+
+def test_a_command_names_its_database_and_key_ring(database_url: str, tmp_path: Path) -> None:
+    """[D-237]"""
+    env = environment(database_url)
+    shown = run_here("check", env=env)
+
+    name = urlsplit(database_url).path[1:]
+    assert shown.stderr.splitlines()[0] == (
+        f"fatura: database {name} at the local socket as fatura; key ring: FATURA_SECRET_KEYS"
+    )
+
+    with running(
+        "up",
+        "--port",
+        str(free_port()),
+        "--data-dir",
+        str(tmp_path),
+        env=environment(),
+        output=tmp_path / "up.log",
+    ) as up:
+        until(lambda: "Press Ctrl-C" in up.said(), seconds=60)
+        here = run("check", "--data-dir", str(tmp_path), env=environment())
+        assert here.stderr.splitlines()[0] == (
+            f"fatura: embedded database in {tmp_path}; key ring: {tmp_path / 'secret_keys'}"
+        )
+        assert up.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("FATURA_DATABSE_URL", "FATURA_DATABASE_URL"), ("FATURA_LOGLEVEL", "FATURA_LOG_LEVEL")]
+)
+def test_a_misspelt_setting_is_refused(database_url: str, name: str, near: str) -> None:
+    """[D-237]"""
+    refused = run_here("check", env=environment(database_url) | {name: "x"})
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == f"fatura: {name} is not a setting; did you mean {near}?\n"
+
+
+def test_other_unknown_variables_are_logged_and_those_of_kubernetes_ignored(database_url: str) -> None:
+    """[D-237]"""
+    env = environment(database_url, FATURA_COLOUR="blue", FATURA_API_PORT="tcp://10.0.0.1:80")
+    checked = run(
+        "check", env=env | {"FATURA_SERVICE_PORT_HTTP": "80", "FATURA_API_PORT_80_TCP_ADDR": "10.0.0.1"}
+    )
+
+    assert checked.returncode == 0
+    logged = [json.loads(line) for line in checked.stderr.splitlines() if line.startswith("{")]
+    assert [(line["event"], line["names"]) for line in logged] == [("settings.unknown", ["FATURA_COLOUR"])]
+
+
+def test_an_old_minor_release_of_postgres_is_logged(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-239]"""
+
+    async def opened() -> list[str]:
+        with capture_logs() as logged:
+            async with bootstrap.opened(settings.read(environment(database_url)), database_url) as deps:
+                major, minor = deps.db.server_version
+                monkeypatch.setitem(NEWEST_MINOR, major, minor + 1)
+            async with bootstrap.opened(settings.read(environment(database_url)), database_url):
+                pass
+        return [
+            f"{line['version']} {line['newest']}" for line in logged if line["event"] == "postgres.outdated"
+        ]
+
+    version = value(database_url, "SHOW server_version").split()[0]
+    major, _, minor = version.partition(".")
+    assert asyncio.run(opened()) == [f"{version} {major}.{int(minor) + 1}"]

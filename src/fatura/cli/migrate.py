@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from fatura import bootstrap
-from fatura.cli.options import DataDir, Json, read_settings
+from fatura.cli.options import DataDir, Json, announce, read_settings
 
 Distribute = Annotated[
     bool,
@@ -32,11 +32,12 @@ def migrate(
     at_most_gib: AtMostGib = bootstrap.AT_MOST_GIB,
     json_: Json = False,
 ) -> None:
-    """Update the database's tables to this version of Fatura."""
+    """Update the database's tables to this version of Fatura. Create the embedded database if there is none."""
     settings = read_settings(data_dir)
     distributed: Sequence[str] = ()
     with bootstrap.database(settings) as url:
         applied = asyncio.run(bootstrap.migrate(url))
+        announce(settings)
         if distribute:
             distributed = _distribute(url, at_most_gib)
     if json_:

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
 from fatura import bootstrap, postgres, settings
-from fatura.observability import configure_logs
+from fatura.observability import configure_logs, log
 from fatura.settings import Settings, SettingsError
 from fatura.usecases.deps import Deps
 
@@ -53,28 +54,53 @@ DEFAULT_PORT = 8000
 
 def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
     """Read the environment, apply the options, and configure logging. Raises SettingsError."""
+    unknown = settings.unknown_variables(os.environ)
     found = settings.read(os.environ)
     if data_dir is not None:
         found = replace(found, data_dir=data_dir)
     if quiet:
         found = replace(found, log_level="error")
     configure_logs(format_=found.log_format, level=found.log_level)
+    if unknown:
+        log.warning("settings.unknown", names=unknown, advice="these variables change nothing")
     return found
 
 
-def run_with_deps(
-    data_dir: Path | None, function: Callable[[Deps], Awaitable[T]], *, may_create: bool = False
-) -> T:
-    """Run `function` with the engine's dependencies. A missing embedded database is created only with `may_create`.
+def announce(settings: Settings) -> None:
+    """Print to stderr which database and which key ring the command uses.
+
+    Call this once the database was opened: a malformed URL could show a part of its password.
+    """
+    folder = settings.data_dir.absolute()
+    database = f"embedded database in {folder}"
+    if settings.database_url is not None:
+        parts = urlsplit(settings.database_url)
+        user, _, hosts = parts.netloc.rpartition("@")
+        database = f"database {parts.path[1:] or '(default)'} at {hosts or 'the local socket'}"
+        if user:
+            database += f" as {user.partition(':')[0]}"
+    ring = "FATURA_SECRET_KEYS" if settings.secret_keys else str(folder / bootstrap.KEY_RING_FILE)
+    typer.echo(f"fatura: {database}; key ring: {ring}", err=True)
+
+
+def require_database(settings: Settings) -> None:
+    """Refuse to run without a database, because only `up`, `demo` and `migrate` create one. Raises SettingsError."""
+    if settings.database_url is None and not postgres.exists(settings.data_dir):
+        raise SettingsError(
+            f"there is no database in {settings.data_dir.absolute()}: name the folder with --data-dir, set "
+            "FATURA_DATABASE_URL, or create a database there with `fatura up` or `fatura migrate`"
+        )
+
+
+def run_with_deps(data_dir: Path | None, function: Callable[[Deps], Awaitable[T]]) -> T:
+    """Run `function` with the engine's dependencies.
 
     Raises SettingsError and what `migrated_database` and `opened` raise.
     """
     settings = read_settings(data_dir)
-    if settings.database_url is None and not may_create and not postgres.exists(settings.data_dir):
-        raise SettingsError(
-            f"there is no database in {settings.data_dir}: set FATURA_DATABASE_URL, or name the folder with --data-dir"
-        )
+    require_database(settings)
     with bootstrap.migrated_database(settings) as url:
+        announce(settings)
         return asyncio.run(_run(settings, url, function))
 
 

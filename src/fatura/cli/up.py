@@ -10,7 +10,7 @@ import typer
 from fatura import bootstrap
 from fatura.cli import account
 from fatura.cli.client import connect
-from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, read_settings
+from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, announce, read_settings
 from fatura.cli.processes import Child, run_until_set, run_until_stopped
 from fatura.domain.credentials import Mode
 from fatura.observability import log
@@ -26,6 +26,7 @@ def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDi
     bootstrap.check_port(host, port)
     with bootstrap.database(settings) as url:
         asyncio.run(bootstrap.migrate(url))
+        announce(settings)
         _show_account(settings, url)
         greet = partial(_greet_when_ready, host, port)
         run_until_stopped(lambda stop: run_engine(settings, stop, host=host, port=port, meanwhile=greet))

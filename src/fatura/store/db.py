@@ -169,6 +169,11 @@ class Database:
     _shares: ConnectionShares
     _limit: asyncio.Semaphore | None = None
 
+    @property
+    def server_version(self) -> tuple[int, int]:
+        """The major and minor version of PostgreSQL."""
+        return self._opening.server_version
+
     def limited(self, limit: asyncio.Semaphore) -> "Database":
         """Return a copy of this database in which each open transaction holds the semaphore `limit`."""
         return replace(self, _limit=limit)

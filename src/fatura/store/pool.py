@@ -51,10 +51,14 @@ the transaction. With `lock_timeout` set on the connection only, a statement wai
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How transactions begin: `settings` are SET LOCAL statements after BEGIN, each ending with a semicolon."""
+    """How transactions begin: `settings` are SET LOCAL statements after BEGIN, each ending with a semicolon.
+
+    `server_version` is PostgreSQL's major and minor version.
+    """
 
     settings: str = ""
     has_citus: bool = False
+    server_version: tuple[int, int] = (0, 0)
 
     async def begin(self, connection: Any, begin: str, *, setting: str) -> None:
         """Begin a transaction and apply the settings: in one message, except on Citus."""
@@ -99,7 +103,8 @@ async def open_pool(
         settings += " ".join(f"SET LOCAL {name} = '{value}';" for name, value in (LIMITS | PLANNING).items())
     if server["has_citus"]:
         settings += CITUS_SETTINGS
-    return pool, Opening(settings, has_citus=server["has_citus"])
+    version = divmod(server["version"], 10_000)
+    return pool, Opening(settings, has_citus=server["has_citus"], server_version=version)
 
 
 async def _prepare(connection: Any, *, niceness: int) -> None:
@@ -137,5 +142,6 @@ SELECT $1::uuid[], $2::text[], $3::int2[], $4::int4[], $5::int8[], $6::date[],
 
 _SERVER = """
 SELECT NOT (rolsuper OR rolbypassrls) AS bound_by_row_security,
+    current_setting('server_version_num')::integer AS version,
     EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS has_citus FROM pg_roles WHERE rolname = current_user
 """
