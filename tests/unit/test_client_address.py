@@ -1,9 +1,11 @@
 """The address of a client. Failed authentications are limited per address (D-191)."""
 
+import httpx
 import pytest
 
 from fatura.api.http.client_address import client_address
 from tests.support.world import rows
+from tests.unit.tiny_api import KEY, tiny_api
 
 ADDRESSES = rows("""
     proxies | peer             | X-Forwarded-For                         | client
@@ -49,3 +51,11 @@ def test_long_entries_are_ignored():
 def test_a_client_of_a_unix_socket_has_no_address():
     """[D-191]"""
     assert client_address({"type": "http", "client": None, "headers": []}, trusted_proxies=0) == ""
+
+
+async def test_an_endpoint_gets_the_name_of_the_key_and_the_address_of_its_client():
+    transport = httpx.ASGITransport(tiny_api(), client=("192.0.2.1", 5000))
+    headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": "k"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client:
+        made = await client.post("/v1/things", json={"name": "x"})
+    assert made.json()["caller"] == ["checkout", "192.0.2.1"]

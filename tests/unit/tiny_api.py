@@ -19,8 +19,8 @@ from fatura.api.http.fields import Cents, Count, ExternalRef, Flag, Id, IntRange
 from fatura.api.http.forms import Body, Paging, unsent
 from fatura.api.http.replies import answer
 from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
-from fatura.domain.account import Account
-from fatura.domain.credentials import Mode
+from fatura.domain.account import Account, Caller
+from fatura.domain.credentials import ALL_SCOPES, Mode
 from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineError
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.usecases.deps import Deps
@@ -28,9 +28,13 @@ from fatura.views.health import AliveView
 from tests.support.unlimited import UNLIMITED
 
 KEY, OTHER_KEY = "rk_test_one", "rk_test_other"
-ACCOUNTS = {
-    KEY: Account(UUID(int=1), Mode.SANDBOX, "BRL", timedelta(0)),
-    OTHER_KEY: Account(UUID(int=2), Mode.LIVE, "BRL", timedelta(0)),
+CALLERS = {
+    KEY: Caller(
+        Account(UUID(int=1), Mode.SANDBOX, "BRL", timedelta(0)), UUID(int=11), "checkout", ALL_SCOPES
+    ),
+    OTHER_KEY: Caller(
+        Account(UUID(int=2), Mode.LIVE, "BRL", timedelta(0)), UUID(int=12), "other", ALL_SCOPES
+    ),
 }
 UNKNOWN_ID = "019a0000-0000-7000-8000-000000000000"
 SECRET = "password of the database in /etc/passwd"
@@ -109,6 +113,7 @@ async def create_thing(call: Call, body: NewThing) -> Response:
             **sent_once(call),
             "target": call.request and call.request.route,
             "account": str(call.account.mode),
+            "caller": [call.caller.key_name, call.address],
         },
         status=201,
     )
@@ -160,10 +165,10 @@ async def wait(call: Call) -> Response:
     return shown({})
 
 
-async def authenticate(_deps: Deps, key: str | None) -> Account:
-    if key not in ACCOUNTS:
+async def authenticate(_deps: Deps, key: str | None) -> Caller:
+    if key not in CALLERS:
         raise EngineError(UNAUTHORIZED, "Send a valid API key.")
-    return ACCOUNTS[key]
+    return CALLERS[key]
 
 
 def tiny_api(**environ: str) -> FastAPI:

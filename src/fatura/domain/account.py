@@ -1,10 +1,10 @@
-"""The account: its mode, its currency and its clock (D-1, D-44)."""
+"""The account: its mode, its currency and its clock (D-1, D-44), and who calls the API for it."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from fatura.domain.credentials import Mode
+from fatura.domain.credentials import Mode, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +23,13 @@ class Account:
         """Return the account's current time, cut to whole milliseconds (D-1)."""
         instant = real_now + self.clock_offset
         return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The account of an authenticated request, and the API key that was sent."""
+
+    account: Account
+    api_key_id: UUID
+    key_name: str
+    scopes: frozenset[Scope]

@@ -22,6 +22,18 @@ class Mode(StrEnum):
     SANDBOX = "sandbox"
 
 
+class Scope(StrEnum):
+    """What an API key allows (D-64). No scope includes another."""
+
+    READ = "read"
+    """Every GET."""
+    WRITE = "write"
+    """Everything that billing needs."""
+    ADMIN = "admin"
+    """API keys, the integration secret, the webhook, gateway connections, erasure and the audit log."""
+
+
+ALL_SCOPES = frozenset(Scope)
 KEY_WORDS = {Mode.LIVE: "live", Mode.SANDBOX: "test"}
 _MODES = {word: mode for mode, word in KEY_WORDS.items()}
 _KEY = re.compile(rf"rk_(live|test)_([0-9A-Za-z]{{{ACCOUNT_CHARS}}})_[0-9A-Za-z]{{{SECRET_CHARS}}}", re.ASCII)

@@ -9,12 +9,12 @@ from starlette.types import Scope
 from fatura.api.http.client_address import client_address
 from fatura.api.http.rate_limits import Limits
 from fatura.api.http.trace import values
-from fatura.domain.account import Account
+from fatura.domain.account import Caller
 from fatura.domain.credentials import hash_secret, parse_key
 from fatura.domain.errors import IDEMPOTENCY_KEY_REQUIRED, EngineError, invalid_fields
 from fatura.usecases.deps import Deps
 
-Authenticate = Callable[[Deps, str | None], Awaitable[Account]]
+Authenticate = Callable[[Deps, str | None], Awaitable[Caller]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -30,17 +30,17 @@ class Gate:
     authenticate: Authenticate
     limits: Limits
 
-    async def admit(self, scope: Scope) -> Account:
-        """Return the account of the API key. Raises EngineError: `engine.unauthorized`, `engine.rate_limited`."""
+    async def admit(self, scope: Scope) -> Caller:
+        """Return the API key and its account. Raises EngineError: `engine.unauthorized`, `engine.rate_limited`."""
         key = bearer_token(scope["headers"])
         if key is None:
-            account = await self.authenticate(self.deps, None)
+            caller = await self.authenticate(self.deps, None)
         else:
-            account = await self._authenticate_within_limit(key, self.client_address(scope))
-        self.limits.accounts.take(account.account_id)
-        return account
+            caller = await self._authenticate_within_limit(key, self.client_address(scope))
+        self.limits.accounts.take(caller.account.account_id)
+        return caller
 
-    async def _authenticate_within_limit(self, key: str, address: str) -> Account:
+    async def _authenticate_within_limit(self, key: str, address: str) -> Caller:
         if parse_key(key) is None:  # a malformed key is refused without a query, so it needs no limit
             return await self.authenticate(self.deps, key)
         # the limiter keeps the hash, so that a memory dump shows no key

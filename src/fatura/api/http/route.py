@@ -27,7 +27,7 @@ from fatura.api.http.authentication import Gate, check_media_type, content_lengt
 from fatura.api.http.fields import read_uuid
 from fatura.api.http.forms import Examples
 from fatura.api.http.trace import trace_of
-from fatura.domain.account import Account
+from fatura.domain.account import Account, Caller
 from fatura.domain.errors import Problem, invalid_fields, not_found
 from fatura.settings import Settings
 from fatura.usecases.deps import Deps
@@ -69,7 +69,7 @@ class KeyPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An authenticated request, as its endpoint gets it.
+    """An authenticated request, as its endpoint gets it. `address` is the client's.
 
     `request` is None if no Idempotency-Key was sent, or if the route ignores the key. If `request` is set, Fatura
     stores the answer, and sends it again if the request is repeated. If `holds_secret` is true, Fatura encrypts the
@@ -77,11 +77,16 @@ class Call:
     """
 
     deps: Deps
-    account: Account
+    caller: Caller
+    address: str
     request: IdempotentRequest | None
     only_reads: bool
     success_status: int
     holds_secret: bool
+
+    @property
+    def account(self) -> Account:
+        return self.caller.account
 
 
 def read_text_id(text: str) -> str:
@@ -187,13 +192,14 @@ class ApiRoute(APIRoute):
         """
         gate: Gate = scope["app"].state.gate
         trace_of(scope).route = self.path
-        account = await gate.admit(scope)
-        structlog.contextvars.bind_contextvars(account_id=str(account.account_id))
-        with gate.deps.open_requests.one(account.account_id):
-            response = await self._answer(gate.deps, account, scope, receive)
+        caller = await gate.admit(scope)
+        account_id = caller.account.account_id
+        structlog.contextvars.bind_contextvars(account_id=str(account_id))
+        with gate.deps.open_requests.one(account_id):
+            response = await self._answer(gate, caller, scope, receive)
             await response(scope, receive, send)
 
-    async def _answer(self, deps: Deps, account: Account, scope: Scope, receive: Receive) -> Response:
+    async def _answer(self, gate: Gate, caller: Caller, scope: Scope, receive: Receive) -> Response:
         method, headers = scope["method"], scope["headers"]
         raw = b""
         if method in _TAKES_BODY:
@@ -208,12 +214,13 @@ class ApiRoute(APIRoute):
             value = _nothing(value, sent=bool(raw))
         elif self.body_may_be_absent and not raw:
             value = dict[str, Any]()
-        arguments = self._validated(scope["query_string"], value, deps.settings)
+        arguments = self._validated(scope["query_string"], value, gate.deps.settings)
         for name, wire_name, path_id in self._ids:
             arguments[name] = path_id.read(scope["path_params"][wire_name])
         call = Call(
-            deps,
-            account,
+            gate.deps,
+            caller,
+            gate.client_address(scope),
             request=None if key is None else IdempotentRequest(key, f"{method} {scope['path']}", value),
             only_reads=method not in _TAKES_BODY,
             success_status=self._success_status,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from fatura.domain.account import Account
-from fatura.domain.credentials import ApiKey, Mode
+from fatura.domain.account import Account, Caller
+from fatura.domain.credentials import ALL_SCOPES, ApiKey, Mode
 from fatura.store.db import Discovery, Tx, record
 
 
@@ -52,8 +52,7 @@ async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
-    account: Account
-    api_key_id: UUID
+    caller: Caller
     last_used_at: datetime | None
 
 
@@ -61,26 +60,30 @@ async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
     """Return the key with this hash and its account, or None if the key is unknown or revoked."""
     row = await tx.fetchrow(
         """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset, k.api_key_id, k.last_used_at
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset, k.api_key_id, k.name AS key_name, k.scopes,
+            k.last_used_at
         FROM api_key k JOIN account a ON a.account_id = k.account_id
         WHERE k.account_id = $1 AND a.account_id = $1 AND k.secret_hash = $2 AND k.revoked_at IS NULL
         """,
         secret_hash,
     )
-    return None if row is None else record(KeyHolder, row, account=record(Account, row))
+    if row is None:
+        return None
+    return KeyHolder(record(Caller, row, account=record(Account, row)), row["last_used_at"])
 
 
 async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
     await tx.execute(
         """
-        INSERT INTO api_key (account_id, api_key_id, name, prefix, secret_hash, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO api_key (account_id, api_key_id, name, prefix, secret_hash, created_at, scopes)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
         """,
         key.api_key_id,
         key.name,
         key.prefix,
         secret_hash,
         key.created_at,
+        sorted(ALL_SCOPES),
     )
 
 

@@ -60,12 +60,14 @@ CREATE TABLE api_key (
     name text NOT NULL,
     prefix text NOT NULL,
     secret_hash bytea NOT NULL,
+    scopes text[] NOT NULL,
     created_at timestamptz NOT NULL,
     last_used_at timestamptz,
     revoked_at timestamptz,
     CONSTRAINT api_key_pk PRIMARY KEY (account_id, api_key_id),
     CONSTRAINT api_key_hash_once UNIQUE (account_id, secret_hash),
-    CONSTRAINT api_key_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id)
+    CONSTRAINT api_key_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
+    CONSTRAINT api_key_scopes CHECK (scopes <@ ARRAY['read', 'write', 'admin'] AND cardinality(scopes) >= 1)
 );
 CREATE INDEX api_key_usable ON api_key (account_id) WHERE revoked_at IS NULL;
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
-from fatura.domain.account import Account
+from fatura.domain.account import Account, Caller
 from fatura.domain.credentials import (
     SECRET_BYTES,
     ApiKey,
@@ -97,8 +97,8 @@ async def newest_account(deps: Deps) -> UUID | None:
         return await accounts.discover_newest(tx)
 
 
-async def authenticate(deps: Deps, key_text: str | None) -> Account:
-    """Return the account of an API key; a malformed key is refused without a query (spec 5, D-41).
+async def authenticate(deps: Deps, key_text: str | None) -> Caller:
+    """Return the account of an API key, and the key; a malformed key is refused without a query (spec 5, D-41).
 
     Raises EngineError: `engine.unauthorized`; the message does not reveal why the key was refused.
     """
@@ -108,14 +108,14 @@ async def authenticate(deps: Deps, key_text: str | None) -> Account:
     real_now = deps.clock()
     async with deps.db.transaction(parsed.account_id, quick=True) as tx:
         holder = await accounts.find_key(tx, parsed.secret_hash)
-        if holder is None or holder.account.mode is not parsed.mode:
+        if holder is None or holder.caller.account.mode is not parsed.mode:
             raise _unauthorized()
-        now = holder.account.now(real_now)
+        now = holder.caller.account.now(real_now)
         if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
             with suppress(WrongClockError):  # if the clock is wrong, only skip the update
                 await check_clock(deps, tx)
-                await accounts.touch_key(tx, holder.api_key_id, used_at=now)
-    return holder.account
+                await accounts.touch_key(tx, holder.caller.api_key_id, used_at=now)
+    return holder.caller
 
 
 def _unauthorized() -> EngineError:
