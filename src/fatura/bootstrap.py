@@ -26,7 +26,7 @@ from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
 from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - `cli.migrate` uses it
 from fatura.store.migrations.distribute import distribute as distribute  # noqa: PLC0414 - as above
-from fatura.store.migrations.runner import MigrationError, migrate, pending
+from fatura.store.migrations.runner import MigrationError, alone, migrate, pending
 from fatura.store.notify import Notifier, listen
 from fatura.store.vault import KeyRingError, Vault, new_key
 from fatura.usecases.accounts import accounts
@@ -39,6 +39,8 @@ from fatura.workers.loop import Loop
 KEY_RING_FILE = "secret_keys"
 MAX_KEY_RING_CHARS = 65_536
 MAX_OPEN_FILES = 65_536
+SANDBOX_TRANSACTIONS = 2
+"""Maximum concurrent transactions of the sandbox gateway in one process, so that live accounts get connections."""
 WORKER_NICENESS = 5
 """Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
 
@@ -128,13 +130,14 @@ def wire(
     notify: Callable[[str], None],
 ) -> Deps:
     """Build the dependencies; tests pass their own clock."""
+    of_sandbox = db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS))
     return Deps(
         settings=settings,
         db=db,
         vault=vault,
         providers={
             SandboxGateway.provider: Provider(
-                partial(SandboxGateway, db), frozenset({Mode.SANDBOX}), SECRET_SETTINGS
+                partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), SECRET_SETTINGS
             )
         },
         merchants=MerchantClient(allowed=settings.outbound_allow),
@@ -230,8 +233,11 @@ async def open_account(settings: Settings, url: str, *, name: str, mode: Mode) -
 
 
 async def open_first_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount | None:
-    """Open an account if there is none, else return None (D-47). Raises like `open_account`."""
-    async with opened(settings, url) as deps:
+    """Open an account if there is none, else return None (D-47). Raises like `open_account`, and MigrationError.
+
+    Of several processes that start at the same time, only one opens an account.
+    """
+    async with alone(url), opened(settings, url) as deps:
         if await accounts.newest_account(deps) is not None:
             return None
         return await accounts.open_account(deps, name=name, mode=mode)

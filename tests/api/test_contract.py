@@ -63,6 +63,7 @@ async def billing(world: World) -> None:
     terms = {name: value for name, value in plan_body(product).items() if name != "name"}
     await world.post(f"{path}/customize", terms)
     await world.advance(days=4)
+    await world.delete("/v1/test-clock/advance")
     await world.post(f"{path}/cancel")
     (invoice,), (paid,) = await world.invoices(usual), await world.invoices(free)
     await world.get("/v1/invoices?status=paid")
@@ -241,4 +242,5 @@ async def test_every_refusal_is_documented(world: World, judged: Contract):
     live = await world.another(Mode.LIVE)
     await live.get("/v1/test-clock")
     await live.post("/v1/test-clock/advance", {"days": 1})
+    await live.delete("/v1/test-clock/advance")
     assert {status for _, _, status in judged.seen} >= {"400", "401", "404", "409", "413", "422"}

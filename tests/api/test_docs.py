@@ -71,7 +71,8 @@ ROUTES = rows("""
     POST   | /v1/integration/gateways/{connectionId}/move  | 200     | 202 400 404 409 422
     GET    | /v1/integration/gateways/{connectionId}/move  | 200     | 404
     GET    | /v1/test-clock                                | 200     | 409
-    POST   | /v1/test-clock/advance                        | 200     | 400 409
+    POST   | /v1/test-clock/advance                        | 200     | 400 409 422
+    DELETE | /v1/test-clock/advance                        | 204     | 409
     GET    | /v1/sandbox/charges                           | 200     | 400
     GET    | /v1/sandbox/products                          | 200     |
     POST   | /v1/sandbox/charges/{chargeId}/pay            | 200     | 400 404 409

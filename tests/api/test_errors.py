@@ -36,6 +36,7 @@ CODES = rows("""
     engine.amount_unsupported             | 422
     engine.gateway_choice_required        | 422
     engine.gateway_connection_not_found   | 422
+    engine.clock_limit                    | 422
     engine.too_many_connections           | 422
     engine.too_many_api_keys              | 422
     engine.too_many_payments              | 422

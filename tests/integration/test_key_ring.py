@@ -31,6 +31,15 @@ async def test_a_ring_is_made_with_the_first_account_and_found_again(database_ur
     assert path.stat().st_mode & 0o077 == 0
 
 
+async def test_of_several_processes_that_start_only_one_opens_the_first_account(database_url, here) -> None:
+    """[D-217, D-47]"""
+    opened = await asyncio.gather(
+        *(bootstrap.open_first_account(here, database_url, name="First", mode=Mode.SANDBOX) for _ in range(4))
+    )
+
+    assert sum(each is not None for each in opened) == 1
+
+
 async def test_no_ring_is_made_if_accounts_exist(database_url, here, tmp_path) -> None:
     """[D-47]"""
     await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)

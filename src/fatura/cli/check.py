@@ -1,6 +1,8 @@
 """`fatura check`: check the invariants of the stored data."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from fatura.cli.options import DataDir, Json, run_with_deps
+from fatura.cli.failed_accounts import failed_as_json, print_failed
+from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import (
     INVARIANTS,
@@ -21,6 +24,7 @@ from fatura.usecases.operations.checks import (
     missing_accounts,
     set_metrics,
 )
+from fatura.usecases.operations.each_account import EachAccount, FailedAccount
 
 TextFile = Annotated[
     Path | None,
@@ -31,48 +35,63 @@ TextFile = Annotated[
 
 
 def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile = None) -> None:
-    """Check the invariants of all accounts; print violations and exit 1 if there are any."""
-    accounts, found = run_with_deps(data_dir, _check)
-    if textfile is not None:
-        write_to_textfile(str(textfile), set_metrics(found))
-    if json_:
-        typer.echo(json.dumps({"accounts": accounts, "findings": [_as_json(finding) for finding in found]}))
-    else:
-        _print(accounts, found)
-    if found:
+    """Check the invariants of all accounts; print violations and exit 1 if there are any.
+
+    An account whose check fails is passed over; the exit code is then 3.
+    """
+    checked = run_with_deps(data_dir, _check)
+    if textfile is not None and not checked.failed:
+        write_to_textfile(str(textfile), set_metrics(checked.found))
+    typer.echo(json.dumps(_as_json(checked))) if json_ else _print(checked)
+    if checked.failed:
+        raise typer.Exit(ACCOUNT_FAILED)
+    if checked.found:
         raise typer.Exit(1)
 
 
-async def _check(deps: Deps) -> tuple[int, list[Finding]]:
-    accounts = await all_accounts(deps)
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """The number of accounts, including the `failed` ones, and the violations."""
+
+    accounts: int
+    found: Sequence[Finding]
+    failed: Sequence[FailedAccount]
+
+
+async def _check(deps: Deps) -> _Checked:
+    accounts, each = await all_accounts(deps), EachAccount(deps)
     found = list(await missing_accounts(deps, accounts))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("checking accounts", total=len(accounts) * len(INVARIANTS))
         advance = partial(progress.advance, task)
         for account_id in accounts:
-            found.extend([each async for each in findings(deps, account_id, progress=advance)])
-    return len(accounts), found
+            async with each.attempt(account_id):
+                found += [finding async for finding in findings(deps, account_id, progress=advance)]
+    return _Checked(len(accounts), found, each.failed)
 
 
-def _as_json(finding: Finding) -> dict[str, object]:
-    return {
-        "accountId": str(finding.account_id),
-        "invariant": finding.invariant.name,
-        "description": finding.invariant.description,
-        "offenders": [str(offender) for offender in finding.offenders],
-    }
+def _as_json(checked: _Checked) -> dict[str, object]:
+    findings_ = [
+        {
+            "accountId": str(finding.account_id),
+            "invariant": finding.invariant.name,
+            "description": finding.invariant.description,
+            "offenders": [str(offender) for offender in finding.offenders],
+        }
+        for finding in checked.found
+    ]
+    return {"accounts": checked.accounts, "findings": findings_, "notChecked": failed_as_json(checked.failed)}
 
 
-def _print(accounts: int, found: list[Finding]) -> None:
-    if not found:
-        typer.echo(f"clean: every invariant holds in {accounts} account(s)")
-        return
-    table = Table(
-        "account", "invariant", "which says", "violated by", title=f"{len(found)} violations", show_lines=True
-    )
-    for finding in found:
-        offenders = "\n".join(map(str, finding.offenders))
-        table.add_row(
-            str(finding.account_id), finding.invariant.name, finding.invariant.description, offenders
-        )
-    Console().print(table)
+def _print(checked: _Checked) -> None:
+    if checked.found:
+        title = f"{len(checked.found)} violations"
+        table = Table("account", "invariant", "which says", "violated by", title=title, show_lines=True)
+        for finding in checked.found:
+            offenders = "\n".join(map(str, finding.offenders))
+            account, invariant = str(finding.account_id), finding.invariant
+            table.add_row(account, invariant.name, invariant.description, offenders)
+        Console().print(table)
+    elif not checked.failed:
+        typer.echo(f"clean: every invariant holds in {checked.accounts} account(s)")
+    print_failed(checked.failed, "was not checked")

@@ -48,6 +48,8 @@ BesideApi = Annotated[
     bool,
     typer.Option("--beside-api", hidden=True, help="Run at a lower priority than the API on this host."),
 ]
+ACCOUNT_FAILED = 3
+"""Exit code of a command over all accounts if it had to pass over an account (D-216)."""
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
 

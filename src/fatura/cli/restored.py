@@ -14,15 +14,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fatura import bootstrap
-from fatura.cli.options import DataDir, Json, run_with_deps
+from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
+from fatura.usecases.operations.each_account import EachAccount
 from fatura.usecases.restore import comparison
 from fatura.usecases.restore.comparison import RestoreReport
 from fatura.usecases.restore.matching import MEANINGS, MatchKind
-
-A_PERSON_HAS_TO_LOOK = 3
-"""Exit code when charges remain unmatched, or an account could not be compared."""
 
 
 def restored(
@@ -52,7 +50,7 @@ def restored(
     reports = run_with_deps(data_dir, recover)
     typer.echo(json.dumps(_as_json(reports))) if json_ else _print(reports)
     if any(each.unmatched or each.problems for each in reports):
-        raise typer.Exit(A_PERSON_HAS_TO_LOOK)
+        raise typer.Exit(ACCOUNT_FAILED)
 
 
 def _instant(text: str) -> datetime:
@@ -73,17 +71,27 @@ async def _recover(
 ) -> Sequence[RestoreReport]:
     """Freeze all accounts, except in a dry run. Then compare each account with its gateways.
 
-    An account whose comparison fails stays frozen.
+    An account whose comparison fails stays frozen, and the others are compared all the same (D-216).
     """
-    accounts = await all_accounts(deps)
+    accounts, freezing, comparing = await all_accounts(deps), EachAccount(deps), EachAccount(deps)
+    reports: list[RestoreReport] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         if not dry_run:
             for account_id in progress.track(accounts, description="freezing accounts"):
-                await comparison.freeze(deps, account_id)
-        return [
-            await comparison.compare(deps, account_id, since=since, skipping=skipping, dry_run=dry_run)
-            for account_id in progress.track(accounts, description="comparing with gateways")
-        ]
+                async with freezing.attempt(account_id):
+                    await comparison.freeze(deps, account_id)
+        unfrozen = {failure.account_id for failure in freezing.failed}
+        frozen = [each for each in accounts if each not in unfrozen]
+        for account_id in progress.track(frozen, description="comparing with gateways"):
+            async with comparing.attempt(account_id):
+                reports.append(
+                    await comparison.compare(
+                        deps, account_id, since=since, skipping=skipping, dry_run=dry_run
+                    )
+                )
+    for failed, is_frozen in ((comparing.failed, True), (freezing.failed, False)):
+        reports += [RestoreReport(each.account_id, is_frozen, problems=[each.why]) for each in failed]
+    return reports
 
 
 def _as_json(reports: Sequence[RestoreReport]) -> dict[str, object]:
@@ -105,7 +113,7 @@ def _as_json(reports: Sequence[RestoreReport]) -> dict[str, object]:
             for unmatched in each.unmatched
         ],
         "notCompared": [
-            {"accountId": str(each.account_id), "why": problem}
+            {"accountId": str(each.account_id), "frozen": each.is_frozen, "why": problem}
             for each in reports
             for problem in each.problems
         ],
@@ -130,4 +138,5 @@ def _print(reports: Sequence[RestoreReport]) -> None:
         Console().print(unmatched_charges)
     for each in reports:
         for problem in each.problems:
-            typer.echo(f"account {each.account_id} stays frozen: {problem}", err=True)
+            state = "stays frozen" if each.is_frozen else "may be billed, because it could not be frozen"
+            typer.echo(f"account {each.account_id} {state}: {problem}", err=True)

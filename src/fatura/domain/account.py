@@ -6,6 +6,12 @@ from uuid import UUID
 
 from fatura.domain.credentials import Mode, Scope
 
+MAX_CLOCK_OFFSET = timedelta(days=10_957)
+"""How far a test clock may be ahead of real time: 30 years (D-214).
+
+The engine computes dates of later cycles from the clock, and neither Python nor PostgreSQL has dates without end.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Account:

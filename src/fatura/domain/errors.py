@@ -106,7 +106,7 @@ CLOCK_CONFLICT = Problem(
     "engine.clock_conflict",
     409,
     "Clock conflict",
-    "The test clock is already advancing or would go back, or the account is live.",
+    "The test clock is already advancing or would go back, its advance was stopped, or the account is live.",
 )
 WEBHOOK_DISABLED = Problem(
     "engine.webhook_disabled",
@@ -182,6 +182,12 @@ GATEWAY_CONNECTION_NOT_FOUND = Problem(
     422,
     "Gateway connection not found",
     "The gateway connection is missing, unknown or inactive, or cannot issue charges.",
+)
+CLOCK_LIMIT = Problem(
+    "engine.clock_limit",
+    422,
+    "Clock limit",
+    "A test clock cannot move further than 30 years ahead of real time, which is `meta.latest` (D-214).",
 )
 TOO_MANY_CONNECTIONS = Problem(
     "engine.too_many_connections",

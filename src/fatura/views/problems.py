@@ -86,6 +86,9 @@ class ProblemMetaView(View):
     )
     limit: Annotated[Ordinal, Meta(description="How many the account may have.")] | UnsetType = UNSET
     now: Annotated[Instant, Meta(description="Time of the test clock.")] | UnsetType = UNSET
+    latest: (
+        Annotated[Instant, Meta(description="The last instant to which the test clock can move.")] | UnsetType
+    ) = UNSET
 
 
 class ProblemView(View):

@@ -37,6 +37,10 @@ MAX_SWEEPS = 32
 """Maximum number of connections that one process sweeps concurrently."""
 MAX_CLOCKS = 32
 """Maximum number of test clocks moved concurrently. A price endpoint that hangs delays its account's clock by 10 s."""
+CLOCK_TRANSACTIONS = 2
+"""Maximum concurrent transactions of all test clocks of a process, so that they leave connections to other work."""
+CLOCK_BATCH = 100
+"""Maximum number of subscriptions that a moving test clock bills in one transaction (D-214)."""
 EXPIRED_KEYS_BATCH = 1000
 
 
@@ -94,8 +98,13 @@ async def _delete_expired_keys(deps: Deps, account: Account) -> int:
     return await in_transaction(deps, account, idempotency.delete_expired, limit=EXPIRED_KEYS_BATCH)
 
 
+async def _generate_few(deps: Deps, account: Account) -> int:
+    return await generation.run(deps, account, limit=CLOCK_BATCH)
+
+
 async def _advance_clock(deps: Deps, account: Account) -> int:
-    return await test_clock.advance_to_target(deps, account, {lane.name: lane.run for lane in ENGINE})
+    lanes = {lane.name: lane.run for lane in ENGINE}
+    return await test_clock.advance_to_target(deps, account, {**lanes, LaneName.GENERATION: _generate_few})
 
 
 ENGINE: tuple[Lane, ...] = (
@@ -147,7 +156,11 @@ LANES: tuple[Lane, ...] = (
     *ENGINE,
     Lane(LaneName.PROBE, due_accounts.of(LaneName.PROBE), delivery.deliver, batches_at_once=MAX_PUSHES),
     Lane(
-        LaneName.TEST_CLOCK, due_accounts.of(LaneName.TEST_CLOCK), _advance_clock, batches_at_once=MAX_CLOCKS
+        LaneName.TEST_CLOCK,
+        due_accounts.of(LaneName.TEST_CLOCK),
+        _advance_clock,
+        batches_at_once=MAX_CLOCKS,
+        transactions_at_once=CLOCK_TRANSACTIONS,
     ),
     Lane(LaneName.RETENTION, due_accounts.of(LaneName.RETENTION), _delete_expired_keys, batches_at_once=1),
 )

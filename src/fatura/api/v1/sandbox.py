@@ -177,7 +177,7 @@ async def read_test_clock(call: Call) -> Response:
     answers=views.TestClockView,
     other_status=202,
     key=KeyPolicy.IGNORED,
-    problems=[errors.CLOCK_CONFLICT],
+    problems=[errors.CLOCK_CONFLICT, errors.CLOCK_LIMIT],
 )
 async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
     """Move the clock, and run all work that becomes due on the way.
@@ -192,6 +192,15 @@ async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
         days=form.days if isinstance(form, AdvanceBy) else None,
     )
     return answer(clock, status=200 if clock.status == "ready" else 202)
+
+
+@routes.delete("/v1/test-clock/advance", "Stop the test clock", problems=[errors.CLOCK_CONFLICT])
+async def stop_test_clock(call: Call) -> Response:
+    """Stop the clock where it is now. The request whose advance is stopped gets 409.
+
+    Calls to gateways and endpoints that have begun still end, and their results are recorded.
+    """
+    return await run(call, test_clock.stop)
 
 
 @routes.get("/v1/sandbox/charges", "List sandbox charges", answers=views.SandboxChargeListView)

@@ -16,7 +16,11 @@ CREATE TABLE account (
     CONSTRAINT account_pk PRIMARY KEY (account_id),
     CONSTRAINT account_mode CHECK (mode IN ('live', 'sandbox')),
     CONSTRAINT account_currency CHECK (currency ~ '^[A-Z]{3}$'),
-    CONSTRAINT account_clock CHECK (clock_offset >= interval '0' AND (mode = 'sandbox' OR clock_offset = interval '0'))
+    -- a day more than `account.MAX_CLOCK_OFFSET`, because the clocks of two hosts may differ
+    CONSTRAINT account_clock CHECK (
+        clock_offset BETWEEN interval '0' AND interval '10958 days'
+        AND (mode = 'sandbox' OR clock_offset = interval '0')
+    )
 );
 -- Discovery reads the accounts with a moved clock from this index, and all others from indexes that begin with a time.
 CREATE INDEX account_by_clock ON account (clock_offset);

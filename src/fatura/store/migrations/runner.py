@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ def _pending(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, s
 @asynccontextmanager
 async def connected(url: str) -> AsyncGenerator[Any]:
     """Open a connection. Raises MigrationError for any error of the database."""
-    try:
+    with _translated_errors():
         connection = await multi_host.connect(url, server_settings=_SETTINGS)
         try:
             major: int = connection.get_server_version().major
@@ -136,6 +136,29 @@ async def connected(url: str) -> AsyncGenerator[Any]:
             yield connection
         finally:
             await connection.close()
+
+
+@asynccontextmanager
+async def alone(url: str) -> AsyncGenerator[None]:
+    """Until the block ends, keep other processes from migrating and from running such a block.
+
+    Errors of the block are raised unchanged. Raises MigrationError if the lock cannot be taken.
+    """
+    with _translated_errors():
+        connection = await multi_host.connect(url, server_settings=_SETTINGS)
+    try:
+        with _translated_errors():
+            await lock_migrations(connection)
+        yield
+    finally:
+        await connection.close()
+
+
+@contextmanager
+def _translated_errors() -> Generator[None]:
+    """Raise MigrationError instead of the errors of the database."""
+    try:
+        yield
     except asyncpg.ProtocolViolationError as error:
         raise MigrationError(
             f"the URL leads to a pooler ({_summary(error)}): "

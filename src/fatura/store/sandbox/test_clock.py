@@ -99,6 +99,16 @@ async def finish(tx: Tx, processed: Mapping[str, int]) -> None:
     )
 
 
+async def stop(tx: Tx) -> None:
+    """Remove the target. The worker that moves the clock notices this after its current step."""
+    await tx.execute(
+        """
+        UPDATE test_clock c SET status = 'ready', target_at = NULL, lease_until = NULL, leased_by = NULL
+        WHERE c.account_id = $1
+        """
+    )
+
+
 async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts whose clock is advancing and not leased."""
     rows = await discovery.fetch(

@@ -47,9 +47,13 @@ class UnmatchedCharge:
 
 @dataclass(slots=True)
 class RestoreReport:
-    """The result of comparing one account. If it has `problems`, the comparison is incomplete: billing stays frozen."""
+    """The result of comparing one account.
+
+    If it has `problems`, the comparison is incomplete, and billing stays frozen, if it `is_frozen` at all.
+    """
 
     account_id: UUID
+    is_frozen: bool = True
     counts: Counter[MatchKind] = field(default_factory=Counter[MatchKind])
     unmatched: list[UnmatchedCharge] = field(default_factory=list[UnmatchedCharge])
     problems: list[str] = field(default_factory=list[str])

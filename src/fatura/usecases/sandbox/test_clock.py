@@ -1,7 +1,7 @@
 """Advance the test clock (D-45).
 
 `advance` stores a target time. A worker moves the clock towards the target, from one due instant to the next, and runs
-the lanes of background work at each instant.
+the lanes of background work at each instant. `stop` removes the target.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import UNSET
 
-from fatura.domain.account import Account
+from fatura.domain.account import MAX_CLOCK_OFFSET, Account
 from fatura.domain.credentials import Mode
-from fatura.domain.errors import CLOCK_CONFLICT, EngineError, invalid_fields
+from fatura.domain.errors import CLOCK_CONFLICT, CLOCK_LIMIT, EngineError, invalid_fields
 from fatura.ids import new_id
 from fatura.observability import log
 from fatura.store import due_times
@@ -25,7 +25,7 @@ from fatura.store.accounts import accounts
 from fatura.store.sandbox import test_clock
 from fatura.store.sandbox.test_clock import StoredClock
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_snapshot, in_transaction
 from fatura.views.sandbox import TestClockView
 from fatura.views.view import instant
 
@@ -35,12 +35,14 @@ RENEWALS_PER_LEASE = 6
 WAIT_SECONDS = 100
 """How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
+POLL_SHARE = 0.05
+"""The pause between two polls of a waiting `advance` grows to this share of the time it has waited."""
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum distance that one call may advance the clock."""
-LATEST = datetime(2999, 12, 31, tzinfo=UTC)
-"""The last instant to which a test clock can move. It keeps dates of later cycles and retries below the year 10000."""
 RUN_SECONDS = 5
 """How long a worker moves one account's clock before it releases the lease and serves other accounts."""
+MAX_WORK = 1000
+"""How much work, such as invoices and calls, a worker does for one clock before it serves other accounts."""
 
 _NO_STOPS = frozenset({LaneName.SWEEP})
 """Lanes whose work waits until the clock stops for another lane, or at its target.
@@ -87,43 +89,77 @@ async def advance(deps: Deps, account: Account, *, to: datetime | None, days: in
     """
     if account.mode is Mode.LIVE:
         raise _no_test_clock()
-    await in_transaction(deps, account, _start, to=to, days=days)
-    give_up_at = time.monotonic() + WAIT_SECONDS
+    target = await in_transaction(deps, account, _start, to=to, days=days)
+    started_at = time.monotonic()
     while True:
-        clock = await in_transaction(deps, account, read)
-        if clock.status == "ready" or time.monotonic() >= give_up_at or deps.stopping.is_set():
+        clock = await in_snapshot(deps, account, _read_advance, target)
+        waited = time.monotonic() - started_at
+        if clock.status == "ready" or waited >= WAIT_SECONDS or deps.stopping.is_set():
             return clock
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(max(waited * POLL_SHARE, POLL_SECONDS))
 
 
-async def _start(work: Work, *, to: datetime | None, days: int | None) -> None:
-    stored = await test_clock.lock(work.tx)
-    assert stored is not None, "a sandbox account has a clock"
-    target = _target(work.now, to=to, days=days)
+async def _start(work: Work, *, to: datetime | None, days: int | None) -> datetime:
+    """Store the target and return it."""
+    stored = await _lock(work)
+    target = work.now + timedelta(days=days or 0) if to is None else to
+    if target - work.now > MAX_ADVANCE:
+        raise invalid_fields(("days" if to is None else "to", "must be at most ten years ahead of the clock"))
     if stored.status == "advancing":
         raise EngineError(
-            CLOCK_CONFLICT, "The clock is advancing; wait until GET /v1/test-clock says `ready`."
+            CLOCK_CONFLICT,
+            "The clock is advancing; wait until GET /v1/test-clock says `ready`, or stop it with "
+            "DELETE /v1/test-clock/advance.",
         )
     if target < work.now:
         now = instant(work.now)
         raise EngineError(CLOCK_CONFLICT, f"The clock shows {now} and cannot go back.", meta={"now": now})
+    latest = work.deps.clock() + MAX_CLOCK_OFFSET
+    if target > latest:
+        raise EngineError(
+            CLOCK_LIMIT,
+            f"A test clock ends 30 years ahead of real time, at {instant(latest)}; open another sandbox account to "
+            "begin again.",
+            meta={"latest": instant(latest)},
+        )
     await test_clock.start(work.tx, target)
     work.notify(LaneName.TEST_CLOCK)
+    return target
 
 
-def _target(now: datetime, *, to: datetime | None, days: int | None) -> datetime:
-    """Return the instant to which to move the clock. Raises EngineError: `engine.invalid_request` if it is too late."""
-    if now <= LATEST:
-        target = now + timedelta(days=days) if days is not None else to
-        assert target is not None, "one of `to` and `days` is given"
-        if target <= LATEST and target - now <= MAX_ADVANCE:
-            return target
-    limit = f"must be at most ten years ahead of the clock, and at most {instant(LATEST)}"
-    raise invalid_fields(("to" if days is None else "days", limit))
+async def _lock(work: Work) -> StoredClock:
+    """Lock the clock. Raises EngineError: `engine.clock_conflict` if the account has none."""
+    stored = await test_clock.lock(work.tx)
+    if stored is None:
+        raise _no_test_clock()
+    return stored
+
+
+async def _read_advance(work: Work, target: datetime) -> TestClockView:
+    """Read the clock for the request that set this target. Raises EngineError: `engine.clock_conflict`.
+
+    If the target was removed before the clock reached it, the advance was stopped.
+    """
+    stored = await test_clock.find(work.tx)
+    is_current = stored is not None and stored.target_at == target
+    if not is_current and work.now < target:
+        now = instant(work.now)
+        detail = f"The advance was stopped; the clock shows {now}."
+        raise EngineError(CLOCK_CONFLICT, detail, meta={"now": now})
+    return await read(work)
+
+
+async def stop(work: Work) -> None:
+    """End the advance where the clock is now. Do nothing if the clock is not advancing (D-214).
+
+    Calls in progress end by themselves, and their results are recorded. Raises EngineError: `engine.clock_conflict`.
+    """
+    if (await _lock(work)).status == "advancing":
+        await test_clock.stop(work.tx)
 
 
 async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
-    """Move an account's clock towards its target for up to RUN_SECONDS.
+    """Move an account's clock towards its target for up to RUN_SECONDS, and until MAX_WORK is done (D-214).
 
     Afterwards, any worker can claim the clock and continue. After a crash, workers must wait until the lease expires.
     Return how much work the lanes have done since `advance` set the target.
@@ -133,10 +169,10 @@ async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, Ru
     if stored is None:
         return 0
     processed = Counter(stored.processed)
-    release_at = time.monotonic() + RUN_SECONDS
+    release_at, most = time.monotonic() + RUN_SECONDS, processed.total() + MAX_WORK
     due = frozenset(lanes)
     async with _kept_lease(deps, account, leased_by):
-        while time.monotonic() < release_at:
+        while time.monotonic() < release_at and processed.total() < most:
             due_lanes = {name: run for name, run in lanes.items() if name in due}
             worked = await _run_lanes(deps, account, due_lanes, processed=processed)
             step = await in_transaction(deps, account, _step, leased_by, processed=processed)

@@ -1,0 +1,17 @@
+"""Show the accounts that a command over all accounts had to pass over (D-216)."""
+
+from collections.abc import Sequence
+
+import typer
+
+from fatura.usecases.operations.each_account import FailedAccount
+
+
+def failed_as_json(failed: Sequence[FailedAccount]) -> list[dict[str, str]]:
+    return [{"accountId": str(each.account_id), "why": each.why} for each in failed]
+
+
+def print_failed(failed: Sequence[FailedAccount], what: str) -> None:
+    """Print a line to stderr for each account; `what` says what did not happen to it."""
+    for each in failed:
+        typer.echo(f"account {each.account_id} {what}: {each.why}", err=True)

@@ -1,0 +1,38 @@
+"""Do something for every account, although some accounts fail (D-216)."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from fatura.observability import log
+from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import DatabaseUnavailableError
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAccount:
+    account_id: UUID
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EachAccount:
+    """Collects the accounts that failed."""
+
+    deps: Deps
+    failed: list[FailedAccount] = field(default_factory=list[FailedAccount])
+
+    @asynccontextmanager
+    async def attempt(self, account_id: UUID) -> AsyncGenerator[None]:
+        """Log an exception of the block, and add the account to `failed`, instead of raising the exception.
+
+        Raises DatabaseUnavailableError if the database as a whole is unavailable.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - logged with its traceback; the other accounts must go on
+            if isinstance(error, DatabaseUnavailableError):
+                await self.deps.db.ping()  # one node of a cluster may fail alone
+            log.exception("account.failed", account_id=str(account_id))
+            self.failed.append(FailedAccount(account_id, f"{type(error).__name__}: {error}"))

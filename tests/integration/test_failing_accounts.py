@@ -1,0 +1,61 @@
+"""A command over all accounts passes over an account that fails, and its exit code says so."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.fatura_processes import environment, run_here
+from tests.support.postgres_processes import value
+from tests.support.world import Json
+
+
+@pytest.fixture
+def failing(database_url: str) -> tuple[dict[str, str], str]:
+    """The environment of a database with three accounts, and the id of the second, whose clock shows no valid time."""
+    env = environment(database_url)
+    made = [
+        json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
+        for _ in range(3)
+    ]
+    account_id = made[1]["accountId"]
+    value(database_url, "ALTER TABLE account DROP CONSTRAINT account_clock")
+    moved = "UPDATE account SET clock_offset = '293000 years' RETURNING 1"
+    value(database_url, moved, server_settings={"app.account": account_id})
+    return env, account_id
+
+
+def _ended(env: dict[str, str], *words: str) -> Json:
+    ended = run_here(*words, "--json", env=env)
+    assert ended.returncode == 3, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_check_passes_over_an_account_that_fails(failing: tuple[dict[str, str], str]) -> None:
+    """[D-216]"""
+    env, account_id = failing
+    report = _ended(env, "check")
+    assert (report["accounts"], report["findings"]) == (3, [])
+    assert [each["accountId"] for each in report["notChecked"]] == [account_id]
+    shown = run_here("check", env=env)
+    assert f"account {account_id} was not checked: " in shown.stderr
+    assert "clean" not in shown.stdout
+
+
+def test_keys_rotate_passes_over_an_account_that_fails(failing: tuple[dict[str, str], str]) -> None:
+    """[D-216]"""
+    env, account_id = failing
+    report = _ended(env, "keys", "rotate")
+    assert [each["accountId"] for each in report["failed"]] == [account_id]
+
+
+def test_restored_passes_over_an_account_that_fails(
+    failing: tuple[dict[str, str], str], database_url: str
+) -> None:
+    """[D-216, D-123]"""
+    env, account_id = failing
+    report = _ended(env, "restored", "--since", datetime.now(UTC).isoformat())
+    assert report["accounts"] == 3
+    assert [(each["accountId"], each["frozen"]) for each in report["notCompared"]] == [(account_id, True)]
+    frozen = "SELECT string_agg(account_id::text, ' ') FROM account WHERE recovering_since IS NOT NULL"
+    assert value(database_url, frozen, server_settings={"app.discover": "on"}) == account_id
