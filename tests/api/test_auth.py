@@ -93,6 +93,8 @@ async def test_a_new_key_is_shown_only_in_its_creation(world: World):
         "name": " checkout ",
         "key": key["key"],
         "prefix": key["key"][: len(key["prefix"])],
+        "scopes": ["read", "write", "admin"],
+        "expiresAt": None,
         "createdAt": key["createdAt"],
         "lastUsedAt": None,
         "revokedAt": None,
@@ -138,6 +140,7 @@ async def test_a_revoked_key_is_refused_immediately(world: World):
 async def test_a_key_may_revoke_itself(world: World):
     """[D-41]"""
     own = (await world.get(KEYS)).json["data"][0]
+    await world.made(KEYS, {"name": "another"})
 
     assert (await world.delete(f"{KEYS}/{own['id']}")).status == 204
     assert (await world.get(KEYS)).status == 401
@@ -224,7 +227,7 @@ async def test_concurrently_created_keys_differ(world: World):
 
 async def test_an_account_has_a_limited_number_of_keys(world: World, monkeypatch: pytest.MonkeyPatch):
     """Concurrent requests do not exceed the limit. Revoked keys do not count. [D-189]"""
-    monkeypatch.setattr("fatura.usecases.accounts.accounts.MAX_API_KEYS", 3)
+    monkeypatch.setattr("fatura.usecases.accounts.api_keys.MAX_API_KEYS", 3)
 
     made = await asyncio.gather(*(world.post(KEYS, {"name": "x"}) for _ in range(6)))
 

@@ -60,7 +60,7 @@ ROUTES = rows("""
     GET    | /v1/integration                               | 200     |
     GET    | /v1/integration/api-keys                      | 200     | 400
     POST   | /v1/integration/api-keys                      | 201     | 400 422
-    DELETE | /v1/integration/api-keys/{apiKeyId}           | 204     | 404
+    DELETE | /v1/integration/api-keys/{apiKeyId}           | 204     | 404 409
     POST   | /v1/integration/secret/rotate                 | 200     |
     GET    | /v1/integration/webhook                       | 200     | 404
     PUT    | /v1/integration/webhook                       | 200     | 400
@@ -136,6 +136,8 @@ FIELDS = rows("""
     POST   | /v1/subscriptions/{subscriptionId}/customize | periodMonths | yes | integer enum=[1, 3, 6, 12]
     POST   | /v1/subscriptions/{subscriptionId}/customize | items.productId | yes | string format=uuid
     POST   | /v1/integration/api-keys | name                      | yes      | string minLength=1 maxLength=120
+    POST   | /v1/integration/api-keys | scopes                    | no       | array minItems=1 maxItems=3
+    POST   | /v1/integration/api-keys | expiresAt                 | no       | string null format=date-time
     PUT    | /v1/integration/webhook | url                        | yes      | string format=uri
     POST   | /v1/integration/gateways | provider                  | yes      | string minLength=1
     POST   | /v1/integration/gateways | label                     | no       | string null minLength=1
@@ -192,7 +194,7 @@ async def test_the_document_has_exactly_the_routes(contract: Contract):
 async def test_a_route_documents_its_answers(contract: Contract, method, path, success, refusals):
     """[spec 4.6 GET /docs-json 200]"""
     operation = contract.document["paths"][path][method.lower()]
-    everywhere = {"401", "429", "500", "503"} if path.startswith("/v1/") else set()
+    everywhere = {"401", "403", "429", "500", "503"} if path.startswith("/v1/") else set()
     assert {success, *refusals.split()} | everywhere <= set(operation["responses"])
     assert operation["description"].strip()
     assert operation["security"] == ([{"ApiKey": []}] if everywhere else [])

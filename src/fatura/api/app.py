@@ -11,7 +11,7 @@ from fatura.api.http.observer import Observer
 from fatura.api.http.rate_limits import Limits
 from fatura.api.openapi.document import document
 from fatura.api.v1 import RESOURCES, gateway_webhook
-from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts import api_keys
 from fatura.usecases.deps import Deps
 
 
@@ -19,7 +19,7 @@ def create_app(
     deps: Deps | None = None,
     *,
     resources: Sequence[Routes] = RESOURCES,
-    authenticate: Authenticate = accounts.authenticate,
+    authenticate: Authenticate = api_keys.authenticate,
 ) -> FastAPI:
     """Return the application. If `deps` is None, the caller must call `set_deps` before the first request."""
     app = FastAPI(
@@ -57,5 +57,5 @@ def create_watch_app(deps: Deps) -> FastAPI:
     return app
 
 
-def set_deps(app: FastAPI, deps: Deps, *, authenticate: Authenticate = accounts.authenticate) -> None:
+def set_deps(app: FastAPI, deps: Deps, *, authenticate: Authenticate = api_keys.authenticate) -> None:
     app.state.gate = Gate(deps, authenticate, Limits.of(deps.settings))

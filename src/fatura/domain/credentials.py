@@ -47,7 +47,9 @@ class ApiKey:
     api_key_id: UUID
     name: str
     prefix: str
+    scopes: tuple[Scope, ...]
     created_at: datetime
+    expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
 

@@ -30,7 +30,16 @@ IDEMPOTENCY_KEY_REQUIRED = Problem(
     "The route requires the `Idempotency-Key` header, and it is missing.",
 )
 UNAUTHORIZED = Problem(
-    "engine.unauthorized", 401, "Unauthorized", "The API key is missing, malformed, unknown or revoked."
+    "engine.unauthorized",
+    401,
+    "Unauthorized",
+    "The API key is missing, malformed, unknown, revoked or expired.",
+)
+FORBIDDEN = Problem(
+    "engine.forbidden",
+    403,
+    "Forbidden",
+    "The API key lacks the scope of the route, which is `meta.scope` (D-64).",
 )
 NOT_FOUND = Problem(
     "engine.not_found",
@@ -144,6 +153,12 @@ GATEWAY_CONNECTION_FAILING = Problem(
     "Gateway connection failing",
     "The calls to the gateway of the connection fail, so that nothing can be moved to it (D-55, D-59).",
 )
+LAST_KEY = Problem(
+    "engine.last_key",
+    409,
+    "Last key",
+    "No other API key with the scope `admin` works; create one before you revoke this key (D-64).",
+)
 PAYLOAD_TOO_LARGE = Problem(
     "engine.payload_too_large", 413, "Payload too large", "The request body is larger than 256 KiB."
 )
@@ -199,7 +214,7 @@ TOO_MANY_API_KEYS = Problem(
     "engine.too_many_api_keys",
     422,
     "Too many API keys",
-    "The account has `meta.limit` API keys that are not revoked; revoke one of them (D-189).",
+    "The account has `meta.limit` API keys that are neither revoked nor expired; revoke one of them (D-189).",
 )
 TOO_MANY_PAYMENTS = Problem(
     "engine.too_many_payments",

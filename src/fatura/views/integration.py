@@ -8,23 +8,28 @@ from msgspec import Meta
 
 from fatura.domain.account import Account
 from fatura.domain.connection import Connection
-from fatura.domain.credentials import ApiKey, Mode
+from fatura.domain.credentials import ApiKey, Mode, Scope
 from fatura.domain.gateway_health import HEALTHY, CallError, ConnectionHealth, HealthState
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.views.view import Currency, Id, Instant, ListView, Ordinal, PageView, View, instant
 
 
 class ApiKeyView(View):
-    """An API key as lists show it (D-41)."""
+    """An API key as lists show it (D-41, D-64)."""
 
     id: Id
     name: Annotated[str, Meta(min_length=1, max_length=120)]
     prefix: Annotated[str, Meta(description="Start of the key, to tell keys apart.")]
+    scopes: Annotated[Sequence[Scope], Meta(min_length=1, description="What the key allows.")]
     created_at: Instant
+    expires_at: Annotated[
+        Instant | None,
+        Meta(description="From then on, on the account's clock, the key is refused; null: it never expires."),
+    ]
     last_used_at: Annotated[
         Instant | None, Meta(description="Last use, accurate to a minute; null when never used.")
     ]
-    revoked_at: Annotated[Instant | None, Meta(description="null while the key works.")]
+    revoked_at: Annotated[Instant | None, Meta(description="null while the key is not revoked.")]
 
     @classmethod
     def of(cls, api_key: ApiKey, **more: Any) -> Self:

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from fatura.domain.credentials import Scope
 from fatura.domain.errors import CATALOGUE, EngineError
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntrySource
@@ -85,6 +86,7 @@ class ProblemMetaView(View):
         UNSET
     )
     limit: Annotated[Ordinal, Meta(description="How many the account may have.")] | UnsetType = UNSET
+    scope: Annotated[Scope, Meta(description="The scope that the API key lacks.")] | UnsetType = UNSET
     now: Annotated[Instant, Meta(description="Time of the test clock.")] | UnsetType = UNSET
     latest: (
         Annotated[Instant, Meta(description="The last instant to which the test clock can move.")] | UnsetType

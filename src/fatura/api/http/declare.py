@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fatura.api.http.route import ApiRoute, Documentation, KeyPolicy
 from fatura.domain import errors
+from fatura.domain.credentials import Scope
 from fatura.domain.errors import Problem
 from fatura.views.view import View
 
@@ -18,8 +19,8 @@ Declare = Callable[[EndpointT], EndpointT]
 class Routes:
     """The routes of one resource, in the order in which they are matched and documented.
 
-    In each method, `answers` is the view of a successful answer. The OpenAPI document describes each route with the
-    docstring of its endpoint.
+    In each method, `answers` is the view of a successful answer, and `scope` is what the API key must allow (D-64). The
+    OpenAPI document describes each route with the docstring of its endpoint.
     """
 
     def __init__(self, tag: str, description: str) -> None:
@@ -28,9 +29,15 @@ class Routes:
         self.routes: list[ApiRoute] = []
 
     def get(
-        self, path: str, summary: str, *, answers: type[View], problems: Sequence[Problem] = ()
+        self,
+        path: str,
+        summary: str,
+        *,
+        answers: type[View],
+        scope: Scope = Scope.READ,
+        problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
-        return self._declare("GET", path, summary, answers={200: answers}, problems=problems)
+        return self._declare("GET", path, summary, answers={200: answers}, scope=scope, problems=problems)
 
     def post(
         self,
@@ -38,6 +45,7 @@ class Routes:
         summary: str,
         *,
         answers: type[View],
+        scope: Scope = Scope.WRITE,
         status: int = 200,
         other_status: int | None = None,
         key: KeyPolicy = KeyPolicy.HONOURED,
@@ -55,24 +63,39 @@ class Routes:
             path,
             summary,
             answers=dict.fromkeys(statuses, answers),
+            scope=scope,
             key=key,
             holds_secret=holds_secret,
             problems=problems,
         )
 
     def put(
-        self, path: str, summary: str, *, answers: type[View], problems: Sequence[Problem] = ()
+        self,
+        path: str,
+        summary: str,
+        *,
+        answers: type[View],
+        scope: Scope = Scope.WRITE,
+        problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
-        return self._declare("PUT", path, summary, answers={200: answers}, problems=problems)
+        return self._declare("PUT", path, summary, answers={200: answers}, scope=scope, problems=problems)
 
     def patch(
-        self, path: str, summary: str, *, answers: type[View], problems: Sequence[Problem] = ()
+        self,
+        path: str,
+        summary: str,
+        *,
+        answers: type[View],
+        scope: Scope = Scope.WRITE,
+        problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
-        return self._declare("PATCH", path, summary, answers={200: answers}, problems=problems)
+        return self._declare("PATCH", path, summary, answers={200: answers}, scope=scope, problems=problems)
 
-    def delete(self, path: str, summary: str, *, problems: Sequence[Problem] = ()) -> Declare[EndpointT]:
+    def delete(
+        self, path: str, summary: str, *, scope: Scope = Scope.WRITE, problems: Sequence[Problem] = ()
+    ) -> Declare[EndpointT]:
         """Declare a DELETE route; a successful answer is 204 without a body."""
-        return self._declare("DELETE", path, summary, answers={204: None}, problems=problems)
+        return self._declare("DELETE", path, summary, answers={204: None}, scope=scope, problems=problems)
 
     def _declare(
         self,
@@ -81,6 +104,7 @@ class Routes:
         summary: str,
         *,
         answers: dict[int, type[View] | None],
+        scope: Scope,
         key: KeyPolicy = KeyPolicy.IGNORED,
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
@@ -89,7 +113,15 @@ class Routes:
         documentation = Documentation(self.tag, summary, answers, frozenset({*usual, *problems}))
 
         def declare(endpoint: EndpointT) -> EndpointT:
-            route = ApiRoute(path, endpoint, documentation, method=method, key=key, holds_secret=holds_secret)
+            route = ApiRoute(
+                path,
+                endpoint,
+                documentation,
+                method=method,
+                scope=scope,
+                key=key,
+                holds_secret=holds_secret,
+            )
             self.routes.append(route)
             return endpoint
 
@@ -100,6 +132,7 @@ def _usual_problems(method: str, path: str, key: KeyPolicy) -> Iterable[Problem]
     yield from (
         errors.INVALID_REQUEST,
         errors.UNAUTHORIZED,
+        errors.FORBIDDEN,
         errors.RATE_LIMITED,
         errors.INTERNAL,
         errors.UNAVAILABLE,

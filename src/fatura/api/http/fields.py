@@ -100,6 +100,24 @@ class OneOf:
         )
 
 
+class Distinct:
+    """An array without equal elements."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(_distinct, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "uniqueItems": True}
+
+
+def _distinct(elements: Any) -> Any:
+    if len(set(elements)) < len(elements):
+        raise refusal("must not contain an element twice")
+    return elements
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """Text of `least` to `most` code points, stored unchanged. Blank text is refused if `least` is above 0 (D-11)."""

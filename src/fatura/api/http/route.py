@@ -28,7 +28,8 @@ from fatura.api.http.fields import read_uuid
 from fatura.api.http.forms import Examples
 from fatura.api.http.trace import trace_of
 from fatura.domain.account import Account, Caller
-from fatura.domain.errors import Problem, invalid_fields, not_found
+from fatura.domain.credentials import Scope as KeyScope
+from fatura.domain.errors import FORBIDDEN, EngineError, Problem, invalid_fields, not_found
 from fatura.settings import Settings
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest
@@ -145,6 +146,7 @@ class ApiRoute(APIRoute):
         documentation: Documentation,
         *,
         method: str,
+        scope: KeyScope,
         key: KeyPolicy,
         holds_secret: bool,
     ) -> None:
@@ -162,6 +164,7 @@ class ApiRoute(APIRoute):
         ]
         self._run: Endpoint = endpoint
         self.documentation = documentation
+        self.scope = scope
         self.key = key
         self.body_examples: Examples = {} if taken is None else taken.annotation.examples
         self.body_may_be_absent = taken is not None and getattr(taken.annotation, "may_be_absent", False)
@@ -186,7 +189,7 @@ class ApiRoute(APIRoute):
         return super().matches(scope)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the request in the order 401, 429, 413, 400, then call the endpoint (D-10).
+        """Check the request in the order 401, 429, 403, 413, 400, then call the endpoint (D-10).
 
         The request counts as open until its answer is sent (D-179).
         """
@@ -196,8 +199,18 @@ class ApiRoute(APIRoute):
         account_id = caller.account.account_id
         structlog.contextvars.bind_contextvars(account_id=str(account_id))
         with gate.deps.open_requests.one(account_id):
+            self._check_scope(caller)
             response = await self._answer(gate, caller, scope, receive)
             await response(scope, receive, send)
+
+    def _check_scope(self, caller: Caller) -> None:
+        """Refuse a key that lacks the scope of the route (D-64). Raises EngineError: `engine.forbidden`."""
+        if self.scope not in caller.scopes:
+            raise EngineError(
+                FORBIDDEN,
+                f"The API key lacks the scope `{self.scope}`; send another key.",
+                meta={"scope": self.scope},
+            )
 
     async def _answer(self, gate: Gate, caller: Caller, scope: Scope, receive: Receive) -> Response:
         method, headers = scope["method"], scope["headers"]

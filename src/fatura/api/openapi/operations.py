@@ -30,6 +30,7 @@ def complete(operation: Schema, route: ApiRoute | OpenRoute) -> None:
     if isinstance(route, ApiRoute):
         takes_key = route.key is not KeyPolicy.IGNORED
         operation["security"] = [{SECURITY: []}]
+        operation["description"] += f"\n\nThe API key needs the scope `{route.scope}`."
         operation.setdefault("parameters", []).extend(_header_parameters(route.key))
         if route.body_may_be_absent:
             operation["requestBody"]["required"] = False

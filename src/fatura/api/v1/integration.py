@@ -7,12 +7,13 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Id, StrictBool, Text
+from fatura.api.http.fields import Distinct, Id, Instant, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import answer, answer_once, replay, run, run_once
 from fatura.api.http.route import Call, PathId
 from fatura.domain import errors
-from fatura.usecases.accounts import accounts, integration_secret
+from fatura.domain.credentials import ALL_SCOPES, Scope
+from fatura.usecases.accounts import api_keys, integration_secret
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.subscriptions import connection_moves
 from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
@@ -41,9 +42,32 @@ GatewaySettings = Annotated[
 class ApiKeyForm(Body):
     """An API key to create."""
 
-    examples: ClassVar[Examples] = {"a key": {"name": "checkout server"}}
+    examples: ClassVar[Examples] = {
+        "a key": {"name": "checkout server"},
+        "a key for reports": {
+            "name": "reports",
+            "scopes": ["read"],
+            "expiresAt": "2027-01-01T00:00:00.000Z",
+        },
+    }
 
     name: Annotated[str, Text(1, 120), Field(description="The purpose of the key.")]
+    scopes: Annotated[
+        list[Scope],
+        Field(
+            min_length=1,
+            max_length=len(ALL_SCOPES),
+            description="What the key allows. `read`: every GET. `write`: everything that billing needs. `admin`: API "
+            "keys, the secret, the webhook, gateway connections, erasure and the audit log. No scope includes another.",
+        ),
+        Distinct(),
+    ] = list(Scope)  # noqa: RUF012 - pydantic copies a default
+    expiresAt: Annotated[
+        Instant | None,
+        Field(
+            description="From then on, on the account's clock, the key is refused. null: it never expires."
+        ),
+    ] = None
 
 
 class ConnectionForm(Body):
@@ -98,28 +122,40 @@ async def read_integration(call: Call) -> Response:
     "/v1/integration/api-keys",
     "Create an API key",
     answers=NewApiKeyView,
+    scope=Scope.ADMIN,
     status=201,
     holds_secret=True,
     problems=[errors.TOO_MANY_API_KEYS],
 )
 async def create_api_key(call: Call, body: ApiKeyForm) -> Response:
     """Create an API key. Only this answer shows the text of the key."""
-    return await run_once(call, accounts.issue_api_key, body.name)
+    return await run_once(call, api_keys.issue, body.name, scopes=body.scopes, expires_at=body.expiresAt)
 
 
 @routes.get("/v1/integration/api-keys", "List API keys", answers=ApiKeyPageView)
 async def list_api_keys(call: Call, query: Paging) -> Response:
-    """Return a page of API keys, newest first, including revoked keys."""
-    return await run(call, accounts.list_api_keys, query.asked())
+    """Return a page of API keys, newest first, including revoked and expired keys."""
+    return await run(call, api_keys.list_all, query.asked())
 
 
-@routes.delete("/v1/integration/api-keys/{apiKeyId}", "Revoke an API key")
+@routes.delete(
+    "/v1/integration/api-keys/{apiKeyId}", "Revoke an API key", scope=Scope.ADMIN, problems=[errors.LAST_KEY]
+)
 async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
-    """Revoke an API key immediately and permanently."""
-    return await run(call, accounts.revoke_api_key, api_key_id)
+    """Revoke an API key immediately and permanently.
+
+    The account's last working key with the scope `admin` cannot be revoked.
+    """
+    return await run(call, api_keys.revoke, api_key_id)
 
 
-@routes.post("/v1/integration/secret/rotate", "Rotate the secret", answers=NewSecretView, holds_secret=True)
+@routes.post(
+    "/v1/integration/secret/rotate",
+    "Rotate the secret",
+    answers=NewSecretView,
+    scope=Scope.ADMIN,
+    holds_secret=True,
+)
 async def rotate_secret(call: Call) -> Response:
     """Make a new integration secret. Only this answer shows the secret.
 
@@ -132,6 +168,7 @@ async def rotate_secret(call: Call) -> Response:
     "/v1/integration/gateways",
     "Connect a gateway",
     answers=ConnectionView,
+    scope=Scope.ADMIN,
     status=201,
     problems=[errors.TOO_MANY_CONNECTIONS],
 )
@@ -160,7 +197,10 @@ async def list_gateways(call: Call) -> Response:
 
 
 @routes.patch(
-    "/v1/integration/gateways/{connectionId}", "Change a gateway connection", answers=ConnectionView
+    "/v1/integration/gateways/{connectionId}",
+    "Change a gateway connection",
+    answers=ConnectionView,
+    scope=Scope.ADMIN,
 )
 async def patch_gateway(call: Call, connection_id: ConnectionId, body: ConnectionPatch) -> Response:
     """Change the fields that are sent.
@@ -174,6 +214,7 @@ async def patch_gateway(call: Call, connection_id: ConnectionId, body: Connectio
     "/v1/integration/gateways/{connectionId}/move",
     "Move subscriptions to another connection",
     answers=ConnectionMoveView,
+    scope=Scope.ADMIN,
     other_status=202,
     problems=[
         errors.NOT_FOUND,

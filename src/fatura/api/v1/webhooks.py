@@ -12,6 +12,7 @@ from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call
 from fatura.api.v1.events import EventId
 from fatura.domain import errors
+from fatura.domain.credentials import Scope
 from fatura.usecases.webhooks import webhooks
 from fatura.views.samples.story import WEBHOOK_URL
 from fatura.views.webhooks import DeliveriesView, WebhookView
@@ -35,7 +36,7 @@ class WebhookForm(Body):
     ]
 
 
-@routes.put(PATH, "Register the webhook", answers=WebhookView)
+@routes.put(PATH, "Register the webhook", answers=WebhookView, scope=Scope.ADMIN)
 async def put_webhook(call: Call, body: WebhookForm) -> Response:
     """Register the webhook for new events, change its URL, or enable it again after Fatura disabled it.
 
@@ -50,7 +51,7 @@ async def read_webhook(call: Call) -> Response:
     return await run(call, webhooks.read)
 
 
-@routes.delete(PATH, "Remove the webhook", problems=[errors.NOT_FOUND])
+@routes.delete(PATH, "Remove the webhook", scope=Scope.ADMIN, problems=[errors.NOT_FOUND])
 async def delete_webhook(call: Call) -> Response:
     """Remove the webhook and give up its pending deliveries. The list of events keeps every event."""
     return await run(call, webhooks.remove)

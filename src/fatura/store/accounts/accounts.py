@@ -1,13 +1,12 @@
-"""Accounts and their API keys. For integration secrets see `store.accounts.secrets`."""
+"""SQL of `account`, and of the list of all accounts that were ever opened."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from fatura.domain.account import Account, Caller
-from fatura.domain.credentials import ALL_SCOPES, ApiKey, Mode
-from fatura.store.db import Discovery, Tx, record
+from fatura.domain.account import Account
+from fatura.domain.credentials import Mode
+from fatura.store.db import Discovery, Tx
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
@@ -48,87 +47,3 @@ async def load(tx: Tx) -> Account | None:
 async def set_clock_offset(tx: Tx, offset: timedelta) -> None:
     """Set the difference between a sandbox account's clock and real time (D-45)."""
     await tx.execute("UPDATE account a SET clock_offset = $2 WHERE a.account_id = $1", offset)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyHolder:
-    caller: Caller
-    last_used_at: datetime | None
-
-
-async def find_key(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
-    """Return the key with this hash and its account, or None if the key is unknown or revoked."""
-    row = await tx.fetchrow(
-        """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset, k.api_key_id, k.name AS key_name, k.scopes,
-            k.last_used_at
-        FROM api_key k JOIN account a ON a.account_id = k.account_id
-        WHERE k.account_id = $1 AND a.account_id = $1 AND k.secret_hash = $2 AND k.revoked_at IS NULL
-        """,
-        secret_hash,
-    )
-    if row is None:
-        return None
-    return KeyHolder(record(Caller, row, account=record(Account, row)), row["last_used_at"])
-
-
-async def insert_key(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
-    await tx.execute(
-        """
-        INSERT INTO api_key (account_id, api_key_id, name, prefix, secret_hash, created_at, scopes)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
-        """,
-        key.api_key_id,
-        key.name,
-        key.prefix,
-        secret_hash,
-        key.created_at,
-        sorted(ALL_SCOPES),
-    )
-
-
-async def lock_usable_keys(tx: Tx) -> int:
-    """Return the number of keys that are not revoked. Concurrent callers wait until this transaction ends."""
-    await tx.execute("SELECT FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")
-    return await tx.fetchval(
-        "SELECT count(*) FROM api_key k WHERE k.account_id = $1 AND k.revoked_at IS NULL"
-    )
-
-
-async def count_keys(tx: Tx) -> int:
-    """Return the number of the account's keys, revoked ones included."""
-    return await tx.fetchval("SELECT count(*) FROM api_key k WHERE k.account_id = $1")
-
-
-async def key_page(tx: Tx, *, skip: int, limit: int) -> Sequence[ApiKey]:
-    """Return a page of the account's keys, newest first, revoked ones included."""
-    return await tx.fetch_as(
-        ApiKey,
-        """
-        SELECT k.api_key_id, k.name, k.prefix, k.created_at, k.last_used_at, k.revoked_at
-        FROM api_key k WHERE k.account_id = $1 ORDER BY k.api_key_id DESC OFFSET $2 LIMIT $3
-        """,
-        skip,
-        limit,
-    )
-
-
-async def revoke_key(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
-    """Revoke a key. Return False if the key does not exist. The time of an earlier revocation is kept."""
-    touched = await tx.execute(
-        """
-        UPDATE api_key k SET revoked_at = coalesce(k.revoked_at, $3)
-        WHERE k.account_id = $1 AND k.api_key_id = $2
-        """,
-        api_key_id,
-        revoked_at,
-    )
-    return touched == 1
-
-
-async def touch_key(tx: Tx, api_key_id: UUID, *, used_at: datetime) -> None:
-    await tx.execute(
-        "UPDATE api_key k SET last_used_at = $3 WHERE k.account_id = $1 AND k.api_key_id = $2",
-        api_key_id,
-        used_at,
-    )

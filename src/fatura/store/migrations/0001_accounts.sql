@@ -58,6 +58,7 @@ CREATE TABLE account_counter (
 ) WITH (fillfactor = 50);
 CREATE INDEX account_counter_untaken ON account_counter (account_id) WHERE untaken_events;
 
+-- `expires_at` and `revoked_at` are instants of the account's clock.
 CREATE TABLE api_key (
     account_id uuid NOT NULL,
     api_key_id uuid NOT NULL,
@@ -66,6 +67,7 @@ CREATE TABLE api_key (
     secret_hash bytea NOT NULL,
     scopes text[] NOT NULL,
     created_at timestamptz NOT NULL,
+    expires_at timestamptz,
     last_used_at timestamptz,
     revoked_at timestamptz,
     CONSTRAINT api_key_pk PRIMARY KEY (account_id, api_key_id),

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from fatura.domain.connection_move import ConnectionMove, MoveStatus
-from fatura.domain.credentials import ApiKey
+from fatura.domain.credentials import ApiKey, Scope
 from fatura.domain.delivery import Attempt, AttemptResult, DeliveryStatus, Outcome, Webhook
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
@@ -61,7 +61,16 @@ from fatura.views.webhooks import DeliveriesView, DeliveryAttemptView, WebhookVi
 RecordT = TypeVar("RecordT", bound=View)
 
 _KEY = "rk_test_0tqrK9wzYtYl2bVnJd1sPc_8fKqWm3xTzR5vNc7LhYdBg2EjUa4Ss"
-_API_KEY = ApiKey(story.API_KEY_ID, "checkout server", _KEY[:35], AT, None, None)
+_API_KEY = ApiKey(
+    story.API_KEY_ID,
+    "checkout server",
+    _KEY[:35],
+    (Scope.READ, Scope.WRITE),
+    AT,
+    AT + timedelta(days=90),
+    None,
+    None,
+)
 _ATTEMPT = PricingAttempt(
     item_id=story.TRAINING_ITEM_ID,
     attempt=1,

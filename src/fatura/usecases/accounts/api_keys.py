@@ -1,0 +1,129 @@
+"""Create, list and revoke API keys, and authenticate requests with them (spec 5, D-41, D-64)."""
+
+import secrets
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+from fatura.domain.account import Caller
+from fatura.domain.credentials import (
+    ALL_SCOPES,
+    SECRET_BYTES,
+    ApiKey,
+    Scope,
+    format_key,
+    hash_secret,
+    parse_key,
+    visible_prefix,
+)
+from fatura.domain.errors import (
+    LAST_KEY,
+    TOO_MANY_API_KEYS,
+    UNAUTHORIZED,
+    EngineError,
+    invalid_fields,
+    not_found,
+)
+from fatura.store.accounts import api_keys
+from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.deps import Deps
+from fatura.usecases.paging import Page
+from fatura.usecases.transaction import Work, check_clock
+from fatura.views.integration import ApiKeyPageView, ApiKeyView, NewApiKeyView
+
+LAST_USED_PRECISION = timedelta(minutes=1)
+"""Minimum time between two updates of a key's `last_used_at`."""
+MAX_API_KEYS = 100
+"""Maximum number of an account's keys that are neither revoked nor expired (D-189)."""
+
+
+async def authenticate(deps: Deps, key_text: str | None) -> Caller:
+    """Return the account of an API key, and the key; a malformed key is refused without a query (spec 5, D-41).
+
+    Raises EngineError: `engine.unauthorized`; the message does not reveal why the key was refused.
+    """
+    parsed = parse_key(key_text) if key_text else None
+    if parsed is None:
+        raise _unauthorized()
+    real_now = deps.clock()
+    async with deps.db.transaction(parsed.account_id, quick=True) as tx:
+        holder = await api_keys.find(tx, parsed.secret_hash)
+        if holder is None or holder.caller.account.mode is not parsed.mode:
+            raise _unauthorized()
+        now = holder.caller.account.now(real_now)
+        if holder.expires_at is not None and holder.expires_at <= now:
+            raise _unauthorized()
+        if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
+            with suppress(WrongClockError):  # if the clock is wrong, only skip the update
+                await check_clock(deps, tx)
+                await api_keys.note_use(tx, holder.caller.api_key_id, used_at=now)
+    return holder.caller
+
+
+def _unauthorized() -> EngineError:
+    return EngineError(
+        UNAUTHORIZED,
+        "Send a valid API key as `Authorization: Bearer rk_...`; `fatura account create` prints the first.",
+    )
+
+
+async def create(
+    work: Work, name: str, *, scopes: Collection[Scope] = ALL_SCOPES, expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """Create an API key; return its record and its text. Only a hash of the text is stored (D-41)."""
+    text = format_key(work.account.account_id, work.account.mode, secret=secrets.token_bytes(SECRET_BYTES))
+    key = ApiKey(
+        api_key_id=work.new_id(),
+        name=name,
+        prefix=visible_prefix(text),
+        scopes=tuple(scope for scope in Scope if scope in scopes),
+        created_at=work.now,
+        expires_at=expires_at,
+        last_used_at=None,
+        revoked_at=None,
+    )
+    await api_keys.insert(work.tx, key, secret_hash=hash_secret(text))
+    return key, text
+
+
+async def issue(
+    work: Work, name: str, *, scopes: Collection[Scope], expires_at: datetime | None
+) -> NewApiKeyView:
+    """Create an API key; the answer contains the text of the key, which is not shown again (D-41).
+
+    Raises EngineError: `engine.too_many_api_keys`; `engine.invalid_request` if the key would have expired already.
+    """
+    await api_keys.lock(work.tx)
+    await work.refresh()
+    if expires_at is not None and expires_at <= work.now:
+        raise invalid_fields(("expiresAt", "must be later than now, on the account's clock"))
+    if await api_keys.count_live(work.tx, now=work.now) >= MAX_API_KEYS:
+        raise EngineError(
+            TOO_MANY_API_KEYS,
+            f"An account has at most {MAX_API_KEYS} API keys that are not revoked; revoke one that you no longer need "
+            "with DELETE /v1/integration/api-keys/{id}.",
+            meta={"limit": MAX_API_KEYS},
+        )
+    key, text = await create(work, name, scopes=scopes, expires_at=expires_at)
+    return NewApiKeyView.of(key, key=text)
+
+
+async def list_all(work: Work, page: Page) -> ApiKeyPageView:
+    """Return a page of the account's keys, newest first, revoked and expired ones included (D-189)."""
+    total = await api_keys.count(work.tx)
+    return await page.read(ApiKeyPageView, partial(api_keys.page, work.tx), of=ApiKeyView.of, total=total)
+
+
+async def revoke(work: Work, api_key_id: UUID) -> None:
+    """Revoke a key immediately and permanently (D-41). Raises EngineError: `engine.not_found`, `engine.last_key`."""
+    await api_keys.lock(work.tx)
+    await work.refresh()  # a key may have expired during the wait for the lock
+    if await api_keys.live_admin_keys(work.tx, now=work.now) == [api_key_id]:
+        raise EngineError(
+            LAST_KEY,
+            "This is the account's last key that can create keys; first create another key with the scope `admin`.",
+        )
+    if not await api_keys.revoke(work.tx, api_key_id, revoked_at=work.now):
+        raise not_found("API key", api_key_id)
