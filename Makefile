@@ -46,6 +46,9 @@ contract: .venv/dev.stamp ## check the OpenAPI document with Schemathesis, linte
 	@$(if $(ARGS),,$(BIN)/pytest -q -m contract -n 2 tests/api)
 	@$(BIN)/python -m tools.contract $(ARGS)
 
+contrib: .venv/dev.stamp ## check the files of contrib with the linters of their formats
+	@$(BIN)/python -m tools.contrib
+
 spec: .venv/dev.stamp ## list clauses that no test cites; ALL=1 also lists clauses that are not built yet
 	@$(BIN)/python -m tools.spec $(if $(ALL),--all)
 
@@ -56,6 +59,7 @@ lock: .venv/dev.stamp ## pin the dependencies again; ARGS=--upgrade selects the 
 	$(LOCK) $(ARGS) pyproject.toml --group build -o requirements.lock
 	$(LOCK) $(ARGS) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 	$(LOCK) $(ARGS) tools/contract/requirements.in -o tools/contract/requirements.lock
+	$(LOCK) $(ARGS) tools/contrib/requirements.in -o tools/contrib/requirements.lock
 
 bench: .venv/dev.stamp ## measure the performance as ratios
 	@$(BIN)/python -m bench $(ARGS)
@@ -63,7 +67,7 @@ bench: .venv/dev.stamp ## measure the performance as ratios
 bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers and compare with them
 	@$(BIN)/python -m bench peers $(ARGS)
 
-.PHONY: help install demo up test test-faults faults check contract format spec docs lock bench bench-peers
+.PHONY: help install demo up test test-faults faults check contract contrib format spec docs lock bench bench-peers
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh

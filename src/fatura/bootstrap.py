@@ -75,34 +75,49 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     if settings.secret_keys:
         return settings.secret_keys
     path = settings.data_dir / KEY_RING_FILE
-    if not path.exists():
-        async with db.discovery() as tx:
-            if await discover_newest(tx) is not None:
-                message = (
-                    f"the database has accounts, but the key ring that sealed their secrets is missing: "
-                    f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {settings.data_dir}"
-                )
-                raise KeyRingError(message)
+    ring = _read_key_ring(path)
+    if ring is None:
+        await _check_has_no_accounts(db, path)
         _create_key_ring(path)
         log.warning(
             "key_ring.created",
             path=str(path),
             advice="copy it to every host and to a safe place apart from your backups",
         )
-    return _read_key_ring(path)
+        ring = _read_key_ring(path)
+    assert ring is not None, "this process or another one has created the file"
+    return ring
 
 
-def _read_key_ring(path: Path) -> tuple[str, ...]:
-    """Return the keys of a key ring file. Raises KeyRingError if other users may open it, or it is unreadable."""
+async def _check_has_no_accounts(db: Database, path: Path) -> None:
+    async with db.discovery() as tx:
+        if await discover_newest(tx) is not None:
+            message = (
+                f"the database has accounts, but the key ring that sealed their secrets is missing: "
+                f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {path.parent}"
+            )
+            raise KeyRingError(message)
+
+
+def _read_key_ring(path: Path) -> tuple[str, ...] | None:
+    """Return the keys of a key ring file, or None if there is no file.
+
+    A file of root may be readable by its group: Kubernetes and systemd give secrets to a process in this way.
+    Raises KeyRingError if other users may open the file, or if it is unreadable.
+    """
     try:
         with path.open(encoding="ascii") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            status = os.fstat(file.fileno())
             text = file.read(MAX_KEY_RING_CHARS)
+    except FileNotFoundError:
+        return None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it contains other characters than keys"
         message = f"the key ring {path} cannot be read ({reason}): check its owner, or set FATURA_SECRET_KEYS"
         raise KeyRingError(message) from None
-    if mode & 0o077:
+    mode = stat.S_IMODE(status.st_mode)
+    is_given_by_root = status.st_uid == 0 and os.geteuid() != 0
+    if mode & (0o037 if is_given_by_root else 0o077):
         message = (
             f"other users of this host may open the key ring {path} (mode {mode:04o}): run `chmod 600 {path}`"
         )
@@ -111,14 +126,24 @@ def _read_key_ring(path: Path) -> tuple[str, ...]:
 
 
 def _create_key_ring(path: Path) -> None:
-    """Write a new key ring atomically. If another process has written the file meanwhile, keep that file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as file:
-        file.write(new_key() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(file.name, path)
+    """Write a new key ring atomically. If another process has written the file meanwhile, keep that file.
+
+    Raises KeyRingError if the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as file:
+            file.write(new_key() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(file.name, path)
+    except OSError as error:
+        message = (
+            f"the key ring {path} does not exist and cannot be created ({error.strerror}): set FATURA_SECRET_KEYS, "
+            "or choose another FATURA_DATA_DIR"
+        )
+        raise KeyRingError(message) from None
 
 
 def wire(

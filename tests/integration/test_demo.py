@@ -3,17 +3,13 @@
 import re
 import signal
 import subprocess
-import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
-from hatchling.build import build_wheel
 
 from tests.support.fatura_processes import environment, free_port, is_open, run, running
 from tests.support.postgres_processes import is_running, until
-from tests.tidy.sources import ROOT
 
 
 def rows_of(output: str) -> list[list[str]]:
@@ -84,31 +80,3 @@ def _merchants_of(parent: int) -> list[str]:
         check=False,
     )
     return [line.split()[0] for line in listed.stdout.splitlines() if "merchant/app.py" in line]
-
-
-FIND = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from fatura.cli.demo.command import find_program
-print(find_program())
-"""
-
-
-def test_the_wheel_contains_the_example_merchant(tmp_path: Path, monkeypatch) -> None:
-    """[D-47]"""
-    monkeypatch.chdir(ROOT)
-    name = build_wheel(str(tmp_path))
-    installed = tmp_path / "installed"
-    zipfile.ZipFile(tmp_path / name).extractall(installed)
-
-    ended = subprocess.run(
-        [sys.executable, "-c", FIND, str(installed)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
-    assert ended.stdout.strip() == str(installed / "fatura/examples/merchant/app.py"), ended.stderr
-    program = (installed / "fatura/examples/merchant/app.py").read_bytes()
-    assert program == (ROOT / "examples/merchant/app.py").read_bytes()

@@ -11,6 +11,7 @@ from fatura import bootstrap, settings
 from fatura.domain.credentials import Mode
 from fatura.store.vault import KeyRingError, new_key
 from tests.support.fatura_processes import environment, run_here
+from tests.support.postgres_processes import IS_ROOT
 
 
 @pytest.fixture
@@ -129,3 +130,29 @@ def test_an_unreadable_ring_is_reported_in_a_sentence(
     assert refused.stderr.splitlines()[-1].startswith("fatura: ")
     assert "FATURA_SECRET_KEYS" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("place", ["/proc/nothing", "/dev/null"], ids=["read-only", "not a folder"])
+def test_a_key_ring_that_cannot_be_created_is_reported(database_url: str, place: str) -> None:
+    """[D-237]"""
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": place}
+
+    refused = run_here("account", "create", "Gym", "--mode", "live", env=env)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1].startswith(f"fatura: the key ring {place}/secret_keys ")
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can own a file of root")
+def test_a_group_may_read_a_key_ring_of_root(database_url: str, tmp_path: Path, monkeypatch) -> None:
+    """[D-237]"""
+    path = tmp_path / bootstrap.KEY_RING_FILE
+    path.write_text(new_key())
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
+    monkeypatch.setattr("os.geteuid", lambda: 10001)
+
+    path.chmod(0o440)
+    assert run_here("account", "create", "Gym", "--mode", "live", env=env).returncode == 0
+    for mode in (0o444, 0o460):
+        path.chmod(mode)
+        assert "other users of this host may open" in run_here("check", env=env).stderr

@@ -16,7 +16,6 @@ app = typer.Typer(
     name="fatura",
     help="A recurring-billing engine: define plans, subscribe customers, and it generates and charges their invoices.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )

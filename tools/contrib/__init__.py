@@ -1,0 +1,1 @@
+"""Checks the files of `contrib` with the linters of their formats (`make contrib`)."""
