@@ -61,7 +61,7 @@ ROUTES = rows("""
     GET    | /v1/integration/api-keys                      | 200     | 400
     POST   | /v1/integration/api-keys                      | 201     | 400 422
     DELETE | /v1/integration/api-keys/{apiKeyId}           | 204     | 404 409
-    POST   | /v1/integration/secret/rotate                 | 200     |
+    POST   | /v1/integration/secret/rotate                 | 200     | 400
     GET    | /v1/integration/webhook                       | 200     | 404
     PUT    | /v1/integration/webhook                       | 200     | 400
     DELETE | /v1/integration/webhook                       | 204     | 404

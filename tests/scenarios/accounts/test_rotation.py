@@ -11,6 +11,7 @@ import standardwebhooks
 import stripe
 
 from fatura.signature import SignatureError, sign, verify
+from fatura.views.view import instant
 from tests.support.push_steps import emit, register, skip
 from tests.support.receiver import Received, Receiver
 from tests.support.sandbox_steps import now
@@ -19,8 +20,8 @@ from tests.support.world import Merchant, World
 ROTATE = "/v1/integration/secret/rotate"
 
 
-async def rotate(merchant: Merchant) -> str:
-    answer = await merchant.post(ROTATE)
+async def rotate(merchant: Merchant, **body: bool) -> str:
+    answer = await merchant.post(ROTATE, body)
     assert answer.status == 200, answer.body
     return answer.json["secret"]
 
@@ -198,3 +199,34 @@ async def test_a_header_never_carries_more_than_eight_signatures(world: World, r
 
     assert arrived.headers["X-Service-Signature"].count("v1=") == 8
     assert [accepts(by_ours, arrived, secret) for secret in secrets] == [False] * 4 + [True] * 8
+
+
+async def test_a_leaked_secret_is_invalid_at_once(world: World, receiver: Receiver) -> None:
+    """An earlier rotation left a third secret valid, which ends too. [D-207]"""
+    await register(world, receiver)
+    oldest, leaked = await rotate(world), await rotate(world)
+    before = await now(world)
+    answer = await world.post(ROTATE, {"revokePrevious": True}, key="leaked")
+    again = await world.post(ROTATE, {"revokePrevious": True}, key="leaked")
+
+    arrived = await pushed(world, receiver)
+
+    assert instant(before) <= answer.json["previousValidUntil"] <= instant(await now(world))
+    assert again.body == answer.body
+    assert [accepts(by_ours, arrived, each) for each in (oldest, leaked, answer.json["secret"])] == [
+        False,
+        False,
+        True,
+    ]
+    assert arrived.headers["X-Service-Signature"].count("v1=") == 1
+    following = await rotate(world)
+    arrived = await pushed(world, receiver)
+    assert [accepts(by_ours, arrived, each) for each in (answer.json["secret"], following)] == [True, True]
+
+
+@pytest.mark.parametrize("body", [{"revokePrevious": "true"}, {"revokePrevious": None}, {"revoke": True}, []])
+async def test_an_invalid_rotation_changes_nothing(world: World, body: object) -> None:
+    """[D-207, D-11]"""
+    before = await world.sql("SELECT * FROM integration_secret")
+    assert (await world.post(ROTATE, body)).status == 400
+    assert await world.sql("SELECT * FROM integration_secret") == before

@@ -70,6 +70,20 @@ class ApiKeyForm(Body):
     ] = None
 
 
+class RotationForm(Body):
+    """How to rotate the secret. A request without a body counts as `{}`."""
+
+    examples: ClassVar[Examples] = {
+        "with a day to change the receivers": {},
+        "a leaked secret": {"revokePrevious": True},
+    }
+    may_be_absent: ClassVar[bool] = True
+
+    revokePrevious: Annotated[
+        StrictBool, Field(description="With true, all previous secrets are invalid at once.")
+    ] = False
+
+
 class ConnectionForm(Body):
     """A gateway to connect."""
 
@@ -156,12 +170,13 @@ async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
     scope=Scope.ADMIN,
     holds_secret=True,
 )
-async def rotate_secret(call: Call) -> Response:
+async def rotate_secret(call: Call, body: RotationForm) -> Response:
     """Make a new integration secret. Only this answer shows the secret.
 
-    For 24 hours, Fatura signs its calls to you with the old and the new secret.
+    For 24 hours, Fatura signs its calls to you with the old and the new secret. If the old secret has leaked, send
+    `revokePrevious`: from then on, Fatura signs with the new secret only, and your receivers need it at once.
     """
-    return await run_once(call, integration_secret.rotate)
+    return await run_once(call, integration_secret.rotate, revoke_previous=body.revokePrevious)
 
 
 @routes.post(

@@ -57,3 +57,14 @@ async def retire(tx: Tx, *, valid_until: datetime) -> None:
         "UPDATE integration_secret s SET valid_until = $2 WHERE s.account_id = $1 AND s.valid_until IS NULL",
         valid_until,
     )
+
+
+async def revoke_all(tx: Tx, *, now: datetime) -> None:
+    """End the current secret and all previous ones; the caller must insert a new secret in the same transaction."""
+    await tx.execute(
+        """
+        UPDATE integration_secret s SET valid_until = $2
+        WHERE s.account_id = $1 AND (s.valid_until IS NULL OR s.valid_until > $2)
+        """,
+        now,
+    )

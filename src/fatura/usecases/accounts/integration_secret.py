@@ -36,12 +36,18 @@ async def signing_secrets(work: Work) -> tuple[str, ...]:
     return tuple(opened)
 
 
-async def rotate(work: Work) -> NewSecretView:
-    """Create a new secret; for 24 hours, calls are signed with the previous one too (D-40, D-42)."""
+async def rotate(work: Work, *, revoke_previous: bool) -> NewSecretView:
+    """Create a new secret; for 24 hours, calls are signed with the previous one too (D-40, D-42).
+
+    With `revoke_previous`, no call is signed with any previous secret from now on (D-207).
+    """
     await stored_secrets.lock(work.tx)
     await work.refresh()
-    valid_until = work.now + PREVIOUS_VALID_FOR
-    await stored_secrets.retire(work.tx, valid_until=valid_until)
+    valid_until = work.now if revoke_previous else work.now + PREVIOUS_VALID_FOR
+    if revoke_previous:
+        await stored_secrets.revoke_all(work.tx, now=work.now)
+    else:
+        await stored_secrets.retire(work.tx, valid_until=valid_until)
     secret = await create_secret(work)
     return NewSecretView(secret=secret, previous_valid_until=instant(valid_until))
 
