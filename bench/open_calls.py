@@ -25,6 +25,7 @@ from uuid import UUID
 import aiohttp
 
 from bench.endpoints import started
+from bench.operator import OPERATOR
 from bench.prepared import connected, prepare
 from fatura import postgres, settings
 from fatura.bootstrap import wire
@@ -88,7 +89,7 @@ class Merchant:
 
 async def merchant(deps: Deps, url: str, base_url: str, *, subscribers: int) -> Merchant:
     """Open an account whose subscriptions have two fixed items and one variable item. No subscription is due yet."""
-    opened = await accounts.open_account(deps, name="bench", mode=Mode.SANDBOX)
+    opened = await accounts.open_account(deps, name="bench", mode=Mode.SANDBOX, opened_by=OPERATOR)
     connection = await connected(url)
     await prepare(connection, opened.account_id, due=subscribers)
     await connection.execute(

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 
+from bench.operator import OPERATOR
 from bench.prepared import connected
 from fatura import postgres, settings
 from fatura.bootstrap import wire
@@ -104,7 +105,8 @@ async def open_accounts(url: str, count: int, *, mode: Mode = Mode.SANDBOX) -> l
     """Open accounts. Sandbox accounts get a sandbox gateway."""
     async with opened(url) as deps:
         return [
-            await accounts.open_account(deps, name=f"bench {number}", mode=mode) for number in range(count)
+            await accounts.open_account(deps, name=f"bench {number}", mode=mode, opened_by=OPERATOR)
+            for number in range(count)
         ]
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from fatura import postgres
+from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
@@ -251,13 +252,17 @@ def _warn_of_old_postgres(db: Database) -> None:
         )
 
 
-async def open_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount:
+async def open_account(
+    settings: Settings, url: str, *, name: str, mode: Mode, opened_by: Actor
+) -> OpenedAccount:
     """Open an account (D-44, D-47). Raises DatabaseUnavailableError, KeyRingError, WrongClockError."""
     async with opened(settings, url) as deps:
-        return await accounts.open_account(deps, name=name, mode=mode)
+        return await accounts.open_account(deps, name=name, mode=mode, opened_by=opened_by)
 
 
-async def open_first_account(settings: Settings, url: str, *, name: str, mode: Mode) -> OpenedAccount | None:
+async def open_first_account(
+    settings: Settings, url: str, *, name: str, mode: Mode, opened_by: Actor
+) -> OpenedAccount | None:
     """Open an account if there is none, else return None (D-47). Raises like `open_account`, and MigrationError.
 
     Of several processes that start at the same time, only one opens an account.
@@ -265,7 +270,7 @@ async def open_first_account(settings: Settings, url: str, *, name: str, mode: M
     async with alone(url), opened(settings, url) as deps:
         if await accounts.newest_account(deps) is not None:
             return None
-        return await accounts.open_account(deps, name=name, mode=mode)
+        return await accounts.open_account(deps, name=name, mode=mode, opened_by=opened_by)
 
 
 def check_port(host: str, port: int) -> None:

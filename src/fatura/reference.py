@@ -5,12 +5,15 @@ from operator import attrgetter
 from typing import Any
 
 from fatura.api.app import create_app
-from fatura.domain import charge, errors, events, invoice_states, refunds
+from fatura.api.v1 import RESOURCES
+from fatura.domain import audit_actions, charge, errors, events, invoice_states, refunds
 from fatura.domain.charge import INITIAL_STAGES, STAGES, ChargeStatus
 from fatura.domain.invoice_states import INITIAL_STATES, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
 from fatura.observability import DESCRIBED
 from fatura.settings import VARIABLES
 from fatura.usecases.operations.checks import MAX_OFFENDERS
+from fatura.views.audit import AuditLogView
+from fatura.views.samples.answers import SAMPLES
 from fatura.views.samples.events import sample_json
 
 _GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
@@ -59,6 +62,22 @@ The following steps use the names of the stages:
    ([D-161](../decisions.md#d-161-the-nightly-sweep)). The engine polls each stored charge that differs from the list.
    If a listed charge refers to an invoice but is not stored, the engine reads it from the gateway and handles it as a
    second charge ([D-162](../decisions.md#d-162-charges-that-only-a-webhook-names)).
+
+"""
+
+_AUDIT_INTRODUCTION = """\
+Read this when you want to know who changed something in an account, or what an API key has done. `GET /v1/audit` lists
+each change as one entry, oldest first:
+
+- The history of one resource: `GET /v1/audit?resourceId=<id>`.
+- What one API key did: `GET /v1/audit?actor=<id of the key>`. `actor=operator` shows the commands of operators.
+- One kind of change in a range of time: `GET /v1/audit?action=webhook.register&from=2026-11-01&to=2026-11-30`.
+
+To get each entry once, follow `nextCursor`. The request id of an entry is in the header `X-Request-Id` of the answer,
+and in the engine's log. `before` and `after` contain the fields that changed; the value `[redacted]` stands for
+personal data and secrets. The rules are [D-63](../decisions.md#d-63-the-audit-log) and
+[D-221](../decisions.md#d-221-which-requests-add-an-audit-entry) to
+[D-225](../decisions.md#d-225-audit-entries-are-kept).
 
 """
 
@@ -195,6 +214,29 @@ def _sample_section(type_: str) -> str:
     return f"\n## {type_}\n\n{events.CATALOGUE[type_].capitalize()}.\n\n```json\n{shown}\n```\n"
 
 
+def audit_page() -> str:
+    """Return docs/reference/audit.md: how to read the audit log, and all actions with their routes."""
+    routes = {
+        route.audit: f"`{method} {route.path}`"
+        for each in RESOURCES
+        for route in each.routes
+        for method in route.methods or ()
+        if route.audit is not None
+    }
+    rows = [
+        (f"`{action.name}`", action.resource.type, action.meaning, routes.get(action, ""))
+        for action in audit_actions.CATALOGUE
+    ]
+    sample = json.dumps(json.loads(SAMPLES[AuditLogView].json()), indent=2)
+    return (
+        "# Audit log\n\n"
+        + _GENERATED
+        + _AUDIT_INTRODUCTION
+        + f"```json\n{sample}\n```\n\n## Actions\n\nCommands and the engine make the changes without a route.\n\n"
+        + _table(("action", "resource", "the entry says that", "route"), rows)
+    )
+
+
 def settings_page() -> str:
     rows = [
         (f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in VARIABLES
@@ -230,6 +272,7 @@ PAGES = {
     "docs/reference/states.md": states_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/events.md": events_page,
+    "docs/reference/audit.md": audit_page,
     "docs/reference/settings.md": settings_page,
     "docs/reference/metrics.md": metrics_page,
 }

@@ -6,6 +6,7 @@ import pytest
 
 from fatura.domain.credentials import Mode
 from fatura.signature import sign
+from tests.support.audit_steps import ROUTES, Recorder
 from tests.support.contract import Contract
 from tests.support.expect import UNKNOWN_ID
 from tests.support.sandbox_steps import connection_id
@@ -187,6 +188,7 @@ async def integration(world: World) -> None:
     await push(world)
     await world.get("/v1/integration/gateways")
     await world.get("/v1/integration")
+    await world.get("/v1/audit?actor=api_key&action=webhook.register&from=2026-01-01&limit=1")
     fault = {"connectionId": connection["connectionId"], "operation": "get_charge", "fault": "rate_limited"}
     for length in ({"times": 2}, {"seconds": 2}):
         await world.post("/v1/sandbox/faults", fault | length)
@@ -196,13 +198,20 @@ async def integration(world: World) -> None:
 
 
 async def test_every_route_answers_as_documented(world: World, judged: Contract):
-    """[spec 4.6 GET /docs-json 200]"""
+    """Each successful request also has one entry in the audit log, in which its id is found.
+    [spec 4.6 GET /docs-json 200, D-63, D-221, D-13]
+    """
+    recorder, earlier = Recorder(), len(await world.audit())
+    world._client.event_hooks["response"].append(recorder.note)
     for walk in (catalog, billing, charges, integration):
         await walk(world)
 
     wanted = {(method, path) for method, path, _ in judged.operations()}
     done = {(method, path) for method, path, status in judged.seen if status.startswith("2")}
     assert wanted - done == set()
+    await recorder.check(world, earlier=earlier)
+    audited = {each.route.audit for each in recorder.sent if each.owes_entry}
+    assert audited == {route.audit for route in ROUTES.values()} - {None}
 
 
 async def test_every_refusal_is_documented(world: World, judged: Contract):

@@ -58,6 +58,7 @@ ROUTES = rows("""
     GET    | /v1/events/{eventId}/deliveries               | 200     | 404
     POST   | /v1/events/{eventId}/redeliver                | 202     | 404 409
     GET    | /v1/integration                               | 200     |
+    GET    | /v1/audit                                     | 200     | 400
     GET    | /v1/integration/api-keys                      | 200     | 400
     POST   | /v1/integration/api-keys                      | 201     | 400 422
     DELETE | /v1/integration/api-keys/{apiKeyId}           | 204     | 404 409

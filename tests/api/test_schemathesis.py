@@ -31,7 +31,7 @@ RUN_SECONDS = 300
 pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
 ROOT = Path(__file__).parents[2]
 GROUPS = (
-    ("Products", "Customers", "Health"),
+    ("Products", "Customers", "Health", "Audit"),
     ("Plans", "Subscriptions"),
     ("Invoices", "Events", "Webhooks", "Gateways"),
     ("Integration", "Sandbox"),

@@ -7,6 +7,7 @@ docstring of each function names the fault run that must detect the missing mech
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,10 +21,12 @@ from fatura.gateways.port import TransientError, UnknownOutcomeError
 from fatura.signature import PREFIX
 from fatura.store import counters, db, vault
 from fatura.store.charging import spacing
+from fatura.store.counters import Counted
 from fatura.store.db import Tx
 from fatura.store.restore import frozen_accounts
 from fatura.store.subscriptions import subscriptions
 from fatura.store.vault import Vault
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.charging import gateway_calls, issuance, outcomes, reservation
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, execute_once, find_answer
@@ -143,19 +146,20 @@ def store_keys_separately() -> None:
         effect: Callable[[Work], Awaitable[Any]],
         *,
         status: int,
+        draft: AuditDraft | None,
         holds_secret: bool = False,
     ) -> StoredAnswer:
         del holds_secret
         stored = await find_answer(deps, account, request)
         if stored is not None:
             return stored
-        answer = await execute_once(deps, account, None, effect, status=status)
+        answer = await execute_once(deps, account, None, effect, status=status, draft=draft)
 
         async def keep(work: Work) -> Any:
             return json.loads(answer.body)
 
         if request is not None:
-            await execute_once(deps, account, request, keep, status=status)
+            await execute_once(deps, account, request, keep, status=status, draft=None)
         return answer
 
     replies.execute_once = apart
@@ -170,12 +174,12 @@ def number_events_by_sequence() -> None:
     """
     add = counters.add
 
-    async def by_sequence(tx: Tx, *, events: int, deltas: Any) -> int:
+    async def by_sequence(tx: Tx, *, events: int, **others: Any) -> Counted:
         last = await tx.fetchval("SELECT next_event_number($1, $2)", events)
-        await add(tx, events=0, deltas=deltas)
+        counted = await add(tx, events=0, **others)
         shown = "UPDATE account_counter c SET last_sequence = greatest(c.last_sequence, $2) WHERE c.account_id = $1"
         await tx.execute(shown, last)
-        return last
+        return replace(counted, last_sequence=last)
 
     counters.add = by_sequence
 

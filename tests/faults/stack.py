@@ -16,6 +16,7 @@ from fatura.domain.credentials import Mode
 from fatura.usecases.accounts.accounts import OpenedAccount
 from tests.faults import breaks
 from tests.support.fatura_processes import Running, environment, free_port, running, serves
+from tests.support.operator import OPERATOR
 from tests.support.postgres_processes import until
 from tests.support.unlimited import UNLIMITED
 
@@ -62,7 +63,7 @@ class Stack:
 
     async def open_account(self) -> OpenedAccount:
         read = settings.read({"FATURA_SECRET_KEYS": self.ring})
-        return await open_account(read, self.url, name="Test", mode=Mode.SANDBOX)
+        return await open_account(read, self.url, name="Test", mode=Mode.SANDBOX, opened_by=OPERATOR)
 
     def _start(self, *arguments: str) -> tuple[Running, ExitStack]:
         self._started += 1

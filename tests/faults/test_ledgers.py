@@ -23,6 +23,7 @@ from tests.faults.external_gateway import external_providers
 from tests.faults.external_process import external, share_secrets
 from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import JOURNAL_FILE, Journal
+from tests.support.operator import OPERATOR
 from tests.support.world import Json, Merchant, api_client, run_until_idle, subscription_body
 
 pytestmark = pytest.mark.faults
@@ -159,7 +160,9 @@ async def _open_ledgers(url: str, folder: Path) -> AsyncGenerator[OpenLedgers]:
         providers = external_providers(gateway_url, clock=clock)
         async with open_engine(url, ring=new_key(), clock=clock, providers=providers) as deps:
             async with api_client(deps) as client:
-                opened = await accounts.open_account(deps, name="OpenLedgers", mode=Mode.SANDBOX)
+                opened = await accounts.open_account(
+                    deps, name="OpenLedgers", mode=Mode.SANDBOX, opened_by=OPERATOR
+                )
                 share_secrets(folder, {str(opened.account_id): [opened.secret]})
                 await _bill(Merchant(deps, client, opened), clock, gateway_url)
             root = await asyncpg.connect(url.replace("://fatura@", "://postgres@"))

@@ -18,6 +18,7 @@ from fatura.cli import app
 from fatura.postgres.releases import NEWEST_MINOR
 from tests.conftest import database_url_of
 from tests.support.fatura_processes import environment, free_port, run, run_here, running, serves
+from tests.support.operator import audited
 from tests.support.postgres_processes import until, value
 from tests.support.world import Json
 
@@ -55,7 +56,7 @@ def test_an_unknown_command_exits_with_2() -> None:
 
 @pytest.mark.parametrize(("mode", "prefix"), [("sandbox", "rk_test_"), ("live", "rk_live_")])
 def test_account_create_prints_the_secrets_once(database_url: str, mode: str, prefix: str) -> None:
-    """[D-47, D-44]"""
+    """[D-47, D-44, D-223]"""
     made = run_here("account", "create", "Gym", "--mode", mode, "--json", env=environment(database_url))
 
     assert made.returncode == 0, made.stderr
@@ -65,6 +66,7 @@ def test_account_create_prints_the_secrets_once(database_url: str, mode: str, pr
     assert account["secret"].startswith("whsec_")
     stored = _value_of(database_url, account["accountId"], "SELECT name || ' ' || mode FROM account")
     assert stored == f"Gym {mode}"
+    assert audited(database_url, account["accountId"]) == ["account.create"]
     assert made.stdout.count("\n") == 1
 
 

@@ -1,14 +1,17 @@
-"""While many clients write, readers of GET /v1/events get every event once, in order and without gaps."""
+"""While many clients write, readers of events and of the audit log get each entry once, in order and without gaps."""
 
 import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fatura.domain.audit import Origin
+from fatura.domain.audit_actions import PRODUCT_CREATE
 from fatura.usecases.transaction import load_account, open_work
 from fatura.views.events import SubscriptionDataView
 from fatura.views.samples.story import SUBSCRIPTION
 from fatura.workers.lanes import ENGINE
+from tests.support.operator import OPERATOR
 from tests.support.world import Json, Merchant, World, plan_body, run_until_idle, subscription_body
 
 WRITERS = 16
@@ -19,9 +22,10 @@ MAX_LIMIT = 200
 
 @dataclass(slots=True)
 class Follower:
-    """A client that polls the event stream with its cursor, and stores the events."""
+    """A client that polls the event stream or the audit log with its cursor, and stores the entries."""
 
     merchant: Merchant
+    path: str = "/v1/events"
     seen: list[Json] = field(default_factory=list)
     cursor: str = "0"
 
@@ -30,7 +34,7 @@ class Follower:
         while True:
             is_last_poll = written.is_set()
             limit = random.randint(1, MAX_LIMIT)  # noqa: S311 - page sizes, not secrets
-            page = (await self.merchant.get(f"/v1/events?cursor={self.cursor}&limit={limit}")).json
+            page = (await self.merchant.get(f"{self.path}?cursor={self.cursor}&limit={limit}")).json
             assert len(page["data"]) <= limit
             self.seen += page["data"]
             self.cursor = page["nextCursor"]
@@ -60,14 +64,15 @@ async def bill(world: World, subscriptions: Sequence[Json]) -> None:
 
 
 async def test_readers_beside_sixteen_writers_get_every_event_once(world: World) -> None:
-    """[D-38, D-37]"""
+    """[D-38, D-37, D-63, D-224]"""
     plan = await world.plan()
     terms = plan_body(await world.product(100))
     del terms["name"]
     standing = [await world.enroll(plan) for _ in range(20)]
     written = asyncio.Event()
     followers = [Follower(world) for _ in range(FOLLOWERS)]
-    following = [asyncio.create_task(each.follow(written)) for each in followers]
+    auditors = [Follower(world, "/v1/audit") for _ in range(FOLLOWERS)]
+    following = [asyncio.create_task(each.follow(written)) for each in (*followers, *auditors)]
 
     await asyncio.gather(*(write(world, plan, terms) for _ in range(WRITERS)), bill(world, standing))
     await world.run()
@@ -80,13 +85,17 @@ async def test_readers_beside_sixteen_writers_get_every_event_once(world: World)
     for follower in followers:
         assert follower.seen == expected
     assert len({event["id"] for event in expected}) == len(expected)
+    log = await world.audit()
+    assert len(log) == len({entry["id"] for entry in log}) >= 20 + WRITERS * ROUNDS * 3
+    for auditor in auditors:
+        assert auditor.seen == log
     assert await world.broken() == []
 
 
 async def test_an_open_transaction_delays_no_reader_and_loses_no_event(world: World) -> None:
-    """A transaction numbers its events in its last statement.
+    """A transaction numbers its events and audit entries in its last statement.
 
-    A slow transaction's events thus come after all events that a reader has already seen. [D-38]
+    A slow transaction's events thus come after all events that a reader has already seen. [D-38, D-224]
     """
     plan = await world.plan()
     slow_may_commit = asyncio.Event()
@@ -95,17 +104,22 @@ async def test_an_open_transaction_delays_no_reader_and_loses_no_event(world: Wo
     async def slow() -> None:
         async with open_work(world.deps, account) as work:
             work.emit("subscription.created", SubscriptionDataView.of(SUBSCRIPTION))
+            work.audit_for(Origin(OPERATOR), PRODUCT_CREATE, resource_id="slow", after={})
             await slow_may_commit.wait()
 
     running = asyncio.create_task(slow())
     await asyncio.sleep(0.05)
     await world.enroll(plan)
     seen = (await world.get("/v1/events")).json
+    audited = (await world.get("/v1/audit")).json
+    assert audited["data"][-1]["action"] == "subscription.create"
     assert [event["sequence"] for event in seen["data"]] == [1]
 
     slow_may_commit.set()
     await running
 
+    late = (await world.get(f"/v1/audit?cursor={audited['nextCursor']}")).json["data"]
+    assert [entry["resource"]["id"] for entry in late] == ["slow"]
     rest = (await world.get(f"/v1/events?cursor={seen['nextCursor']}")).json["data"]
     assert [(event["sequence"], event["data"]["subscription"]["id"]) for event in rest] == [
         (2, str(SUBSCRIPTION.subscription_id))

@@ -222,6 +222,11 @@ VIOLATIONS = rows(r"""
     deliveries_are_found           | UPDATE webhook SET push_at = NULL
     deliveries_are_found           | UPDATE webhook SET push_at = push_at + interval '9 years'
     deliveries_have_a_webhook      | DELETE FROM webhook
+    audit_numbers_without_gaps     | DELETE FROM audit_entry WHERE sequence = 2
+    audit_numbers_without_gaps     | UPDATE account_counter SET last_audit_sequence = last_audit_sequence + 1
+    audit_times_follow_numbers     | UPDATE audit_entry SET created_at = '2000-01-01' WHERE sequence = 2
+    audit_times_follow_numbers     | UPDATE account_counter SET last_audited_at = '2000-01-01'
+    audited_keys_exist             | UPDATE audit_entry SET actor_id = gen_random_uuid() WHERE sequence = 2
     same_account_references        | UPDATE plan_version SET plan_id = gen_random_uuid()
     customer_keys_match            | UPDATE customer SET name = 'Eva'
     customer_keys_match            | UPDATE customer SET email_key = 'other'

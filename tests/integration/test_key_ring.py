@@ -11,6 +11,7 @@ from fatura import bootstrap, settings
 from fatura.domain.credentials import Mode
 from fatura.store.vault import KeyRingError, new_key
 from tests.support.fatura_processes import environment, run_here
+from tests.support.operator import OPERATOR, audited
 from tests.support.postgres_processes import IS_ROOT
 
 
@@ -22,11 +23,11 @@ def here(tmp_path: Path) -> settings.Settings:
 
 async def test_a_ring_is_made_with_the_first_account_and_found_again(database_url, here) -> None:
     """[D-47]"""
-    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
+    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR)
     path = here.data_dir / bootstrap.KEY_RING_FILE
     ring = path.read_text()
 
-    await bootstrap.open_account(here, database_url, name="Second", mode=Mode.LIVE)
+    await bootstrap.open_account(here, database_url, name="Second", mode=Mode.LIVE, opened_by=OPERATOR)
 
     assert path.read_text() == ring
     assert path.stat().st_mode & 0o077 == 0
@@ -35,7 +36,12 @@ async def test_a_ring_is_made_with_the_first_account_and_found_again(database_ur
 async def test_of_several_processes_that_start_only_one_opens_the_first_account(database_url, here) -> None:
     """[D-217, D-47]"""
     opened = await asyncio.gather(
-        *(bootstrap.open_first_account(here, database_url, name="First", mode=Mode.SANDBOX) for _ in range(4))
+        *(
+            bootstrap.open_first_account(
+                here, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR
+            )
+            for _ in range(4)
+        )
     )
 
     assert sum(each is not None for each in opened) == 1
@@ -43,29 +49,35 @@ async def test_of_several_processes_that_start_only_one_opens_the_first_account(
 
 async def test_no_ring_is_made_if_accounts_exist(database_url, here, tmp_path) -> None:
     """[D-47]"""
-    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
+    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR)
     there = replace(here, data_dir=tmp_path / "there")
 
     with pytest.raises(KeyRingError, match="FATURA_SECRET_KEYS"):
-        await bootstrap.open_account(there, database_url, name="Second", mode=Mode.SANDBOX)
+        await bootstrap.open_account(
+            there, database_url, name="Second", mode=Mode.SANDBOX, opened_by=OPERATOR
+        )
 
     assert not there.data_dir.exists()
 
 
 async def test_another_ring_is_refused_at_the_start(database_url, here) -> None:
     """[D-47]"""
-    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX)
+    await bootstrap.open_account(here, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR)
     other = replace(here, secret_keys=("A" * 43 + "=",))
 
     with pytest.raises(KeyRingError, match="was sealed with key"):
-        await bootstrap.open_account(other, database_url, name="Second", mode=Mode.SANDBOX)
+        await bootstrap.open_account(
+            other, database_url, name="Second", mode=Mode.SANDBOX, opened_by=OPERATOR
+        )
 
 
 async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_path) -> None:
-    """[D-14, D-42, D-43]"""
+    """[D-14, D-42, D-43, D-223]"""
     old, new = new_key(), new_key()
     read = replace(settings.read({}), secret_keys=(old,))
-    await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
+    first = await bootstrap.open_account(
+        read, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR
+    )
 
     env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{old}"}
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
@@ -75,16 +87,21 @@ async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_pat
     states = [(key["values"], key["state"]) for key in report["keys"]]
     assert states == [(2, "encrypts new values"), (0, "encrypts nothing: remove it if you retire it")]
     assert old not in ended.stdout + ended.stderr
-    await bootstrap.open_account(replace(read, secret_keys=(new,)), database_url, name="B", mode=Mode.LIVE)
+    again = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
+    assert json.loads(again.stdout)["reencrypted"] == 0
+    assert await asyncio.to_thread(audited, database_url, first.account_id) == ["account.reencrypt"]
+    await bootstrap.open_account(
+        replace(read, secret_keys=(new,)), database_url, name="B", mode=Mode.LIVE, opened_by=OPERATOR
+    )
 
 
 async def test_a_key_that_is_missing_is_named(database_url) -> None:
     """[D-42]"""
     old, middle, new = new_key(), new_key(), new_key()
     read = replace(settings.read({}), secret_keys=(old,))
-    await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX)
+    await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR)
     both = replace(read, secret_keys=(middle, old))
-    await bootstrap.open_account(both, database_url, name="Second", mode=Mode.SANDBOX)
+    await bootstrap.open_account(both, database_url, name="Second", mode=Mode.SANDBOX, opened_by=OPERATOR)
 
     env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{middle}"}
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)

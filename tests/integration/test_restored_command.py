@@ -20,13 +20,16 @@ from fatura.usecases.connections import gateway_connections
 from fatura.usecases.restore import comparison
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.fatura_processes import environment, run_here
+from tests.support.operator import OPERATOR, audited
 from tests.support.postgres_processes import value
 
 
 async def _unmatched_charge(env: dict[str, str], database_url: str) -> UUID:
     """Create a frozen account whose gateway has a charge without an invoice."""
     async with opened(settings.read(env), database_url) as deps:
-        account_id = (await accounts.open_account(deps, name="Gym", mode=Mode.SANDBOX)).account_id
+        account_id = (
+            await accounts.open_account(deps, name="Gym", mode=Mode.SANDBOX, opened_by=OPERATOR)
+        ).account_id
 
         async def effect(work: Work) -> None:
             gateway = gateway_connections.open_gateway(work, (await connections.find_all(work.tx))[0])
@@ -37,12 +40,12 @@ async def _unmatched_charge(env: dict[str, str], database_url: str) -> UUID:
             await gateway.create_charge(request)
 
         await in_transaction(deps, await load_account(deps, account_id), effect)
-        await comparison.freeze(deps, account_id)
+        await comparison.freeze(deps, account_id, asked_by=OPERATOR)
     return account_id
 
 
 def test_unmatched_charges_are_listed_and_exit_with_3(database_url: str) -> None:
-    """[D-123]"""
+    """[D-123, D-223]"""
     env = environment(database_url)
     account_id = asyncio.run(_unmatched_charge(env, database_url))
     since = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
@@ -59,12 +62,14 @@ def test_unmatched_charges_are_listed_and_exit_with_3(database_url: str) -> None
         "open",
     )
     assert _is_frozen(database_url, account_id)
+    assert audited(database_url, account_id) == []
 
     compared = run_here("restored", "--since", since, env=env)
 
     assert compared.returncode == 3, compared.stderr
     assert unmatched["chargeId"] in compared.stdout
     assert not _is_frozen(database_url, account_id)
+    assert audited(database_url, account_id) == ["account.restore"]
 
 
 def _is_frozen(database_url: str, account_id: UUID) -> bool:

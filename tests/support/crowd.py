@@ -14,6 +14,7 @@ from fatura.store.db import connect
 from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts
 from tests.support.fatura_processes import KEY_RING
+from tests.support.operator import OPERATOR
 from tests.support.populated import connected
 from tests.support.unlimited import UNLIMITED
 from tests.support.world import Answer, Json, Merchant, api_client, ignore_notification
@@ -91,7 +92,7 @@ async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
     try:
         deps = wire(read, db, vault=Vault([KEY_RING]), notify=ignore_notification)
         async with api_client(deps) as client:
-            opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX)
+            opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX, opened_by=OPERATOR)
             async with connected(database_url, opened.account_id) as connection:
                 yield Crowd(Merchant(deps, client, opened), connection)
     finally:

@@ -37,8 +37,12 @@ def invalid(answer: Answer) -> dict[str, str]:
 
 
 async def everything(merchant: Merchant) -> list[Json]:
-    """Return an account's most important lists and its events, to prove that a refused request changed nothing."""
+    """Return an account's most important lists, its events and its audit log.
+
+    Tests compare the results before and after a refused request, to prove that the request changed nothing.
+    """
     lists = [await merchant.all(path) for path in CATALOG_LISTS]
     gateways = (await merchant.get("/v1/integration/gateways")).json
     keys = (await merchant.get("/v1/integration/api-keys")).json["data"]
-    return [*lists, gateways, [key | {"lastUsedAt": None} for key in keys], await merchant.events()]
+    shown = [key | {"lastUsedAt": None} for key in keys]
+    return [*lists, gateways, shown, await merchant.events(), await merchant.audit()]

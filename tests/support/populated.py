@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
+from fatura.domain.audit import Origin
 from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
 from fatura.domain.refunds import RefundRequest, RefundStage
 from fatura.store.billing import payment_entries
@@ -25,6 +26,7 @@ from fatura.store.db import Tx
 from fatura.store.migrations.distribute import use_plain_policies
 from fatura.store.restore import lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
+from tests.support.operator import OPERATOR
 from tests.support.world import Json, Merchant, item, plan_body
 
 Connection = Any
@@ -145,6 +147,7 @@ async def _request(tx: Tx, invoice_id: UUID, *, in_progress_until: datetime) -> 
         number=1,
         requested_at=in_progress_until,
         in_progress_until=in_progress_until,
+        asked_by=Origin(OPERATOR),
         terms=charge.terms,
     )
     await merchant_requests.save(tx, reissue)

@@ -28,6 +28,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.operations import checks
 from fatura.workers.lanes import LANES, Lane
 from fatura.workers.loop import run_batch
+from tests.support.operator import OPERATOR
 from tests.support.unlimited import UNLIMITED
 
 Json = Any
@@ -164,14 +165,24 @@ class Merchant:
 
     async def events(self, *types: str) -> list[Json]:
         """Return all events, or the events of the given types, oldest first."""
+        found = await self._followed("/v1/events?limit=200")
+        return [event for event in found if not types or event["type"] in types]
+
+    async def audit(self, *actions: str) -> list[Json]:
+        """Return all audit entries, or the entries of the given actions, oldest first."""
+        found = await self._followed("/v1/audit?limit=200")
+        return [entry for entry in found if not actions or entry["action"] in actions]
+
+    async def _followed(self, path: str) -> list[Json]:
+        """Follow the cursor of a stream to its end."""
         found: list[Json] = []
         cursor = "0"
-        while answer := (await self.get(f"/v1/events?limit=200&cursor={cursor}")).json:
+        while answer := (await self.get(f"{path}&cursor={cursor}")).json:
             if not answer["data"]:
                 break
             found += answer["data"]
             cursor = answer["nextCursor"]
-        return [event for event in found if not types or event["type"] in types]
+        return found
 
 
 class World(Merchant):
@@ -207,7 +218,7 @@ class World(Merchant):
 
 async def open_account(deps: Deps, mode: Mode) -> accounts.OpenedAccount:
     """Open an account. A sandbox account's clock is set to NOW, and its connection is swept in the night after NOW."""
-    opened = await accounts.open_account(deps, name="Test", mode=mode)
+    opened = await accounts.open_account(deps, name="Test", mode=mode, opened_by=OPERATOR)
     if mode is Mode.SANDBOX:
         async with deps.db.transaction(opened.account_id) as tx:
             await stored_accounts.set_clock_offset(tx, NOW - deps.clock())

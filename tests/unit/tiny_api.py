@@ -104,7 +104,7 @@ def sent_once(call: Call) -> dict[str, Any]:
     return {"key": None} if request is None else {"key": request.key, "value": request.body}
 
 
-@routes.post("/v1/things", "Do it", status=201, answers=AliveView, key=KeyPolicy.REQUIRED)
+@routes.post("/v1/things", "Do it", status=201, answers=AliveView, audit=None, key=KeyPolicy.REQUIRED)
 async def create_thing(call: Call, body: NewThing) -> Response:
     """Create a thing."""
     return shown(
@@ -133,19 +133,19 @@ async def read_thing(call: Call, thing_id: ThingId) -> Response:
     return shown({"got": str(thing_id), "onlyReads": call.only_reads})
 
 
-@routes.patch("/v1/things/{thingId}", "Do it", answers=AliveView)
+@routes.patch("/v1/things/{thingId}", "Do it", answers=AliveView, audit=None)
 async def patch_thing(call: Call, thing_id: ThingId, body: ThingPatch) -> Response:
     """Change a thing."""
     return shown(body.sent())
 
 
-@routes.post("/v1/things/{thingId}/archive", "Do it", answers=AliveView)
+@routes.post("/v1/things/{thingId}/archive", "Do it", answers=AliveView, audit=None)
 async def archive_thing(call: Call, thing_id: ThingId) -> Response:
     """Archive a thing. The route takes no body."""
     return shown(sent_once(call))
 
 
-@routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, key=KeyPolicy.IGNORED)
+@routes.post("/v1/things/{thingId}/poke", "Do it", answers=AliveView, audit=None, key=KeyPolicy.IGNORED)
 async def poke_thing(call: Call, thing_id: Annotated[str, PathId("thing", read_text_id)]) -> Response:
     """Return the id from the path, which may be any text."""
     return shown({"got": thing_id, **sent_once(call)})

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fatura.cli.operator import operator
 from fatura.cli.options import DataDir, Json, run_with_deps
 from fatura.domain.credentials import Mode
 from fatura.usecases.accounts.accounts import OpenedAccount, open_account
@@ -31,7 +32,8 @@ def create(
     json_: Json = False,
 ) -> None:
     """Open an account and print its API key and integration secret, which are not shown again."""
-    opened = run_with_deps(data_dir, partial(open_account, name=name, mode=mode))
+    open_ = partial(open_account, name=name, mode=mode, opened_by=operator())
+    opened = run_with_deps(data_dir, open_)
     typer.echo(as_json(opened) if json_ else as_text(opened))
 
 

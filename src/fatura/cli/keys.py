@@ -10,6 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fatura.cli.failed_accounts import failed_as_json, print_failed
+from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
 from fatura.usecases.accounts import key_ring
 from fatura.usecases.deps import Deps
@@ -102,7 +103,7 @@ async def _rotate(deps: Deps) -> _State:
         shown = progress.add_task("re-encrypting", total=len(accounts))
         for account_id in accounts:
             async with each.attempt(account_id):
-                async for batch in key_ring.reencrypt(deps, account_id):
+                async for batch in key_ring.reencrypt(deps, account_id, asked_by=operator()):
                     reencrypted += batch.reencrypted
                     unreadable += batch.unreadable
                     progress.update(shown, description=f"{reencrypted} re-encrypted")

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fatura import bootstrap
+from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
@@ -79,7 +80,7 @@ async def _recover(
         if not dry_run:
             for account_id in progress.track(accounts, description="freezing accounts"):
                 async with freezing.attempt(account_id):
-                    await comparison.freeze(deps, account_id)
+                    await comparison.freeze(deps, account_id, asked_by=operator())
         unfrozen = {failure.account_id for failure in freezing.failed}
         frozen = [each for each in accounts if each not in unfrozen]
         for account_id in progress.track(frozen, description="comparing with gateways"):

@@ -10,6 +10,7 @@ import typer
 from fatura import bootstrap
 from fatura.cli import account
 from fatura.cli.client import connect
+from fatura.cli.operator import operator
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, announce, read_settings
 from fatura.cli.processes import Child, run_until_set, run_until_stopped
 from fatura.domain.credentials import Mode
@@ -33,7 +34,9 @@ def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDi
 
 
 def _show_account(settings: Settings, url: str) -> None:
-    first = asyncio.run(bootstrap.open_first_account(settings, url, name="Sandbox", mode=Mode.SANDBOX))
+    first = asyncio.run(
+        bootstrap.open_first_account(settings, url, name="Sandbox", mode=Mode.SANDBOX, opened_by=operator())
+    )
     if first is not None:
         typer.echo("A sandbox account was opened for you:\n" + account.as_text(first))
     else:

@@ -1,9 +1,10 @@
 """Filters of the lists; a field that is None does not filter (D-16)."""
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from uuid import UUID
 
+from fatura.domain.audit import ActorKind
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.subscription import SubscriptionStatus
 
@@ -42,6 +43,18 @@ class SubscriptionFilter:
     plan_id: UUID | None = None
     customer_id: UUID | None = None
     customer_external_ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Selects audit entries by actor (by kind or id), action, resource, and range of times, ends included."""
+
+    actor_kind: ActorKind | None = None
+    actor_id: UUID | None = None
+    action: str | None = None
+    resource_id: str | None = None
+    at_from: datetime | None = None
+    at_to: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
-"""The counter row of an account: the number of its last event, and the totals that list pages show."""
+"""The counter row of an account: the numbers of its last event and last audit entry, and the totals of lists."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.subscription import SubscriptionStatus
@@ -15,14 +17,26 @@ COLUMNS = (
 )
 
 
-async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
-    """Reserve `events` event numbers, add the deltas to the totals, and return the account's last event number.
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The numbers of the last event and of the last audit entry, and the time of the last audit entry."""
+
+    last_sequence: int
+    last_audit_sequence: int
+    last_audited_at: datetime | None
+
+
+async def add(tx: Tx, *, events: int, entries: int, now: datetime, deltas: Mapping[str, int]) -> Counted:
+    """Reserve numbers for events and audit entries, and add the deltas to the totals.
+
+    If there are entries, their time is `now`, or the time of an earlier entry if that is later.
 
     Call this after the transaction's other changes, because the lock of the counter row blocks the account's other
     writers until the commit.
     """
     assert deltas.keys() <= set(COLUMNS), deltas
-    return await tx.fetchval(
+    counted = await tx.fetchrow_as(
+        Counted,
         """
         UPDATE account_counter c SET
             last_sequence = c.last_sequence + $2,
@@ -38,13 +52,19 @@ async def add(tx: Tx, *, events: int, deltas: Mapping[str, int]) -> int:
             invoices_issued = c.invoices_issued + $11,
             invoices_paid = c.invoices_paid + $12,
             invoices_overdue = c.invoices_overdue + $13,
-            invoices_canceled = c.invoices_canceled + $14
+            invoices_canceled = c.invoices_canceled + $14,
+            last_audit_sequence = c.last_audit_sequence + $15,
+            last_audited_at = greatest(c.last_audited_at, $16)
         WHERE c.account_id = $1
-        RETURNING c.last_sequence
+        RETURNING c.last_sequence, c.last_audit_sequence, c.last_audited_at
         """,
         events,
         *(deltas.get(column, 0) for column in COLUMNS),
+        entries,
+        now if entries else None,
     )
+    assert counted is not None, "every account has a counter row"
+    return counted
 
 
 async def totals(tx: Tx) -> Mapping[str, int]:

@@ -16,8 +16,9 @@ from fatura.domain.errors import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
 from fatura.store import idempotency, leases
 from fatura.store.db import LOCK_TIMEOUT_MS, LockTimeoutError
 from fatura.store.idempotency import StoredKey
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import Work, in_audited_transaction, in_transaction
 from fatura.views.view import View
 
 T = TypeVar("T")
@@ -76,22 +77,26 @@ async def execute_once(
     function: Callable[[Work], Awaitable[View]],
     *,
     status: int,
+    draft: AuditDraft | None,
     holds_secret: bool = False,
 ) -> StoredAnswer:
     """Run `function` in a transaction, or return the answer that is stored for the key. Errors are not stored.
+
+    If `function` runs, it must call `Work.audit` for `draft` (D-63).
 
     Raises EngineError: `engine.idempotency_key_reused`; `engine.idempotency_in_progress` while another request with
     the key is running; and what `function` raises.
     Raises LockTimeoutError if the transaction waits too long for any lock other than the key's.
     """
     if request is None:
-        return await in_transaction(deps, account, _execute, function, status=status)
+        return await in_audited_transaction(deps, account, draft, _execute, function, status=status)
     progress, give_up_at = _Progress(), time.monotonic() + KEY_WAIT_SECONDS
     while True:
         try:
-            return await in_transaction(
+            return await in_audited_transaction(
                 deps,
                 account,
+                draft,
                 _execute_or_replay,
                 request,
                 function,
@@ -125,6 +130,7 @@ async def _execute_or_replay(
         assert stored is not None, "a conflicting key is committed and visible"
         answer = _answer(work, stored, request)
         if answer is not None:
+            work.audit_nothing()
             return answer  # if None, `begin` claimed the key earlier, and this call comes from `finish`
     progress.is_claimed = True
     answer = await _execute(work, function, status=status)
@@ -146,23 +152,31 @@ async def begin(
     request: IdempotentRequest | None,
     function: Callable[[Work], Awaitable[T | View]],
     *,
+    draft: AuditDraft | None,
     in_progress_for: timedelta,
 ) -> StoredAnswer | T:
     """Claim the key and run `function`, which reserves a call to a third party, in one transaction.
 
-    If `function` returns a view, no call is needed, and the view is the answer. For any other result, the caller makes
-    the call and then calls `finish`, `pause` or `abandon`. Until then, a repeated request waits up to KEY_WAIT_SECONDS
-    and then gets `engine.idempotency_in_progress`. If the process dies, a repeated request runs `function` again after
-    `in_progress_for`, so `function` must recognize what was done already. If `request` is None, only `function` runs.
+    If `function` returns a view, no call is needed, the view is the answer, and `function` must call `Work.audit` for
+    `draft` (D-63). For any other result, the caller makes the call and then calls `finish`, `pause` or `abandon`. Until
+    then, a repeated request waits up to KEY_WAIT_SECONDS and then gets `engine.idempotency_in_progress`. If the process
+    dies, a repeated request runs `function` again after `in_progress_for`, so `function` must recognize what was done
+    already. If `request` is None, only `function` runs.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
     """
     if request is None:
-        return _unless_view(await in_transaction(deps, account, function))
+        return await in_audited_transaction(deps, account, draft, _run_unless_view, function)
     give_up_at = time.monotonic() + KEY_WAIT_SECONDS
     while True:
         try:
-            return await in_transaction(
-                deps, account, _begin, request, function, in_progress_until=deps.clock() + in_progress_for
+            return await in_audited_transaction(
+                deps,
+                account,
+                draft,
+                _begin,
+                request,
+                function,
+                in_progress_until=deps.clock() + in_progress_for,
             )
         except EngineError as error:
             if error.problem is not IDEMPOTENCY_IN_PROGRESS or time.monotonic() > give_up_at:
@@ -182,11 +196,12 @@ async def _begin(
         assert stored is not None, "a conflicting key is committed and visible"
         answer = _answer(work, stored, request)
         if answer is not None:
+            work.audit_nothing()
             return answer
         real_now, until = work.deps.clock(), stored.in_progress_until
         if until is not None and real_now < until <= leases.horizon(real_now):
             raise _in_progress()
-    answer = _unless_view(await function(work))
+    answer = await _run_unless_view(work, function)
     if not isinstance(answer, StoredAnswer):
         await idempotency.set_in_progress(work.tx, request.key, until=in_progress_until)
         return answer
@@ -201,8 +216,12 @@ async def _begin(
     return answer
 
 
-def _unless_view(result: T | View) -> StoredAnswer | T:
-    return StoredAnswer(200, msgspec.json.encode(result)) if isinstance(result, View) else result
+async def _run_unless_view(work: Work, function: Callable[[Work], Awaitable[T | View]]) -> StoredAnswer | T:
+    result = await function(work)
+    if isinstance(result, View):
+        return StoredAnswer(200, msgspec.json.encode(result))
+    work.audit_later()
+    return result
 
 
 async def was_begun(work: Work, request: IdempotentRequest | None) -> bool:
@@ -219,14 +238,17 @@ async def finish(
     account: Account,
     request: IdempotentRequest | None,
     function: Callable[[Work], Awaitable[View]],
+    *,
+    draft: AuditDraft | None,
 ) -> StoredAnswer:
     """Run `function` after the call that `begin` reserved, and store the returned view as the answer.
 
+    `function` must call `Work.audit` for `draft` (D-63).
     Raises what `function` raises. If the error asks the client to retry later, only a repeat of this request may use
     the key, because the call was made. After any other error, the key is free again.
     """
     try:
-        return await execute_once(deps, account, request, function, status=200)
+        return await execute_once(deps, account, request, function, status=200, draft=draft)
     except EngineError as error:
         end = abandon if error.retry_after_seconds is None else pause
         await in_transaction(deps, account, end, request)
@@ -265,6 +287,7 @@ async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
         stored = await idempotency.find(work.tx, request.key)
         assert stored is not None, "a conflicting key is committed and visible"
         _check_same(work, stored, request)
+        work.audit_nothing()
         return True
     expires_at = work.deps.clock() + KEEP_FOR
     await idempotency.store_answer(

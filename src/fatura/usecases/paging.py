@@ -1,14 +1,26 @@
-"""Pages of lists with exact totals (spec 2.7, D-16)."""
+"""Pages of lists with exact totals (spec 2.7, D-16), and the cursors of streams (D-38)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from fatura.domain.errors import invalid_fields
 from fatura.views.view import PaginationView, View
 
 PageViewT = TypeVar("PageViewT")
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)
+
+START = "0"
+MAX_CURSOR_CHARS = 18
+"""Maximum length of a cursor. Any number with this many digits fits PostgreSQL's bigint."""
+
+
+def parse_cursor(cursor: str) -> int:
+    """Return the number of the entry after which a cursor continues. Raises EngineError: `engine.invalid_request`."""
+    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > MAX_CURSOR_CHARS:
+        raise invalid_fields(("cursor", "must be a `nextCursor` from an earlier answer of this route"))
+    return int(cursor)
 
 
 class ReadRecords(Protocol[RecordT_co]):

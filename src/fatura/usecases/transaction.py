@@ -1,16 +1,23 @@
-"""Run functions in a transaction of one account. Before the commit, update the account's totals and insert events."""
+"""Run functions in a transaction of one account.
+
+Before the commit, update the account's totals, and insert events and audit entries.
+"""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
+import msgspec
+
+from fatura.domain import audit
 from fatura.domain.account import Account
+from fatura.domain.audit import AuditAction, NewEntry, Origin
 from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
 from fatura.domain.errors import UNAUTHORIZED, EngineError
@@ -18,6 +25,8 @@ from fatura.domain.events import NewEvent
 from fatura.ids import new_id, new_ids
 from fatura.store import counters
 from fatura.store.accounts import accounts
+from fatura.store.audit import entries
+from fatura.store.counters import Counted
 from fatura.store.db import (
     DatabaseUnavailableError,
     DeadlockError,
@@ -26,6 +35,7 @@ from fatura.store.db import (
     Tx,
 )
 from fatura.store.webhooks import events
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.views.events import DATA
@@ -65,7 +75,11 @@ class LaneName(StrEnum):
 
 @dataclass(slots=True)
 class Work:
-    """A running transaction; `now` is the account's time at the start, or at the last `refresh`."""
+    """A running transaction; `now` is the account's time at the start, or at the last `refresh`.
+
+    If `draft` is set, the transaction makes the change of a request or command. It commits only after `audit` or
+    `audit_nothing` was called.
+    """
 
     deps: Deps
     tx: Tx
@@ -73,6 +87,9 @@ class Work:
     now: datetime
     totals: Counter[str] = field(default_factory=Counter)
     pending_events: list[NewEvent] = field(default_factory=list)
+    draft: AuditDraft | None = None
+    is_audited: bool = False
+    pending_entries: list[NewEntry] = field(default_factory=list)
     lanes_to_notify: set[LaneName] = field(default_factory=set)
 
     @property
@@ -111,16 +128,67 @@ class Work:
         new = NewEvent(type_, self.now, data.json_text(), subscription_id, invoice_id)
         self.pending_events.append(new)
 
+    def audit(
+        self,
+        resource_id: object,
+        *,
+        before: View | Mapping[str, Any] | None = None,
+        after: View | Mapping[str, Any] | None = None,
+        hidden: Collection[str] = (),
+    ) -> None:
+        """Complete the audit entry of the request or command; do nothing in the engine's own work (D-63).
+
+        Pass the state of the resource before and after the change; the entry has their differences. `before` is None
+        for a new resource, and `after` for a removed one. `hidden` are names of changed fields that have no value here.
+        """
+        if self.draft is not None:
+            assert not self.is_audited, "a request has one audit entry"
+            self.is_audited = True
+            origin, action = self.draft.origin, self.draft.action
+            self.audit_for(origin, action, resource_id=resource_id, before=before, after=after, hidden=hidden)
+
+    def audit_nothing(self) -> None:
+        """Let the transaction commit without an audit entry: the request changes nothing, or its entry exists."""
+        self.is_audited = True
+
+    def audit_later(self) -> None:
+        """Let the transaction commit without an audit entry: a later transaction completes the request."""
+        self.draft = None
+
+    def audit_for(
+        self,
+        origin: Origin,
+        action: AuditAction,
+        *,
+        resource_id: object,
+        before: View | Mapping[str, Any] | None = None,
+        after: View | Mapping[str, Any] | None = None,
+        hidden: Collection[str] = (),
+    ) -> None:
+        """Add an audit entry of the engine, or of an earlier request that takes effect now; like `audit` otherwise."""
+        self.pending_entries.append(
+            audit.new_entry(
+                origin,
+                action,
+                resource_id=resource_id,
+                before=_state(before),
+                after=_state(after),
+                hidden=hidden,
+            )
+        )
+
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
         """Undo the block's changes if it raises. The transaction can continue, except after DATABASE_FAILURES."""
         events, totals = len(self.pending_events), self.totals.copy()
+        audited, is_audited = len(self.pending_entries), self.is_audited
         try:
             async with self.tx.savepoint():
                 yield
         except Exception:
             del self.pending_events[events:]
-            self.totals = totals
+            del self.pending_entries[audited:]
+            self.totals, self.is_audited = totals, is_audited
             raise
 
     def notify(self, *lanes: LaneName) -> None:
@@ -128,19 +196,44 @@ class Work:
         self.lanes_to_notify.update(lanes)
 
     async def finish(self) -> None:
-        """Update the totals, number the events and insert them.
+        """Update the totals, number the events and audit entries, and insert them.
 
         This must run last, because it locks the row of counters that all transactions of the account share (D-38).
         """
-        if not self.pending_events and not any(self.totals.values()):
+        assert self.draft is None or self.is_audited, f"{self.draft.action.name} has no audit entry"
+        if not self.pending_events and not self.pending_entries and not any(self.totals.values()):
             return
-        last = await counters.add(self.tx, events=len(self.pending_events), deltas=self.totals)
+        counted = await counters.add(
+            self.tx,
+            events=len(self.pending_events),
+            entries=len(self.pending_entries),
+            now=self.now,
+            deltas=self.totals,
+        )
         if self.pending_events:
-            first = last - len(self.pending_events) + 1
+            first = counted.last_sequence - len(self.pending_events) + 1
             await events.append(
                 self.tx, self.pending_events, ids=self.new_ids(len(self.pending_events)), first_sequence=first
             )
             self.notify(LaneName.PUSH)
+        if self.pending_entries:
+            await self._append_entries(counted)
+
+    async def _append_entries(self, counted: Counted) -> None:
+        assert counted.last_audited_at is not None, "the time of the new entries was stored"
+        first = counted.last_audit_sequence - len(self.pending_entries) + 1
+        for sequence, entry in enumerate(self.pending_entries, start=first):
+            await entries.append(
+                self.tx,
+                entry,
+                entry_id=self.new_id(),
+                sequence=sequence,
+                created_at=counted.last_audited_at,
+            )
+
+
+def _state(of: View | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return msgspec.to_builtins(of) if isinstance(of, View) else of
 
 
 async def check_clock(deps: Deps, tx: Tx) -> None:
@@ -149,20 +242,26 @@ async def check_clock(deps: Deps, tx: Tx) -> None:
 
 
 @asynccontextmanager
-async def open_work(deps: Deps, account: Account, *, snapshot: bool = False) -> AsyncGenerator[Work]:
+async def open_work(
+    deps: Deps, account: Account, *, snapshot: bool = False, draft: AuditDraft | None = None
+) -> AsyncGenerator[Work]:
     """Open a transaction of an account. A sandbox account's clock offset is read in the same transaction.
 
-    With `snapshot` the transaction is read-only and all its statements see the same state.
+    With `snapshot` the transaction is read-only and all its statements see the same state. With `draft`, it must add
+    this audit entry.
     Raises DATABASE_FAILURES; with `snapshot`, all of them except WrongClockError.
     """
+    assert draft is None or not draft.is_settled, "a request has one audit entry"
     async with deps.db.transaction(account.account_id, snapshot=snapshot) as tx:
         if not snapshot:
             await check_clock(deps, tx)
         if account.mode is Mode.SANDBOX:
             account = await _reload(tx)
-        work = Work(deps, tx, account, account.now(deps.clock()))
+        work = Work(deps, tx, account, account.now(deps.clock()), draft=draft)
         yield work
         await work.finish()
+    if work.draft is not None:
+        work.draft.settle()
     for lane in work.lanes_to_notify:
         deps.notify(lane)
 
@@ -182,6 +281,22 @@ async def in_transaction(
     return await run(deps, account, lambda work: function(work, *args, **kwargs))
 
 
+async def in_audited_transaction(
+    deps: Deps,
+    account: Account,
+    draft: AuditDraft | None,
+    function: Callable[Concatenate[Work, P], Awaitable[T]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Run `function(work, ...)` like `in_transaction`. It must call `Work.audit`, or say why there is no entry.
+
+    Without a `draft`, the function runs for the engine itself.
+    """
+    return await run(deps, account, lambda work: function(work, *args, **kwargs), draft=draft)
+
+
 async def in_snapshot(
     deps: Deps,
     account: Account,
@@ -198,12 +313,17 @@ async def in_snapshot(
 
 
 async def run(
-    deps: Deps, account: Account, function: Callable[[Work], Awaitable[T]], *, snapshot: bool = False
+    deps: Deps,
+    account: Account,
+    function: Callable[[Work], Awaitable[T]],
+    *,
+    snapshot: bool = False,
+    draft: AuditDraft | None = None,
 ) -> T:
-    """Run `function(work)` like `in_transaction`; `snapshot` has the same meaning as for `open_work`."""
+    """Run `function(work)` like `in_transaction`; `snapshot` and `draft` have the same meaning as for `open_work`."""
     for number in range(1, MAX_RUNS + 1):
         try:
-            async with open_work(deps, account, snapshot=snapshot) as work:
+            async with open_work(deps, account, snapshot=snapshot, draft=draft) as work:
                 return await function(work)
         except DeadlockError:
             if number == MAX_RUNS:

@@ -9,6 +9,7 @@ from fatura.usecases.accounts import accounts
 from tests.faults.crashes import outcome
 from tests.faults.crashes.place import Shop
 from tests.faults.gateway.faults import GatewayFaults
+from tests.support.operator import OPERATOR
 from tests.support.world import Answer, Json
 
 HONEST = GatewayFaults()
@@ -77,7 +78,7 @@ class OpenAccount:
     """
 
     async def __call__(self, shop: Shop) -> None:
-        await accounts.open_account(shop.deps, name="Second", mode=Mode.SANDBOX)
+        await accounts.open_account(shop.deps, name="Second", mode=Mode.SANDBOX, opened_by=OPERATOR)
 
 
 Act = Request | RunLanes | Wait | OpenAccount

@@ -39,6 +39,7 @@ from tests.faults.crashes.flows import FLOWS
 from tests.faults.crashes.place import Notes, Place, Shared, ShiftedClock, open_shop
 from tests.faults.crashes.points import KillAt, Moment, Points
 from tests.faults.crashes.trial_database import TrialDatabase, make_database, open_trial_database
+from tests.support.operator import OPERATOR
 
 FLOW = {flow.name: flow for flow in FLOWS}
 
@@ -137,7 +138,7 @@ async def _prepare(database: TrialDatabase, place: Place, flow: Flow) -> None:
     (place.folder / FAULTS_FILE).write_text(str(flow.before))
     notes = Notes(account_id=str(UUID(int=0)))
     async with open_shop(place, now=now, notes=notes, db=database.db) as shop:
-        opened = await accounts.open_account(shop.deps, name="Crash", mode=Mode.SANDBOX)
+        opened = await accounts.open_account(shop.deps, name="Crash", mode=Mode.SANDBOX, opened_by=OPERATOR)
         shop.account_id, shop.api_key = opened.account_id, opened.api_key
         shop.notes.account_id, shop.notes.api_key = str(opened.account_id), opened.api_key
         shop.share_secret(opened.secret)

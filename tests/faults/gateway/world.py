@@ -25,6 +25,7 @@ from tests.faults.gateway.adapter import ProviderGateway
 from tests.faults.gateway.faults import GatewayFaults
 from tests.faults.journal import JOURNAL_FILE, Journal
 from tests.faults.simulator.gateway_state import OWN_ACCOUNT
+from tests.support.operator import OPERATOR
 from tests.support.world import Merchant, api_client, subscription_body
 
 SUBSCRIBE_ALIKE = """
@@ -148,7 +149,7 @@ async def _subscribed(
     world: World, kind: Kind, client: httpx.AsyncClient, *, gateway_url: str, listens: bool
 ) -> tuple[Merchant, str]:
     """Open an account with a gateway and due subscriptions. If `listens` is true, register a webhook."""
-    opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX)
+    opened = await open_account(world.deps, name=kind.name, mode=Mode.SANDBOX, opened_by=OPERATOR)
     merchant = Merchant(world.deps, client, opened)
     settings = {"url": gateway_url, "idempotency": kind.idempotency, "refunds": kind.refunds}
     credentials = {"token": 0, "account": OWN_ACCOUNT}

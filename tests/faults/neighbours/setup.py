@@ -22,6 +22,7 @@ from fatura.usecases.deps import Deps
 from tests.faults import breaks
 from tests.support.crowd import SUBSCRIBE_MANY
 from tests.support.fatura_processes import KEY_RING, environment, free_port, running
+from tests.support.operator import OPERATOR
 from tests.support.push_steps import INSERT_EVENTS
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
 from tests.support.unlimited import UNLIMITED
@@ -62,7 +63,9 @@ class Setup:
 
     async def merchant(self) -> Merchant:
         """Open an account whose clock shows real time."""
-        opened = await accounts.open_account(self.deps, name="Neighbour", mode=Mode.SANDBOX)
+        opened = await accounts.open_account(
+            self.deps, name="Neighbour", mode=Mode.SANDBOX, opened_by=OPERATOR
+        )
         return Merchant(self.deps, self.client, opened)
 
     async def sql(self, merchant: Merchant, statement: str, *values: object) -> Sequence[asyncpg.Record]:

@@ -28,6 +28,7 @@ from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
 from tests.faults.restore.compare_process import counting
 from tests.faults.restore.gateway import PROVIDER, journal_providers, pay_part
+from tests.support.operator import OPERATOR
 from tests.support.world import Json, Merchant, api_client, item, run_until_idle
 
 BEGIN = datetime(2033, 1, 10, 15, tzinfo=UTC)
@@ -74,7 +75,9 @@ class Story:
         )
         async with engine as deps:
             if self.opened is None:
-                self.opened = await accounts.open_account(deps, name="Restored", mode=Mode.LIVE)
+                self.opened = await accounts.open_account(
+                    deps, name="Restored", mode=Mode.LIVE, opened_by=OPERATOR
+                )
                 account = await load_account(deps, self.opened.account_id)
                 await in_transaction(deps, account, _connect)
             async with api_client(deps) as client:
@@ -189,7 +192,7 @@ class Story:
 
         async def command() -> comparison.RestoreReport:
             assert self.opened is not None
-            await comparison.freeze(deps, self.opened.account_id)
+            await comparison.freeze(deps, self.opened.account_id, asked_by=OPERATOR)
             return await comparison.compare(deps, self.opened.account_id, since=since)
 
         self.running = asyncio.create_task(command())

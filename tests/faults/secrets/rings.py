@@ -14,6 +14,7 @@ from fatura.store.vault import Vault, new_key
 from fatura.usecases.accounts import key_ring
 from tests.faults.report import Report
 from tests.faults.secrets.swapped import enroll
+from tests.support.operator import OPERATOR
 from tests.support.world import World, api_client, open_account
 
 REPEATED = 15
@@ -58,7 +59,9 @@ async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> 
 
     async def rotate(*, batches: int) -> int:
         reencrypted = 0
-        async with aclosing(key_ring.reencrypt(world.deps, world.account_id, limit=4)) as rotating:
+        async with aclosing(
+            key_ring.reencrypt(world.deps, world.account_id, asked_by=OPERATOR, limit=4)
+        ) as rotating:
             async for batch in rotating:
                 reencrypted += batch.reencrypted
                 report.problems += ["a secret does not open"] * batch.unreadable

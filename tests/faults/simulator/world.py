@@ -36,6 +36,7 @@ from tests.faults.simulator.process import Process
 from tests.faults.simulator.schedule import Schedule, WorldEndedError
 from tests.faults.simulator.side import REST_NAP, World
 from tests.faults.simulator.steps import Step
+from tests.support.operator import OPERATOR
 
 START = datetime(2033, 11, 20, 15, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -248,7 +249,7 @@ class Story:
     async def _open(self, number: int) -> str:
         world = self._world
         opened = await accounts.open_account(
-            world.processes[0].deps, name=f"Account {number}", mode=Mode.LIVE
+            world.processes[0].deps, name=f"Account {number}", mode=Mode.LIVE, opened_by=OPERATOR
         )
         account_id = str(opened.account_id)
         world.merchants.secrets[account_id].append(opened.secret)

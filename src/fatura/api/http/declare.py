@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fatura.api.http.route import ApiRoute, Documentation, KeyPolicy
 from fatura.domain import errors
+from fatura.domain.audit import AuditAction
 from fatura.domain.credentials import Scope
 from fatura.domain.errors import Problem
 from fatura.views.view import View
@@ -19,8 +20,9 @@ Declare = Callable[[EndpointT], EndpointT]
 class Routes:
     """The routes of one resource, in the order in which they are matched and documented.
 
-    In each method, `answers` is the view of a successful answer, and `scope` is what the API key must allow (D-64). The
-    OpenAPI document describes each route with the docstring of its endpoint.
+    In each method, `answers` is the view of a successful answer, and `scope` is what the API key must allow (D-64).
+    `audit` is the action of the entry that a successful request adds to the audit log (D-63); it is None only for
+    routes that change nothing. The OpenAPI document describes each route with the docstring of its endpoint.
     """
 
     def __init__(self, tag: str, description: str) -> None:
@@ -45,6 +47,7 @@ class Routes:
         summary: str,
         *,
         answers: type[View],
+        audit: AuditAction | None,
         scope: Scope = Scope.WRITE,
         status: int = 200,
         other_status: int | None = None,
@@ -64,6 +67,7 @@ class Routes:
             summary,
             answers=dict.fromkeys(statuses, answers),
             scope=scope,
+            audit=audit,
             key=key,
             holds_secret=holds_secret,
             problems=problems,
@@ -75,10 +79,13 @@ class Routes:
         summary: str,
         *,
         answers: type[View],
+        audit: AuditAction | None,
         scope: Scope = Scope.WRITE,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
-        return self._declare("PUT", path, summary, answers={200: answers}, scope=scope, problems=problems)
+        return self._declare(
+            "PUT", path, summary, answers={200: answers}, audit=audit, scope=scope, problems=problems
+        )
 
     def patch(
         self,
@@ -86,16 +93,27 @@ class Routes:
         summary: str,
         *,
         answers: type[View],
+        audit: AuditAction | None,
         scope: Scope = Scope.WRITE,
         problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
-        return self._declare("PATCH", path, summary, answers={200: answers}, scope=scope, problems=problems)
+        return self._declare(
+            "PATCH", path, summary, answers={200: answers}, audit=audit, scope=scope, problems=problems
+        )
 
     def delete(
-        self, path: str, summary: str, *, scope: Scope = Scope.WRITE, problems: Sequence[Problem] = ()
+        self,
+        path: str,
+        summary: str,
+        *,
+        audit: AuditAction | None,
+        scope: Scope = Scope.WRITE,
+        problems: Sequence[Problem] = (),
     ) -> Declare[EndpointT]:
         """Declare a DELETE route; a successful answer is 204 without a body."""
-        return self._declare("DELETE", path, summary, answers={204: None}, scope=scope, problems=problems)
+        return self._declare(
+            "DELETE", path, summary, answers={204: None}, audit=audit, scope=scope, problems=problems
+        )
 
     def _declare(
         self,
@@ -105,6 +123,7 @@ class Routes:
         *,
         answers: dict[int, type[View] | None],
         scope: Scope,
+        audit: AuditAction | None = None,
         key: KeyPolicy = KeyPolicy.IGNORED,
         holds_secret: bool = False,
         problems: Sequence[Problem] = (),
@@ -118,6 +137,7 @@ class Routes:
                 endpoint,
                 documentation,
                 method=method,
+                audit=audit,
                 scope=scope,
                 key=key,
                 holds_secret=holds_secret,

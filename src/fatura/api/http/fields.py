@@ -17,6 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fatura.domain import endpoint_url
+from fatura.domain.audit import ActorKind
 from fatura.domain.calendar import EARLIEST_INSTANT, start_of_day
 from fatura.domain.money import MAX_CENTS
 from fatura.settings import Settings
@@ -174,6 +175,10 @@ def read_uuid(text: str) -> UUID:
     return UUID(text)
 
 
+def _read_actor(text: str) -> ActorKind | UUID:
+    return ActorKind(text) if text in set(ActorKind) else read_uuid(text)
+
+
 def _read_date(text: str) -> date:
     if not _DATE.fullmatch(text):
         raise ValueError(text)
@@ -243,6 +248,20 @@ Id = Annotated[
         read_uuid,
         "must be a UUID of 36 characters",
         {"type": "string", "format": "uuid", "examples": ["019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"]},
+    ),
+]
+ActorRef = Annotated[
+    ActorKind | UUID,
+    _Read(
+        _read_actor,
+        f"must be one of {', '.join(ActorKind)}, or the id of an API key or user",
+        {
+            "anyOf": [
+                {"type": "string", "enum": [str(kind) for kind in ActorKind]},
+                {"type": "string", "format": "uuid"},
+            ],
+            "examples": ["operator", "019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"],
+        },
     ),
 ]
 Day = Annotated[

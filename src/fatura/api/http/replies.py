@@ -52,8 +52,25 @@ async def run(
     All statements of a GET read one snapshot of the database, so that they see the same data.
     """
     view = await transaction.run(
-        call.deps, call.account, lambda work: function(work, *args, **kwargs), snapshot=call.only_reads
+        call.deps,
+        call.account,
+        lambda work: function(work, *args, **kwargs),
+        snapshot=call.only_reads,
+        draft=call.draft,
     )
+    return answer(view, status=call.success_status)
+
+
+async def run_dry(
+    call: Call,
+    function: Callable[Concatenate[Work, P], Awaitable[View]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Response:
+    """Run `function(work, ...)`, which changes nothing, like `run`. A dry run adds no audit entry."""
+    view = await transaction.run(call.deps, call.account, lambda work: function(work, *args, **kwargs))
+    call.settle()
     return answer(view, status=call.success_status)
 
 
@@ -74,6 +91,7 @@ async def run_once(
         call.request,
         lambda work: function(work, *args, **kwargs),
         status=call.success_status,
+        draft=call.draft,
         holds_secret=call.holds_secret,
     )
     return answer_stored(stored)
@@ -85,4 +103,7 @@ async def replay(call: Call) -> Response | None:
     An endpoint calls this before it calls a third party, so that a repeated request makes no second call.
     """
     stored = await find_answer(call.deps, call.account, call.request)
-    return None if stored is None else answer_stored(stored)
+    if stored is None:
+        return None
+    call.settle()
+    return answer_stored(stored)

@@ -28,9 +28,11 @@ from fatura.api.http.fields import read_uuid
 from fatura.api.http.forms import Examples
 from fatura.api.http.trace import trace_of
 from fatura.domain.account import Account, Caller
+from fatura.domain.audit import Actor, ActorKind, AuditAction, Origin
 from fatura.domain.credentials import Scope as KeyScope
 from fatura.domain.errors import FORBIDDEN, EngineError, Problem, invalid_fields, not_found
 from fatura.settings import Settings
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest
 from fatura.views.view import View
@@ -74,13 +76,15 @@ class Call:
 
     `request` is None if no Idempotency-Key was sent, or if the route ignores the key. If `request` is set, Fatura
     stores the answer, and sends it again if the request is repeated. If `holds_secret` is true, Fatura encrypts the
-    stored answer.
+    stored answer. `draft` is None if the route changes nothing. Otherwise, the endpoint passes it to the transaction
+    that makes the change, which adds the audit entry (D-63).
     """
 
     deps: Deps
     caller: Caller
     address: str
     request: IdempotentRequest | None
+    draft: AuditDraft | None
     only_reads: bool
     success_status: int
     holds_secret: bool
@@ -88,6 +92,15 @@ class Call:
     @property
     def account(self) -> Account:
         return self.caller.account
+
+    @property
+    def needed_draft(self) -> AuditDraft:
+        assert self.draft is not None, "the route declares an audit action"
+        return self.draft
+
+    def settle(self) -> None:
+        """Note that this request changes nothing, although its route does: it is a repeat, or a dry run."""
+        self.needed_draft.settle()
 
 
 def read_text_id(text: str) -> str:
@@ -147,6 +160,7 @@ class ApiRoute(APIRoute):
         *,
         method: str,
         scope: KeyScope,
+        audit: AuditAction | None,
         key: KeyPolicy,
         holds_secret: bool,
     ) -> None:
@@ -165,6 +179,7 @@ class ApiRoute(APIRoute):
         self._run: Endpoint = endpoint
         self.documentation = documentation
         self.scope = scope
+        self.audit = audit
         self.key = key
         self.body_examples: Examples = {} if taken is None else taken.annotation.examples
         self.body_may_be_absent = taken is not None and getattr(taken.annotation, "may_be_absent", False)
@@ -230,16 +245,24 @@ class ApiRoute(APIRoute):
         arguments = self._validated(scope["query_string"], value, gate.deps.settings)
         for name, wire_name, path_id in self._ids:
             arguments[name] = path_id.read(scope["path_params"][wire_name])
+        address = gate.client_address(scope)
+        draft = None
+        if self.audit is not None:
+            actor = Actor(ActorKind.API_KEY, caller.key_name, caller.api_key_id)
+            draft = AuditDraft(Origin(actor, trace_of(scope).request_id, address), self.audit)
         call = Call(
             gate.deps,
             caller,
-            gate.client_address(scope),
+            address,
+            draft=draft,
             request=None if key is None else IdempotentRequest(key, f"{method} {scope['path']}", value),
             only_reads=method not in _TAKES_BODY,
             success_status=self._success_status,
             holds_secret=self._holds_secret,
         )
-        return await self._run(call, **arguments)
+        response = await self._run(call, **arguments)
+        assert draft is None or draft.is_settled, f"{method} {self.path} added no audit entry"
+        return response
 
     def _validated(self, query_string: bytes, value: Any, settings: Settings) -> dict[str, Any]:
         """Return the validated query and body for the endpoint; validators get `settings` as their context.

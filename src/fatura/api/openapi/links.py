@@ -75,6 +75,7 @@ LEADS: tuple[Lead, ...] = (
     Lead(("list_sandbox_charges",), {"invoiceId": "/data/0/invoiceId"}, ("read_invoice",)),
     Lead(("list_events",), {"cursor": "/nextCursor"}, ("list_events",)),
     Lead(("list_events",), {"eventId": "/data/0/id"}, _EVENT),
+    Lead(("list_audit_entries",), {"cursor": "/nextCursor"}, ("list_audit_entries",)),
     Lead(("create_api_key",), {"apiKeyId": "/id"}, ("revoke_api_key",)),
     Lead(("connect_gateway",), {"connectionId": "/connectionId"}, _CONNECTION),
     Lead(("list_gateways",), {"connectionId": "/data/0/connectionId"}, _CONNECTION),

@@ -2,6 +2,7 @@
 
 from fatura.api.http.declare import Routes
 from fatura.api.v1 import (
+    audit,
     customers,
     events,
     integration,
@@ -22,6 +23,7 @@ RESOURCES: tuple[Routes, ...] = (
     events.routes,
     integration.routes,
     webhooks.routes,
+    audit.routes,
     sandbox.routes,
 )
 """All routes by resource, in the order of the documentation."""

@@ -11,6 +11,7 @@ from fatura.api.http.fields import Email, ExternalRef, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, PathId
+from fatura.domain.audit_actions import CUSTOMER_UPDATE
 from fatura.domain.filters import CustomerFilter
 from fatura.usecases.subscriptions import customers
 from fatura.views.customers import CustomerPageView, CustomerProfileView
@@ -64,7 +65,9 @@ async def read_customer(call: Call, customer_id: CustomerId) -> Response:
     return await run(call, customers.read, customer_id)
 
 
-@routes.patch("/v1/customers/{customerId}", "Change a customer", answers=CustomerProfileView)
+@routes.patch(
+    "/v1/customers/{customerId}", "Change a customer", answers=CustomerProfileView, audit=CUSTOMER_UPDATE
+)
 async def patch_customer(call: Call, customer_id: CustomerId, body: CustomerPatch) -> Response:
     """Change the fields that are sent. The change applies to all subscriptions and all new charges of the customer."""
     return await run(call, customers.patch, customer_id, body.sent())

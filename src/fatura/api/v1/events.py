@@ -12,6 +12,7 @@ from fatura.api.http.forms import Query
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, PathId
 from fatura.domain.events import CATALOGUE
+from fatura.usecases.paging import MAX_CURSOR_CHARS, START, parse_cursor
 from fatura.usecases.webhooks import events
 from fatura.views.events import EventListView, EventView
 
@@ -29,9 +30,9 @@ class EventQuery(Query):
         str,
         Field(
             description="The `nextCursor` of an earlier answer; without it, the stream is read from its start.",
-            json_schema_extra={"pattern": f"^[0-9]{{1,{events.MAX_CURSOR_CHARS}}}$"},
+            json_schema_extra={"pattern": f"^[0-9]{{1,{MAX_CURSOR_CHARS}}}$"},
         ),
-    ] = events.START
+    ] = START
     limit: Annotated[
         int, IntRange(1, MAX_LIMIT), IntText(), Field(description="Maximum number of events.")
     ] = DEFAULT_LIMIT
@@ -41,7 +42,7 @@ class EventQuery(Query):
 @routes.get("/v1/events", "List events", answers=EventListView)
 async def list_events(call: Call, query: EventQuery) -> Response:
     """Return the events after a cursor, oldest first. To get each event once, poll with the last `nextCursor`."""
-    after = events.parse_cursor(query.cursor)
+    after = parse_cursor(query.cursor)
     return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)
 
 

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Distinct, Id, Instant, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
-from fatura.api.http.replies import answer, answer_once, replay, run, run_once
+from fatura.api.http.replies import answer, answer_once, replay, run, run_dry, run_once
 from fatura.api.http.route import Call, PathId
-from fatura.domain import errors
+from fatura.domain import audit_actions, errors
 from fatura.domain.credentials import ALL_SCOPES, Scope
 from fatura.usecases.accounts import api_keys, integration_secret
 from fatura.usecases.connections import gateway_connections
@@ -136,6 +136,7 @@ async def read_integration(call: Call) -> Response:
     "/v1/integration/api-keys",
     "Create an API key",
     answers=NewApiKeyView,
+    audit=audit_actions.API_KEY_CREATE,
     scope=Scope.ADMIN,
     status=201,
     holds_secret=True,
@@ -153,7 +154,11 @@ async def list_api_keys(call: Call, query: Paging) -> Response:
 
 
 @routes.delete(
-    "/v1/integration/api-keys/{apiKeyId}", "Revoke an API key", scope=Scope.ADMIN, problems=[errors.LAST_KEY]
+    "/v1/integration/api-keys/{apiKeyId}",
+    "Revoke an API key",
+    audit=audit_actions.API_KEY_REVOKE,
+    scope=Scope.ADMIN,
+    problems=[errors.LAST_KEY],
 )
 async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
     """Revoke an API key immediately and permanently.
@@ -167,6 +172,7 @@ async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
     "/v1/integration/secret/rotate",
     "Rotate the secret",
     answers=NewSecretView,
+    audit=audit_actions.SECRET_ROTATE,
     scope=Scope.ADMIN,
     holds_secret=True,
 )
@@ -183,6 +189,7 @@ async def rotate_secret(call: Call, body: RotationForm) -> Response:
     "/v1/integration/gateways",
     "Connect a gateway",
     answers=ConnectionView,
+    audit=audit_actions.GATEWAY_CONNECT,
     scope=Scope.ADMIN,
     status=201,
     problems=[errors.TOO_MANY_CONNECTIONS],
@@ -215,6 +222,7 @@ async def list_gateways(call: Call) -> Response:
     "/v1/integration/gateways/{connectionId}",
     "Change a gateway connection",
     answers=ConnectionView,
+    audit=audit_actions.GATEWAY_UPDATE,
     scope=Scope.ADMIN,
 )
 async def patch_gateway(call: Call, connection_id: ConnectionId, body: ConnectionPatch) -> Response:
@@ -222,13 +230,17 @@ async def patch_gateway(call: Call, connection_id: ConnectionId, body: Connectio
 
     If the connection works again after the change, Fatura issues the invoices that waited for the connection.
     """
-    return answer(await gateway_connections.patch(call.deps, call.account, connection_id, body.sent()))
+    changed = await gateway_connections.patch(
+        call.deps, call.account, connection_id, body.sent(), draft=call.draft
+    )
+    return answer(changed)
 
 
 @routes.post(
     "/v1/integration/gateways/{connectionId}/move",
     "Move subscriptions to another connection",
     answers=ConnectionMoveView,
+    audit=audit_actions.GATEWAY_MOVE,
     scope=Scope.ADMIN,
     other_status=202,
     problems=[
@@ -251,9 +263,9 @@ async def move_subscriptions(call: Call, connection_id: ConnectionId, body: Move
     none.
     """
     if body.dryRun:
-        return await run(call, connection_moves.dry_run, connection_id, to_id=body.toConnectionId)
+        return await run_dry(call, connection_moves.dry_run, connection_id, to_id=body.toConnectionId)
     moved = await connection_moves.move(
-        call.deps, call.account, call.request, connection_id, to_id=body.toConnectionId
+        call.deps, call.account, call.request, connection_id, to_id=body.toConnectionId, draft=call.draft
     )
     return answer_once(moved.view, status=200 if moved.is_done else 202, is_replayed=moved.is_replayed)
 

@@ -21,7 +21,7 @@ from fatura.api.http.fields import (
 from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import answer, answer_once, answer_stored, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
-from fatura.domain import errors
+from fatura.domain import audit_actions, errors
 from fatura.domain.filters import InvoiceFilter
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
@@ -136,17 +136,22 @@ class ManualValue(Body):
 
 
 @routes.post(
-    "/v1/invoices/{invoiceId}/retry-pricing", "Retry price calls", answers=RetriedView, key=KeyPolicy.IGNORED
+    "/v1/invoices/{invoiceId}/retry-pricing",
+    "Retry price calls",
+    answers=RetriedView,
+    audit=audit_actions.INVOICE_RETRY_PRICING,
+    key=KeyPolicy.IGNORED,
 )
 async def retry_pricing(call: Call, invoice_id: InvoiceId) -> Response:
     """Call the price endpoint of every pending item now, outside the schedule. The request waits for the calls."""
-    return answer(await price_pull.retry(call.deps, call.account, invoice_id))
+    return answer(await price_pull.retry(call.deps, call.account, invoice_id, draft=call.draft))
 
 
 @routes.post(
     "/v1/invoices/{invoiceId}/items/{itemId}/value",
     "Enter an item's value",
     answers=InvoiceView,
+    audit=audit_actions.INVOICE_ENTER_VALUE,
     problems=[errors.ITEM_NOT_PENDING],
 )
 async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: ManualValue) -> Response:
@@ -163,6 +168,7 @@ async def close_item(call: Call, invoice_id: InvoiceId, item_id: ItemId, body: M
     "/v1/invoices/{invoiceId}/cancel",
     "Cancel an invoice",
     answers=InvoiceView,
+    audit=audit_actions.INVOICE_CANCEL,
     problems=[errors.INVOICE_NOT_CANCELABLE, errors.ACCOUNT_RECOVERING],
 )
 async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
@@ -172,7 +178,10 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If a later poll
     finds that the charge is canceled, Fatura cancels the invoice too.
     """
-    return answer_stored(await cancellation.cancel(call.deps, call.account, call.request, invoice_id))
+    stored = await cancellation.cancel(
+        call.deps, call.account, call.request, invoice_id, draft=call.needed_draft
+    )
+    return answer_stored(stored)
 
 
 class ReissueForm(Body):
@@ -202,6 +211,7 @@ class ReissueForm(Body):
     "/v1/invoices/{invoiceId}/reissue",
     "Reissue an invoice",
     answers=InvoiceView,
+    audit=audit_actions.INVOICE_REISSUE,
     key=KeyPolicy.REQUIRED,
     problems=[
         errors.INVOICE_NOT_REISSUABLE,
@@ -222,7 +232,9 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """
     assert call.request is not None, "the route requires an Idempotency-Key"
     wanted = reissue.Wanted(body.dueDate, body.paymentMethod, body.installments)
-    stored = await reissue.reissue(call.deps, call.account, call.request, invoice_id, wanted=wanted)
+    stored = await reissue.reissue(
+        call.deps, call.account, call.request, invoice_id, wanted=wanted, draft=call.needed_draft
+    )
     return answer_stored(stored)
 
 
@@ -230,6 +242,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     "/v1/invoices/{invoiceId}/payments",
     "Record a payment",
     answers=InvoiceView,
+    audit=audit_actions.INVOICE_RECORD_PAYMENT,
     key=KeyPolicy.REQUIRED,
     problems=[
         errors.INVOICE_NOT_PAYABLE,
@@ -255,7 +268,7 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
         note=body.note,
     )
     stored = await manual_payments.receive(
-        call.deps, call.account, call.request, invoice_id, received=received
+        call.deps, call.account, call.request, invoice_id, received=received, draft=call.needed_draft
     )
     return answer_stored(stored)
 
@@ -264,6 +277,7 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
     "/v1/invoices/{invoiceId}/refunds",
     "Refund a payment",
     answers=InvoiceView,
+    audit=audit_actions.INVOICE_REFUND,
     other_status=202,
     key=KeyPolicy.REQUIRED,
     problems=[
@@ -289,7 +303,13 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
     """
     assert call.request is not None, "the route requires an Idempotency-Key"
     refunded = await refunds.refund(
-        call.deps, call.account, call.request, invoice_id, amount_cents=body.amountCents, reason=body.reason
+        call.deps,
+        call.account,
+        call.request,
+        invoice_id,
+        amount_cents=body.amountCents,
+        reason=body.reason,
+        draft=call.needed_draft,
     )
     return answer_once(
         refunded.view, status=200 if refunded.is_done else 202, is_replayed=refunded.is_replayed
@@ -300,6 +320,7 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
     "/v1/invoices/{invoiceId}/retry-issuance",
     "Retry issuance",
     answers=InvoiceView,
+    audit=audit_actions.INVOICE_RETRY_ISSUANCE,
     problems=[errors.INVOICE_NOT_READY, errors.ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
@@ -313,4 +334,5 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
     charge. So first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
     request creates no further charge.
     """
-    return answer(await issuance.retry(call.deps, call.account, call.request, invoice_id))
+    issued = await issuance.retry(call.deps, call.account, call.request, invoice_id, draft=call.draft)
+    return answer(issued)

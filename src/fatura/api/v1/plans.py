@@ -9,10 +9,10 @@ from starlette.responses import Response
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Count, Flag, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, Paging
-from fatura.api.http.replies import answer_once, run, run_once
+from fatura.api.http.replies import answer_once, run, run_dry, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.api.v1.terms import TermsForm
-from fatura.domain import errors
+from fatura.domain import audit_actions, errors
 from fatura.domain.filters import PlanFilter
 from fatura.usecases.catalog import plans, propagation
 from fatura.views.plans import (
@@ -71,6 +71,7 @@ class PlanQuery(Paging):
     "/v1/plans",
     "Create a plan",
     answers=PlanView,
+    audit=audit_actions.PLAN_CREATE,
     status=201,
     key=KeyPolicy.REQUIRED,
     problems=TERMS_PROBLEMS,
@@ -96,6 +97,7 @@ async def read_plan(call: Call, plan_id: PlanId) -> Response:
     "/v1/plans/{planId}",
     "Publish a plan's new version",
     answers=PlanView,
+    audit=audit_actions.PLAN_PUBLISH,
     problems=[*TERMS_PROBLEMS, errors.PLAN_ARCHIVED],
 )
 async def publish_plan(call: Call, plan_id: PlanId, body: PlanForm) -> Response:
@@ -103,7 +105,9 @@ async def publish_plan(call: Call, plan_id: PlanId, body: PlanForm) -> Response:
     return await run(call, plans.publish, plan_id, name=body.name, terms=body.terms())
 
 
-@routes.post("/v1/plans/{planId}/archive", "Archive a plan", answers=PlanSummaryView)
+@routes.post(
+    "/v1/plans/{planId}/archive", "Archive a plan", answers=PlanSummaryView, audit=audit_actions.PLAN_ARCHIVE
+)
 async def archive_plan(call: Call, plan_id: PlanId) -> Response:
     """Archive a plan. An archived plan takes no new subscriptions, but its existing subscriptions are still billed."""
     return await run_once(call, plans.archive, plan_id)
@@ -113,6 +117,7 @@ async def archive_plan(call: Call, plan_id: PlanId) -> Response:
     "/v1/plans/{planId}/propagate",
     "Move subscribers to the current version",
     answers=PropagationView,
+    audit=audit_actions.PLAN_PROPAGATE,
     other_status=202,
     problems=[errors.PLAN_ARCHIVED, errors.PROPAGATION_RUNNING],
 )
@@ -129,9 +134,9 @@ async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> 
     running one.
     """
     if body.dryRun:
-        return await run(call, propagation.dry_run, plan_id, from_version=body.fromVersion)
+        return await run_dry(call, propagation.dry_run, plan_id, from_version=body.fromVersion)
     moved = await propagation.propagate(
-        call.deps, call.account, call.request, plan_id, from_version=body.fromVersion
+        call.deps, call.account, call.request, plan_id, from_version=body.fromVersion, draft=call.draft
     )
     return answer_once(moved.view, status=200 if moved.is_done else 202, is_replayed=moved.is_replayed)
 

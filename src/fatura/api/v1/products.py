@@ -12,7 +12,7 @@ from fatura.api.http.fields import Cents, EndpointUrl, ExternalRef, Flag, Positi
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import answer, run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
-from fatura.domain import errors
+from fatura.domain import audit_actions, errors
 from fatura.domain.filters import ProductFilter
 from fatura.domain.product import PricingMode
 from fatura.usecases.catalog import products
@@ -99,7 +99,14 @@ class ProductQuery(Paging):
     ] = None
 
 
-@routes.post("/v1/products", "Create a product", answers=ProductView, status=201, key=KeyPolicy.REQUIRED)
+@routes.post(
+    "/v1/products",
+    "Create a product",
+    answers=ProductView,
+    audit=audit_actions.PRODUCT_CREATE,
+    status=201,
+    key=KeyPolicy.REQUIRED,
+)
 async def create_product(call: Call, body: ProductForm) -> Response:
     """Create a product with a fixed price, or with a price endpoint that Fatura calls for each cycle."""
     pricing = body.pricing
@@ -132,6 +139,7 @@ async def read_product(call: Call, product_id: ProductId) -> Response:
     "/v1/products/{productId}",
     "Change a product",
     answers=ProductView,
+    audit=audit_actions.PRODUCT_UPDATE,
     problems=[errors.PRICING_MODE_IMMUTABLE],
 )
 async def patch_product(call: Call, product_id: ProductId, body: ProductPatch) -> Response:
@@ -139,13 +147,23 @@ async def patch_product(call: Call, product_id: ProductId, body: ProductPatch) -
     return await run(call, products.patch, product_id, body.sent())
 
 
-@routes.post("/v1/products/{productId}/archive", "Archive a product", answers=ProductView)
+@routes.post(
+    "/v1/products/{productId}/archive",
+    "Archive a product",
+    answers=ProductView,
+    audit=audit_actions.PRODUCT_ARCHIVE,
+)
 async def archive_product(call: Call, product_id: ProductId) -> Response:
     """Archive a product. New plan versions cannot use it; existing subscriptions are still billed for it."""
     return await run_once(call, products.archive, product_id)
 
 
-@routes.post("/v1/products/{productId}/unarchive", "Restore an archived product", answers=ProductView)
+@routes.post(
+    "/v1/products/{productId}/unarchive",
+    "Restore an archived product",
+    answers=ProductView,
+    audit=audit_actions.PRODUCT_UNARCHIVE,
+)
 async def unarchive_product(call: Call, product_id: ProductId) -> Response:
     """Restore an archived product, so that new plan versions can use it again."""
     return await run_once(call, products.unarchive, product_id)
@@ -155,6 +173,7 @@ async def unarchive_product(call: Call, product_id: ProductId) -> Response:
     "/v1/products/{productId}/pricing-test",
     "Test a price endpoint",
     answers=PricingTestView,
+    audit=None,
     key=KeyPolicy.IGNORED,
 )
 async def pricing_test_product(call: Call, product_id: VariableProductId) -> Response:

@@ -10,7 +10,8 @@ from fatura.api.http.fields import Id, Instant, IntRange, PositiveCents, StrictB
 from fatura.api.http.forms import Body, Examples, Query
 from fatura.api.http.replies import answer, run
 from fatura.api.http.route import Call, KeyPolicy, PathId, read_text_id
-from fatura.domain import errors
+from fatura.domain import audit_actions, errors
+from fatura.domain.audit import AuditAction
 from fatura.domain.sandbox import (
     MAX_FAULT_SECONDS,
     MAX_FAULT_TIMES,
@@ -175,6 +176,7 @@ async def read_test_clock(call: Call) -> Response:
     "/v1/test-clock/advance",
     "Advance the test clock",
     answers=views.TestClockView,
+    audit=audit_actions.TEST_CLOCK_ADVANCE,
     other_status=202,
     key=KeyPolicy.IGNORED,
     problems=[errors.CLOCK_CONFLICT, errors.CLOCK_LIMIT],
@@ -190,11 +192,17 @@ async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
         call.account,
         to=form.to if isinstance(form, AdvanceTo) else None,
         days=form.days if isinstance(form, AdvanceBy) else None,
+        draft=call.draft,
     )
     return answer(clock, status=200 if clock.status == "ready" else 202)
 
 
-@routes.delete("/v1/test-clock/advance", "Stop the test clock", problems=[errors.CLOCK_CONFLICT])
+@routes.delete(
+    "/v1/test-clock/advance",
+    "Stop the test clock",
+    audit=audit_actions.TEST_CLOCK_STOP,
+    problems=[errors.CLOCK_CONFLICT],
+)
 async def stop_test_clock(call: Call) -> Response:
     """Stop the clock where it is now. The request whose advance is stopped gets 409.
 
@@ -218,21 +226,24 @@ async def list_sandbox_products(call: Call) -> Response:
 async def _move(
     call: Call, charge_id: str, move: SandboxMove, details: MoveDetails = _NO_DETAILS
 ) -> Response:
-    moved = await sandbox_gateway.move_charge(call.deps, call.account, charge_id, move, details=details)
+    moved = await sandbox_gateway.move_charge(
+        call.deps, call.account, charge_id, move, details=details, draft=call.draft
+    )
     return answer(moved)
 
 
-def _charge_route(move: str, summary: str) -> Declare[Any]:
+def _charge_route(move: str, summary: str, *, audit: AuditAction) -> Declare[Any]:
     return routes.post(
         f"/v1/sandbox/charges/{{chargeId}}/{move}",
         summary,
         answers=views.SandboxChargeView,
+        audit=audit,
         key=KeyPolicy.IGNORED,
         problems=[errors.SANDBOX_CHARGE_CONFLICT],
     )
 
 
-@_charge_route(SandboxMove.PAY, "Pay a sandbox charge")
+@_charge_route(SandboxMove.PAY, "Pay a sandbox charge", audit=audit_actions.SANDBOX_PAY)
 async def pay_sandbox_charge(call: Call, charge_id: ChargeId, body: PaymentForm) -> Response:
     """Pay a charge, as the customer would.
 
@@ -243,25 +254,25 @@ async def pay_sandbox_charge(call: Call, charge_id: ChargeId, body: PaymentForm)
     return await _move(call, charge_id, SandboxMove.PAY, details)
 
 
-@_charge_route(SandboxMove.REFUSE, "Refuse a sandbox charge")
+@_charge_route(SandboxMove.REFUSE, "Refuse a sandbox charge", audit=audit_actions.SANDBOX_REFUSE)
 async def refuse_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Refuse the payment of a charge, as a bank would."""
     return await _move(call, charge_id, SandboxMove.REFUSE)
 
 
-@_charge_route(SandboxMove.CANCEL, "Cancel a sandbox charge")
+@_charge_route(SandboxMove.CANCEL, "Cancel a sandbox charge", audit=audit_actions.SANDBOX_CANCEL)
 async def cancel_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Cancel a charge in the gateway."""
     return await _move(call, charge_id, SandboxMove.CANCEL)
 
 
-@_charge_route(SandboxMove.REFUND, "Refund a sandbox charge")
+@_charge_route(SandboxMove.REFUND, "Refund a sandbox charge", audit=audit_actions.SANDBOX_REFUND)
 async def refund_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountForm) -> Response:
     """Refund payments of a charge. Without `amountCents`, the refund returns everything that was not refunded yet."""
     return await _move(call, charge_id, SandboxMove.REFUND, MoveDetails(amount_cents=body.amountCents))
 
 
-@_charge_route(SandboxMove.DISPUTE, "Dispute a sandbox charge")
+@_charge_route(SandboxMove.DISPUTE, "Dispute a sandbox charge", audit=audit_actions.SANDBOX_DISPUTE)
 async def dispute_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountForm) -> Response:
     """Open a dispute, as the customer's bank would.
 
@@ -270,28 +281,31 @@ async def dispute_sandbox_charge(call: Call, charge_id: ChargeId, body: AmountFo
     return await _move(call, charge_id, SandboxMove.DISPUTE, MoveDetails(amount_cents=body.amountCents))
 
 
-@_charge_route(SandboxMove.CLOSE_DISPUTE, "Decide a dispute")
+@_charge_route(SandboxMove.CLOSE_DISPUTE, "Decide a dispute", audit=audit_actions.SANDBOX_CLOSE_DISPUTE)
 async def close_sandbox_dispute(call: Call, charge_id: ChargeId, body: DecisionForm) -> Response:
     """Decide the oldest open dispute of a charge."""
     return await _move(call, charge_id, SandboxMove.CLOSE_DISPUTE, MoveDetails(won=body.won))
 
 
-@_charge_route("double", "Make a second sandbox charge")
+@_charge_route("double", "Make a second sandbox charge", audit=audit_actions.SANDBOX_DOUBLE)
 async def double_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Make the gateway create a second charge with the same reference. The answer shows the second charge."""
-    return answer(await sandbox_gateway.double_charge(call.deps, call.account, charge_id))
+    doubled = await sandbox_gateway.double_charge(call.deps, call.account, charge_id, draft=call.draft)
+    return answer(doubled)
 
 
-@_charge_route("forget", "Forget a sandbox charge")
+@_charge_route("forget", "Forget a sandbox charge", audit=audit_actions.SANDBOX_FORGET)
 async def forget_sandbox_charge(call: Call, charge_id: ChargeId) -> Response:
     """Make the gateway forget a charge. Later calls about the charge get the answer that no such charge is known."""
-    return answer(await sandbox_gateway.forget_charge(call.deps, call.account, charge_id))
+    forgotten = await sandbox_gateway.forget_charge(call.deps, call.account, charge_id, draft=call.draft)
+    return answer(forgotten)
 
 
 @routes.post(
     "/v1/sandbox/faults",
     "Queue a sandbox fault",
     answers=views.QueuedFaultView,
+    audit=audit_actions.GATEWAY_FAULT,
     status=201,
     key=KeyPolicy.IGNORED,
     problems=[errors.NOT_FOUND],
@@ -309,12 +323,18 @@ async def add_sandbox_fault(call: Call, body: FaultForm) -> Response:
         fault=body.fault,
         times=1 if body.times is None and body.seconds is None else body.times,
         seconds=body.seconds,
+        draft=call.draft,
     )
     return answer(queued, status=call.success_status)
 
 
-@routes.delete("/v1/sandbox/faults", "End sandbox faults", problems=[errors.NOT_FOUND])
+@routes.delete(
+    "/v1/sandbox/faults",
+    "End sandbox faults",
+    audit=audit_actions.GATEWAY_END_FAULTS,
+    problems=[errors.NOT_FOUND],
+)
 async def end_sandbox_faults(call: Call, query: FaultsQuery) -> Response:
     """End all queued faults of a connection. A call that already hangs because of such a fault still gets no answer."""
-    await sandbox_gateway.end_faults(call.deps, call.account, query.connection_id)
+    await sandbox_gateway.end_faults(call.deps, call.account, query.connection_id, draft=call.draft)
     return answer(None, status=call.success_status)

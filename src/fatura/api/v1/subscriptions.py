@@ -14,7 +14,7 @@ from fatura.api.http.route import Call, KeyPolicy, PathId
 from fatura.api.v1.customers import CustomerName, Document
 from fatura.api.v1.plans import TERMS_PROBLEMS
 from fatura.api.v1.terms import TermsForm
-from fatura.domain import errors
+from fatura.domain import audit_actions, errors
 from fatura.domain.calendar import LAST_CHARGE_DAY
 from fatura.domain.filters import SubscriptionFilter
 from fatura.domain.offer import PaymentMethod
@@ -108,6 +108,7 @@ class SubscriptionQuery(Paging):
     "/v1/subscriptions",
     "Create a subscription",
     answers=views.SubscriptionView,
+    audit=audit_actions.SUBSCRIPTION_CREATE,
     status=201,
     key=KeyPolicy.REQUIRED,
     problems=[
@@ -189,6 +190,7 @@ async def preview_subscription(call: Call, subscription_id: SubscriptionId) -> R
     "/v1/subscriptions/{subscriptionId}/customize",
     "Customize a subscription",
     answers=views.SubscriptionView,
+    audit=audit_actions.SUBSCRIPTION_CUSTOMIZE,
     problems=[*TERMS_PROBLEMS, errors.AMOUNT_UNSUPPORTED, errors.SUBSCRIPTION_CANCELED],
 )
 async def customize_subscription(call: Call, subscription_id: SubscriptionId, body: TermsForm) -> Response:
@@ -203,6 +205,7 @@ async def customize_subscription(call: Call, subscription_id: SubscriptionId, bo
     "/v1/subscriptions/{subscriptionId}/cancel",
     "Cancel a subscription",
     answers=views.CanceledSubscriptionView,
+    audit=audit_actions.SUBSCRIPTION_CANCEL,
     problems=[errors.SUBSCRIPTION_CANCELED],
 )
 async def cancel_subscription(call: Call, subscription_id: SubscriptionId) -> Response:

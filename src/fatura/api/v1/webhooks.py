@@ -11,7 +11,7 @@ from fatura.api.http.forms import Body, Examples
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call
 from fatura.api.v1.events import EventId
-from fatura.domain import errors
+from fatura.domain import audit_actions, errors
 from fatura.domain.credentials import Scope
 from fatura.usecases.webhooks import webhooks
 from fatura.views.samples.story import WEBHOOK_URL
@@ -36,7 +36,9 @@ class WebhookForm(Body):
     ]
 
 
-@routes.put(PATH, "Register the webhook", answers=WebhookView, scope=Scope.ADMIN)
+@routes.put(
+    PATH, "Register the webhook", answers=WebhookView, audit=audit_actions.WEBHOOK_REGISTER, scope=Scope.ADMIN
+)
 async def put_webhook(call: Call, body: WebhookForm) -> Response:
     """Register the webhook for new events, change its URL, or enable it again after Fatura disabled it.
 
@@ -51,7 +53,13 @@ async def read_webhook(call: Call) -> Response:
     return await run(call, webhooks.read)
 
 
-@routes.delete(PATH, "Remove the webhook", scope=Scope.ADMIN, problems=[errors.NOT_FOUND])
+@routes.delete(
+    PATH,
+    "Remove the webhook",
+    audit=audit_actions.WEBHOOK_REMOVE,
+    scope=Scope.ADMIN,
+    problems=[errors.NOT_FOUND],
+)
 async def delete_webhook(call: Call) -> Response:
     """Remove the webhook and give up its pending deliveries. The list of events keeps every event."""
     return await run(call, webhooks.remove)
@@ -67,6 +75,7 @@ async def read_deliveries(call: Call, event_id: EventId) -> Response:
     "/v1/events/{eventId}/redeliver",
     "Redeliver an event",
     answers=DeliveriesView,
+    audit=audit_actions.EVENT_REDELIVER,
     status=202,
     problems=[errors.WEBHOOK_DISABLED],
 )

@@ -18,6 +18,7 @@ import fatura
 from fatura import bootstrap
 from fatura.cli.client import connect
 from fatura.cli.demo.story import run_story
+from fatura.cli.operator import operator
 from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, announce, read_settings
 from fatura.cli.processes import run_until_stopped
 from fatura.cli.up import run_engine
@@ -48,7 +49,9 @@ def demo(
     with bootstrap.database(settings) as url:
         asyncio.run(bootstrap.migrate(url))
         announce(settings)
-        opened = asyncio.run(bootstrap.open_account(settings, url, name="Demo", mode=Mode.SANDBOX))
+        opened = asyncio.run(
+            bootstrap.open_account(settings, url, name="Demo", mode=Mode.SANDBOX, opened_by=operator())
+        )
 
         async def story(stop: asyncio.Event) -> None:
             async with example_merchant(opened.secret) as merchant:

@@ -99,9 +99,20 @@ async def page(tx: Tx, *, skip: int, limit: int) -> Sequence[ApiKey]:
     )
 
 
-async def revoke(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
-    """Revoke a key. Return False if the key does not exist. The time of an earlier revocation is kept."""
-    touched = await tx.execute(
+async def find_by_id(tx: Tx, api_key_id: UUID) -> ApiKey | None:
+    return await tx.fetchrow_as(
+        ApiKey,
+        """
+        SELECT k.api_key_id, k.name, k.prefix, k.scopes, k.created_at, k.expires_at, k.last_used_at, k.revoked_at
+        FROM api_key k WHERE k.account_id = $1 AND k.api_key_id = $2
+        """,
+        api_key_id,
+    )
+
+
+async def revoke(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> None:
+    """Revoke a key. The time of an earlier revocation is kept."""
+    await tx.execute(
         """
         UPDATE api_key k SET revoked_at = coalesce(k.revoked_at, $3)
         WHERE k.account_id = $1 AND k.api_key_id = $2
@@ -109,7 +120,6 @@ async def revoke(tx: Tx, api_key_id: UUID, *, revoked_at: datetime) -> bool:
         api_key_id,
         revoked_at,
     )
-    return touched == 1
 
 
 async def note_use(tx: Tx, api_key_id: UUID, *, used_at: datetime) -> None:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
+from fatura.domain.audit import Origin
 from fatura.domain.charge import ChargeTerms
 from fatura.domain.payments import ManualMethod
 from fatura.store.db import Tx, record
@@ -35,7 +38,8 @@ class MerchantRequest:
     """A reissue (with the `terms` of the next charge), a manual `payment`, or a cancellation of the invoice (neither).
 
     `request_id` is the id that the next charge or the payment's ledger entry will have. The requests of an invoice are
-    numbered in the order of their newest attempts. `requested_at` (account's clock) is when the cancellation of
+    numbered in the order of their newest attempts. `asked_by` is for the audit entry, which is added when the request
+    takes effect. `requested_at` (account's clock) is when the cancellation of
     the charge was requested. `in_progress_until` (real time) is when the process that serves the merchant's request
     stops waiting for the gateway.
     """
@@ -46,6 +50,7 @@ class MerchantRequest:
     number: int
     requested_at: datetime
     in_progress_until: datetime
+    asked_by: Origin
     terms: ChargeTerms | None = None
     payment: ManualPayment | None = None
 
@@ -61,15 +66,15 @@ async def save(tx: Tx, request: MerchantRequest) -> None:
         """
         INSERT INTO merchant_request AS r (account_id, invoice_id, charge_id, request_id, number, requested_at,
             in_progress_until, payment_method, installments, due_date, amount_cents, at_most_open, occurred_at,
-            method, reference, note)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+            method, reference, note, asked_by)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
         ON CONFLICT (account_id, request_id) DO UPDATE
         SET number = EXCLUDED.number, charge_id = EXCLUDED.charge_id, requested_at = EXCLUDED.requested_at,
             in_progress_until = EXCLUDED.in_progress_until, payment_method = EXCLUDED.payment_method,
             installments = EXCLUDED.installments, due_date = EXCLUDED.due_date,
             amount_cents = EXCLUDED.amount_cents, at_most_open = EXCLUDED.at_most_open,
             occurred_at = EXCLUDED.occurred_at, method = EXCLUDED.method, reference = EXCLUDED.reference,
-            note = EXCLUDED.note
+            note = EXCLUDED.note, asked_by = EXCLUDED.asked_by
         WHERE r.account_id = $1
         """,
         request.invoice_id,
@@ -87,6 +92,7 @@ async def save(tx: Tx, request: MerchantRequest) -> None:
         payment and payment.method,
         payment and payment.reference,
         payment and payment.note,
+        msgspec.json.encode(request.asked_by).decode(),
     )
 
 
@@ -96,7 +102,7 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, list[Me
         """
         SELECT r.invoice_id, r.charge_id, r.request_id, r.number, r.requested_at, r.in_progress_until,
             r.payment_method, r.installments, r.due_date, r.amount_cents, r.at_most_open, r.occurred_at,
-            r.method, r.reference, r.note
+            r.method, r.reference, r.note, r.asked_by
         FROM merchant_request r WHERE r.account_id = $1 AND r.invoice_id = ANY($2::uuid[])
         ORDER BY r.number DESC
         """,
@@ -106,7 +112,8 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, list[Me
     for row in rows:
         terms = None if row["payment_method"] is None else record(ChargeTerms, row)
         payment = None if row["amount_cents"] is None else record(ManualPayment, row)
-        request = record(MerchantRequest, row, terms=terms, payment=payment)
+        asked_by = msgspec.json.decode(row["asked_by"], type=Origin)
+        request = record(MerchantRequest, row, terms=terms, payment=payment, asked_by=asked_by)
         found.setdefault(request.invoice_id, []).append(request)
     return found
 

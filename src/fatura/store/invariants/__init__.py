@@ -5,6 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.store.db import Discovery, Tx
+from fatura.store.invariants.audit import AUDIT
 from fatura.store.invariants.charges import CHARGES
 from fatura.store.invariants.cycles import CYCLES
 from fatura.store.invariants.deliveries import DELIVERIES
@@ -25,6 +26,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *PAYMENTS,
     *EVENTS,
     *DELIVERIES,
+    *AUDIT,
     *TENANT_ISOLATION,
 )
 """All invariants, in the order in which they are checked."""

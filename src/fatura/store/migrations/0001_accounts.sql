@@ -25,13 +25,15 @@ CREATE TABLE account (
 -- Discovery reads the accounts with a moved clock from this index, and all others from indexes that begin with a time.
 CREATE INDEX account_by_clock ON account (clock_offset);
 
--- One row per account: the number of its last event, and the totals that list pages show. A transaction updates the
--- row in one of its last statements, and holds the row's lock until the commit. So event numbers follow the order of
--- commits without gaps.
+-- One row per account: the numbers of its last event and last audit entry, and the totals that list pages show. A
+-- transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these numbers
+-- follow the order of commits without gaps. `last_audited_at` is the time of the last audit entry.
 -- `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it (ADR 0016).
 CREATE TABLE account_counter (
     account_id uuid NOT NULL,
     last_sequence bigint NOT NULL DEFAULT 0,
+    last_audit_sequence bigint NOT NULL DEFAULT 0,
+    last_audited_at timestamptz,
     webhook_enabled boolean NOT NULL DEFAULT false,
     untaken_events boolean NOT NULL DEFAULT false,
     products bigint NOT NULL DEFAULT 0,
@@ -50,7 +52,7 @@ CREATE TABLE account_counter (
     CONSTRAINT account_counter_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT account_counter_not_negative CHECK (
         least(
-            last_sequence, products, plans, customers, subscriptions_active, subscriptions_canceled, invoices_draft,
+            last_sequence, last_audit_sequence, products, plans, customers, subscriptions_active, subscriptions_canceled, invoices_draft,
             invoices_awaiting_value, invoices_ready, invoices_issued, invoices_paid, invoices_overdue,
             invoices_canceled
         ) >= 0
@@ -202,3 +204,48 @@ $$;
 
 CREATE TRIGGER opened_account_kept BEFORE UPDATE OR DELETE ON opened_account
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+
+-- The audit log. `created_at` (account's clock) never decreases with `sequence`. `before` and `after` are JSON objects
+-- without personal data and secrets. No entry is ever changed. Only the deletion of old entries may remove one, in a
+-- transaction that sets `app.retention`.
+CREATE TABLE audit_entry (
+    account_id uuid NOT NULL,
+    sequence bigint NOT NULL,
+    audit_entry_id uuid NOT NULL,
+    created_at timestamptz NOT NULL,
+    actor_kind text NOT NULL,
+    actor_id uuid,
+    actor_name text NOT NULL,
+    action text NOT NULL,
+    resource_type text NOT NULL,
+    resource_id text NOT NULL,
+    request_id text,
+    address text,
+    before text,
+    after text,
+    CONSTRAINT audit_entry_pk PRIMARY KEY (account_id, sequence),
+    CONSTRAINT audit_entry_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
+    CONSTRAINT audit_entry_actor CHECK (
+        CASE
+            WHEN actor_kind IN ('api_key', 'user') THEN actor_id IS NOT NULL AND request_id IS NOT NULL
+            ELSE actor_kind IN ('operator', 'engine') AND actor_id IS NULL
+        END
+    )
+);
+CREATE INDEX audit_entry_by_time ON audit_entry (account_id, created_at, sequence);
+CREATE INDEX audit_entry_by_resource ON audit_entry (account_id, resource_id, sequence);
+CREATE INDEX audit_entry_by_action ON audit_entry (account_id, action, sequence);
+CREATE INDEX audit_entry_by_actor ON audit_entry (account_id, actor_id, sequence) WHERE actor_id IS NOT NULL;
+CREATE INDEX audit_entry_by_kind ON audit_entry (account_id, actor_kind, sequence) WHERE actor_kind <> 'api_key';
+
+CREATE FUNCTION keep_audit_entry() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('app.retention', true) = 'on' THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'row_kept';
+END
+$$;
+CREATE TRIGGER audit_entry_kept BEFORE UPDATE OR DELETE ON audit_entry
+    FOR EACH ROW EXECUTE FUNCTION keep_audit_entry();

@@ -184,7 +184,7 @@ CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHER
 -- or a cancellation of the invoice. A poll that finds the charge canceled applies the request with the highest number.
 -- `request_id` is the id that the next charge or the ledger entry will have. With `at_most_open`, the payment is lowered
 -- to what is open when it is recorded. `requested_at` (account's clock) is when the cancellation was requested.
--- `in_progress_until` is real time.
+-- `in_progress_until` is real time. `asked_by` is JSON for the audit entry.
 CREATE TABLE merchant_request (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -202,6 +202,7 @@ CREATE TABLE merchant_request (
     method text,
     reference text,
     note text,
+    asked_by text NOT NULL,
     CONSTRAINT merchant_request_pk PRIMARY KEY (account_id, request_id),
     CONSTRAINT merchant_request_number UNIQUE (account_id, invoice_id, number),
     CONSTRAINT merchant_request_invoice_fk FOREIGN KEY (account_id, invoice_id)

@@ -5,6 +5,8 @@ from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.domain.audit import Actor, Origin
+from fatura.domain.audit_actions import ACCOUNT_CREATE
 from fatura.domain.credentials import Mode
 from fatura.domain.sandbox import DEFAULT_PROVIDER_ACCOUNT
 from fatura.ids import new_id
@@ -29,8 +31,8 @@ class OpenedAccount:
     secret: str
 
 
-async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
-    """Create an account with an API key and an integration secret (D-44).
+async def open_account(deps: Deps, *, name: str, mode: Mode, opened_by: Actor) -> OpenedAccount:
+    """Create an account with an API key and an integration secret (D-44). Its audit log begins with this.
 
     A sandbox account also gets a sandbox gateway connection and a test clock. Raises WrongClockError.
     """
@@ -41,6 +43,8 @@ async def open_account(deps: Deps, *, name: str, mode: Mode) -> OpenedAccount:
         now = account.now(real_now)
         await accounts.insert(tx, name=name, mode=mode, currency=CURRENCY, created_at=now)
         work = Work(deps, tx, account, now)
+        state = {"name": name, "mode": mode, "currency": CURRENCY}
+        work.audit_for(Origin(opened_by), ACCOUNT_CREATE, resource_id=account.account_id, after=state)
         _, key = await api_keys.create(work, "first key")
         secret = await integration_secret.create_secret(work)
         if mode is Mode.SANDBOX:

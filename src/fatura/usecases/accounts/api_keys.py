@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
@@ -24,7 +25,7 @@ from fatura.domain.errors import (
     UNAUTHORIZED,
     EngineError,
     invalid_fields,
-    not_found,
+    require,
 )
 from fatura.store.accounts import api_keys
 from fatura.usecases.clock_skew import WrongClockError
@@ -107,7 +108,9 @@ async def issue(
             meta={"limit": MAX_API_KEYS},
         )
     key, text = await create(work, name, scopes=scopes, expires_at=expires_at)
-    return NewApiKeyView.of(key, key=text)
+    view = NewApiKeyView.of(key, key=text)
+    work.audit(key.api_key_id, after=view)
+    return view
 
 
 async def list_all(work: Work, page: Page) -> ApiKeyPageView:
@@ -125,5 +128,7 @@ async def revoke(work: Work, api_key_id: UUID) -> None:
             LAST_KEY,
             "This is the account's last key that can create keys; first create another key with the scope `admin`.",
         )
-    if not await api_keys.revoke(work.tx, api_key_id, revoked_at=work.now):
-        raise not_found("API key", api_key_id)
+    key = require(await api_keys.find_by_id(work.tx, api_key_id), "API key", id_=api_key_id)
+    revoked = replace(key, revoked_at=key.revoked_at or work.now)
+    await api_keys.revoke(work.tx, api_key_id, revoked_at=work.now)
+    work.audit(api_key_id, before=ApiKeyView.of(key), after=ApiKeyView.of(revoked))

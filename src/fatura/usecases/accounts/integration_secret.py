@@ -49,7 +49,9 @@ async def rotate(work: Work, *, revoke_previous: bool) -> NewSecretView:
     else:
         await stored_secrets.retire(work.tx, valid_until=valid_until)
     secret = await create_secret(work)
-    return NewSecretView(secret=secret, previous_valid_until=instant(valid_until))
+    view = NewSecretView(secret=secret, previous_valid_until=instant(valid_until))
+    work.audit(work.account.account_id, before={}, after=view)
+    return view
 
 
 async def create_secret(work: Work) -> str:

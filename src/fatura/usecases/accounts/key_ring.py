@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from fatura.domain.audit import Actor, Origin
+from fatura.domain.audit_actions import ACCOUNT_REENCRYPT
 from fatura.observability import log
 from fatura.store import sealed_columns
 from fatura.store.sealed_columns import ReencryptedValue, RowId, SealedColumn
@@ -33,21 +35,29 @@ async def usage(deps: Deps, account_id: UUID) -> Mapping[bytes, int]:
         return await sealed_columns.usage(tx)
 
 
-async def reencrypt(deps: Deps, account_id: UUID, *, limit: int = BATCH) -> AsyncGenerator[Batch]:
+async def reencrypt(
+    deps: Deps, account_id: UUID, *, asked_by: Actor, limit: int = BATCH
+) -> AsyncGenerator[Batch]:
     """Re-encrypt an account's values in batches. Safe to repeat after an interruption.
 
     Raises DatabaseUnavailableError, LockTimeoutError.
     """
     account = await load_account(deps, account_id)
+    owed = Origin(asked_by)  # the first batch that changes a value adds the audit entry
     for column in sealed_columns.COLUMNS:
         after: RowId | None = column.first
         while after is not None:
-            batch = await in_transaction(deps, account, _reencrypt, column, after=after, limit=limit)
+            batch = await in_transaction(
+                deps, account, _reencrypt, column, after=after, limit=limit, owed=owed
+            )
+            owed = None if batch.reencrypted else owed
             after = batch.last
             yield batch
 
 
-async def _reencrypt(work: Work, column: SealedColumn, *, after: RowId, limit: int) -> Batch:
+async def _reencrypt(
+    work: Work, column: SealedColumn, *, after: RowId, limit: int, owed: Origin | None
+) -> Batch:
     vault = work.deps.vault
     page = await sealed_columns.page(work.tx, column, after=after, sealing_id=vault.sealing_id, limit=limit)
     reencrypted: list[ReencryptedValue] = []
@@ -58,6 +68,10 @@ async def _reencrypt(work: Work, column: SealedColumn, *, after: RowId, limit: i
             log.error("key_ring.unreadable", account_id=str(work.account.account_id), error=str(error))
     if reencrypted:
         await sealed_columns.rewrite(work.tx, column, reencrypted)
+        if owed is not None:
+            state = {"keyId": vault.sealing_id.hex()}
+            account_id = work.account.account_id
+            work.audit_for(owed, ACCOUNT_REENCRYPT, resource_id=account_id, before={}, after=state)
     return Batch(len(reencrypted), len(page) - len(reencrypted), page[-1][0] if page else None)
 
 

@@ -28,7 +28,9 @@ async def create(work: Work, *, name: str, terms: Terms) -> PlanView:
     await plans.insert(work.tx, plan.plan_id, created_at=work.now)
     await store_version(work, plan, terms)
     work.totals["plans"] += 1
-    return PlanView.with_items(plan, terms.items)
+    view = PlanView.with_items(plan, terms.items)
+    work.audit(plan.plan_id, after=view)
+    return view
 
 
 async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> PlanView:
@@ -47,7 +49,10 @@ async def publish(work: Work, plan_id: UUID, *, name: str, terms: Terms) -> Plan
     plan = _plan(work, plan_id, name=name, version=version, terms=terms, created_at=current.created_at)
     await store_version(work, plan, terms)
     await plans.publish_version(work.tx, plan_id, version=plan.version)
-    return PlanView.with_items(plan, terms.items)
+    view = PlanView.with_items(plan, terms.items)
+    replaced = PlanView.with_items(current, await plans.items(work.tx, current.plan_version_id))
+    work.audit(plan_id, before=replaced, after=view)
+    return view
 
 
 async def read(work: Work, plan_id: UUID) -> PlanView:
@@ -73,7 +78,9 @@ async def archive(work: Work, plan_id: UUID) -> PlanSummaryView:
     """
     plan = await lock_plan(work, plan_id)
     await plans.archive(work.tx, plan_id, archived_at=work.now)
-    return PlanSummaryView.of(replace(plan, archived_at=plan.archived_at or work.now))
+    view = PlanSummaryView.of(replace(plan, archived_at=plan.archived_at or work.now))
+    work.audit(plan_id, before=PlanSummaryView.of(plan), after=view)
+    return view
 
 
 async def lock_plan(work: Work, plan_id: UUID, *, for_share: bool = False) -> Plan:

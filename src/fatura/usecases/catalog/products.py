@@ -43,7 +43,9 @@ async def create(
     await products.insert(work.tx, product)
     await _mirror(work, product.product_id)
     work.totals["products"] += 1
-    return ProductView.of(product)
+    view = ProductView.of(product)
+    work.audit(product.product_id, after=view)
+    return view
 
 
 async def read(work: Work, product_id: UUID) -> ProductView:
@@ -81,7 +83,7 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> Pro
     await products.update(work.tx, changed)
     if (changed.name, changed.description) != (product.name, product.description):
         await _mirror(work, product_id)
-    return ProductView.of(changed)
+    return _audited(work, product, changed)
 
 
 async def archive(work: Work, product_id: UUID) -> ProductView:
@@ -89,7 +91,7 @@ async def archive(work: Work, product_id: UUID) -> ProductView:
     product = require(await products.lock(work.tx, product_id), "product", id_=product_id)
     archived = replace(product, archived_at=product.archived_at or work.now)
     await products.update(work.tx, archived)
-    return ProductView.of(archived)
+    return _audited(work, product, archived)
 
 
 async def unarchive(work: Work, product_id: UUID) -> ProductView:
@@ -97,7 +99,14 @@ async def unarchive(work: Work, product_id: UUID) -> ProductView:
     product = require(await products.lock(work.tx, product_id), "product", id_=product_id)
     unarchived = replace(product, archived_at=None)
     await products.update(work.tx, unarchived)
-    return ProductView.of(unarchived)
+    return _audited(work, product, unarchived)
+
+
+def _audited(work: Work, before: Product, after: Product) -> ProductView:
+    """Add the audit entry of a change, and return the changed product."""
+    view = ProductView.of(after)
+    work.audit(after.product_id, before=ProductView.of(before), after=view)
+    return view
 
 
 async def _mirror(work: Work, product_id: UUID) -> None:

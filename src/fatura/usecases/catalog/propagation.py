@@ -21,6 +21,7 @@ from fatura.store.catalog import plans, propagation
 from fatura.store.catalog.propagation import PaymentRoute, Subscriber, SubscriberGroup, Target
 from fatura.store.subscriptions import subscriptions, terms_history
 from fatura.usecases import stored_target
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.catalog.plans import account_connections, lock_plan
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
@@ -58,6 +59,7 @@ async def propagate(
     plan_id: UUID,
     *,
     from_version: int | None,
+    draft: AuditDraft | None,
 ) -> PropagationAnswer:
     """Move active subscribers without private terms to the plan's current version from their next cycle on (D-23).
 
@@ -67,7 +69,7 @@ async def propagate(
     `engine.propagation_running`; the errors of `execute_once`.
     """
     start = partial(_start, plan_id=plan_id, from_version=from_version)
-    stored = await execute_once(deps, account, request, start, status=202)
+    stored = await execute_once(deps, account, request, start, status=202, draft=draft)
     propagation_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
     await stored_target.run_for(deps, account, _BATCHES, propagation_id, seconds=WAIT_SECONDS, limit=BATCH)
     found, view = await in_snapshot(deps, account, _read, propagation_id)
@@ -147,6 +149,7 @@ async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Sta
     The new target must include all subscribers that the replaced propagation selects, so that each is still moved.
     """
     plan = await _locked_plan(work, plan_id, for_share=False, from_version=from_version)
+    work.audit(plan_id, before={}, after={"version": plan.version, "fromVersion": from_version})
     running = await propagation.lock_running_of_plan(work.tx, plan_id)
     if running is not None:
         if (running.version, running.from_version) == (plan.version, from_version):

@@ -26,6 +26,7 @@ from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway
 from fatura.observability import log
 from fatura.store.charging import charges, claims, issuance_state, refund_requests, spacing, waiting
 from fatura.store.restore import frozen_accounts
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices as shown_invoices
 from fatura.usecases.charging import gateway_calls, outcomes, reservation, retries
 from fatura.usecases.charging.gateway_calls import AnsweredCall, GatewayCall
@@ -36,7 +37,7 @@ from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import second_charges
-from fatura.usecases.transaction import Work, in_snapshot, in_transaction
+from fatura.usecases.transaction import Work, in_audited_transaction, in_snapshot, in_transaction
 from fatura.views.invoices import InvoiceView
 
 GATHER_SECONDS = 0.02
@@ -72,7 +73,12 @@ async def issue(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def retry(
-    deps: Deps, account: Account, request: IdempotentRequest | None, invoice_id: UUID
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest | None,
+    invoice_id: UUID,
+    *,
+    draft: AuditDraft | None,
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
@@ -84,7 +90,7 @@ async def retry(
     `engine.account_recovering`, `engine.rate_limited`, `engine.unavailable`.
     """
     with deps.gateway_requests.places(account.account_id) as places:
-        calls = await in_transaction(deps, account, _reserve_one, request, invoice_id, places)
+        calls = await in_audited_transaction(deps, account, draft, _reserve_one, request, invoice_id, places)
         await call_and_record(deps, account, calls)
     return await in_snapshot(deps, account, shown_invoices.read, invoice_id)
 
@@ -199,6 +205,8 @@ async def _reserve_one(
 ) -> Sequence[GatewayCall]:
     """Lease one invoice and store its charge. If a call is needed, take one of `places` (D-175)."""
     is_repeated = await is_repeat(work, request)
+    if not is_repeated:
+        work.audit(invoice_id, before={}, after={})
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")

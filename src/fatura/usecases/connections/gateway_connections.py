@@ -30,10 +30,11 @@ from fatura.store.connections import connection_health as stored_health
 from fatura.store.connections import connections
 from fatura.store.connections.connections import StoredConnection
 from fatura.store.vault import KeyRingError
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.connections import connection_health, poll_rounds
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_audited_transaction, in_transaction
 from fatura.views.integration import ConnectionListView, ConnectionView, IntegrationView
 
 MAX_CONNECTIONS = 50
@@ -145,7 +146,13 @@ async def connect(
         work.tx, connection.connection_id, created_at=work.now, next_sweep_at=first_sweep_at
     )
     await _enqueue_catalog(work, stored.connection)
-    return ConnectionView.of(stored.connection, settings=stored.settings)
+    view = ConnectionView.of(stored.connection, settings=stored.settings)
+    work.audit(
+        connection.connection_id,
+        after=_audited(view),
+        hidden=_hidden(work, connection, settings, {"credentials": credentials}),
+    )
+    return view
 
 
 def _with_access(work: Work, connection: Connection, access: _Access) -> StoredConnection:
@@ -221,7 +228,12 @@ async def _check_credentials(deps: Deps, account: Account, gateway: port.Gateway
 
 
 async def patch(
-    deps: Deps, account: Account, connection_id: UUID, changes: Mapping[str, Any]
+    deps: Deps,
+    account: Account,
+    connection_id: UUID,
+    changes: Mapping[str, Any],
+    *,
+    draft: AuditDraft | None,
 ) -> ConnectionView:
     """Change a connection's label, credentials, `active` flag or individual settings (D-34, D-43, D-46).
 
@@ -235,7 +247,9 @@ async def patch(
         gateway = await in_transaction(deps, account, _changed_gateway, connection_id, changes)
         _capabilities(gateway)
         found = await _check_credentials(deps, account, gateway)
-    return await in_transaction(deps, account, _write_changes, connection_id, changes, provider_account=found)
+    return await in_audited_transaction(
+        deps, account, draft, _write_changes, connection_id, changes, provider_account=found
+    )
 
 
 async def _changed_gateway(work: Work, connection_id: UUID, changes: Mapping[str, Any]) -> port.Gateway:
@@ -264,7 +278,29 @@ async def _write_changes(
     if has_new_access or "active" in changes:
         await _enqueue_catalog(work, changed.connection)
     after = require(await connections.find(work.tx, connection_id), "gateway connection", id_=connection_id)
-    return _view(after)
+    view = _view(after)
+    work.audit(
+        connection_id,
+        before=_audited(_view(stored)),
+        after=_audited(view),
+        hidden=_hidden(work, before, changes.get("settings", {}), changes),
+    )
+    return view
+
+
+def _audited(view: ConnectionView) -> Mapping[str, Any]:
+    """Return the state of a connection for the audit log, without its health, which no request sets."""
+    state = msgspec.to_builtins(view)
+    del state["health"]
+    return state
+
+
+def _hidden(
+    work: Work, connection: Connection, settings: Mapping[str, Any], changes: Mapping[str, Any]
+) -> Collection[str]:
+    """Return the names of the secrets that a request sets, for the audit log."""
+    secret = work.deps.providers[connection.provider].secret_settings & settings.keys()
+    return sorted({"credentials"} & changes.keys()) + [f"settings.{name}" for name in sorted(secret)]
 
 
 async def _poll_all(work: Work, connection_id: UUID) -> None:

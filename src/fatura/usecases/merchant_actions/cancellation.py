@@ -9,14 +9,17 @@ from functools import partial
 from uuid import UUID, uuid5
 
 from fatura.domain.account import Account
+from fatura.domain.audit_actions import INVOICE_CANCEL
 from fatura.domain.charge import IN_DOUBT, ChargeStage
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, require
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
+from fatura.store.audit import entries
 from fatura.store.charging import charges, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.store.restore import frozen_accounts
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoice_moves, invoices
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.deps import Deps
@@ -39,7 +42,12 @@ WITH_CHARGE = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE)
 
 
 async def cancel(
-    deps: Deps, account: Account, request: IdempotentRequest | None, invoice_id: UUID
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest | None,
+    invoice_id: UUID,
+    *,
+    draft: AuditDraft,
 ) -> StoredAnswer:
     """Cancel an invoice, and answer with the canceled invoice.
 
@@ -52,7 +60,12 @@ async def cancel(
     with deps.gateway_requests.places(account.account_id) as places:
         reserve = partial(_reserve, request=request, invoice_id=invoice_id, places=places)
         begun = await begin(
-            deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR
+            deps,
+            account,
+            request,
+            reserve,
+            draft=draft,
+            in_progress_for=merchant_requests.IN_PROGRESS_FOR,
         )
         if isinstance(begun, StoredAnswer):
             return begun
@@ -62,9 +75,11 @@ async def cancel(
         give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
         ending = await in_transaction(deps, account, give_up, request, begun)
         if ending is Ending.APPLIED:
-            return await finish(deps, account, request, partial(invoices.read, invoice_id=invoice_id))
+            read = partial(_read_canceled, invoice_id=invoice_id)
+            return await finish(deps, account, request, read, draft=draft)
         raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
-    return await finish(deps, account, request, partial(_complete, stored=begun.request, released=released))
+    complete = partial(_complete, stored=begun.request, released=released)
+    return await finish(deps, account, request, complete, draft=draft)
 
 
 async def _reserve(
@@ -77,7 +92,7 @@ async def _reserve(
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if state.status is InvoiceStatus.CANCELED and await was_begun(work, request):
-        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation
+        return await _read_canceled(work, invoice_id=invoice_id)
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
     charge = state.charge
@@ -88,7 +103,7 @@ async def _reserve(
         raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     if state.status not in WITH_CHARGE or (charge is not None and charge.stage is ChargeStage.MISSING):
         _check_state(work, state)
-        return await _cancel(work, invoice_id)
+        return await _cancel(work, state)
     assert charge is not None, "an issued invoice has a charge"
     request_id = work.new_id() if request is None else uuid5(invoice_id, f"cancel {request.key}")
     return await charge_release.begin(work, charge, request_id, places=places, refusal=INVOICE_NOT_CANCELABLE)
@@ -103,7 +118,7 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
         raise account_recovering()
     is_released = state.charge is not None and state.charge.charge_id == released.charge.charge_id
     if state.status is InvoiceStatus.CANCELED and is_released:
-        return await invoices.read(work, invoice_id)  # a poll has recorded the cancellation
+        return await _read_canceled(work, invoice_id=invoice_id)
     if not (is_released and state.status in WITH_CHARGE):
         _check_state(work, state)
     if await merchant_requests.is_replaced(work, stored):
@@ -111,13 +126,27 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
         raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     if is_released:
         await replacement.release(work, released.charge, released.state)
-    return await _cancel(work, invoice_id)
+    return await _cancel(work, state)
 
 
-async def _cancel(work: Work, invoice_id: UUID) -> InvoiceView:
+async def _read_canceled(work: Work, *, invoice_id: UUID) -> InvoiceView:
+    """Return an invoice whose cancellation a poll has recorded.
+
+    Add the audit entry, unless the poll has added it because the request was still stored.
+    """
+    if await entries.exists(work.tx, action=INVOICE_CANCEL.name, resource_id=str(invoice_id)):
+        work.audit_nothing()
+    else:
+        work.audit(invoice_id, before={}, after={"status": InvoiceStatus.CANCELED})
+    return await invoices.read(work, invoice_id)
+
+
+async def _cancel(work: Work, state: IssuanceState) -> InvoiceView:
+    invoice_id = state.invoice_id
     await charges.close_unsent(work.tx, [invoice_id], now=work.now)
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
+    work.audit(invoice_id, before={"status": state.status}, after={"status": InvoiceStatus.CANCELED})
     return await invoices.read(work, invoice_id)
 
 

@@ -18,6 +18,7 @@ from fatura.store.charging import charge_polling, charges, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.connections import connections
+from fatura.usecases.billing import invoices
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
@@ -27,6 +28,7 @@ from fatura.usecases.payments import gateway_payments, merchant_requests, replac
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.transaction import Work, in_transaction
+from fatura.views.invoices import InvoiceView
 
 POLL_AFTER = timedelta(seconds=port.CALL_TIMEOUT_SECONDS + 10)
 """Delay before the charge is polled if this process dies during the call."""
@@ -101,6 +103,7 @@ async def begin(
     Raises EngineError: the errors of `reserve`.
     """
     reserved = await reserve(work, charge, places=places, refusal=refusal)
+    assert work.draft is not None, "a merchant asked for it"
     request = MerchantRequest(
         invoice_id=charge.invoice_id,
         charge_id=charge.charge_id,
@@ -108,11 +111,18 @@ async def begin(
         number=0,
         requested_at=work.now,
         in_progress_until=work.deps.clock() + merchant_requests.IN_PROGRESS_FOR,
+        asked_by=work.draft.origin,
         terms=terms,
         payment=payment,
     )
     stored, previous = await merchant_requests.store(work, request)
     return Begun(reserved, stored, previous)
+
+
+async def read_applied(work: Work, *, invoice_id: UUID) -> InvoiceView:
+    """Return the invoice of a request that a poll has applied. The poll has added the audit entry."""
+    work.audit_nothing()
+    return await invoices.read(work, invoice_id)
 
 
 class Ending(StrEnum):

@@ -32,6 +32,7 @@ from fatura.store.charging import merchant_requests as stored_requests
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.restore import frozen_accounts
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish
@@ -67,7 +68,13 @@ class Received:
 
 
 async def receive(
-    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, received: Received
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest,
+    invoice_id: UUID,
+    *,
+    received: Received,
+    draft: AuditDraft,
 ) -> StoredAnswer:
     """Record the payment and answer with the invoice. If the payment covers the total, first cancel the unpaid charge.
 
@@ -80,7 +87,12 @@ async def receive(
     with deps.gateway_requests.places(account.account_id) as places:
         reserve = partial(_reserve, invoice_id=invoice_id, received=received, places=places)
         begun = await begin(
-            deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR
+            deps,
+            account,
+            request,
+            reserve,
+            draft=draft,
+            in_progress_for=merchant_requests.IN_PROGRESS_FOR,
         )
         if isinstance(begun, StoredAnswer):
             return begun
@@ -89,10 +101,11 @@ async def receive(
         give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
         ending = await in_transaction(deps, account, give_up, request, begun)
         if ending is Ending.APPLIED:
-            return await finish(deps, account, request, partial(invoices.read, invoice_id=invoice_id))
+            read = partial(charge_release.read_applied, invoice_id=invoice_id)
+            return await finish(deps, account, request, read, draft=draft)
         raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if ending is Ending.KEPT else ""))
     complete = partial(_complete, received=received, stored=begun.request, released=released)
-    return await finish(deps, account, request, complete)
+    return await finish(deps, account, request, complete, draft=draft)
 
 
 async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: Places) -> Begun | View:
@@ -103,7 +116,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await payment_entries.exists(work.tx, received.entry_id(invoice_id)):
-        return await invoices.read(work, invoice_id)  # a poll has recorded the payment
+        return await charge_release.read_applied(work, invoice_id=invoice_id)
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
     open_cents, ledger = await _open_cents(work, state)
@@ -147,7 +160,7 @@ async def _complete(
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await payment_entries.exists(work.tx, stored.request_id):
-        return await invoices.read(work, invoice_id)  # a poll has recorded the payment
+        return await charge_release.read_applied(work, invoice_id=invoice_id)
     open_cents, ledger = await _open_cents(work, state)
     assert stored.payment is not None, "a manual payment was stored"
     amount_cents = stored.payment.recorded_cents(open_cents=open_cents)
@@ -166,8 +179,15 @@ async def _complete(
 
 
 async def _record(work: Work, state: IssuanceState, received: Received, *, amount_cents: int) -> InvoiceView:
-    await pending_payments.add(work, _entry(work, state, received, amount_cents=amount_cents))
-    await stored_requests.remove(work.tx, [received.entry_id(state.invoice_id)])
+    entry = _entry(work, state, received, amount_cents=amount_cents)
+    await pending_payments.add(work, entry)
+    await stored_requests.remove(work.tx, [entry.payment_entry_id])
+    work.audit(
+        state.invoice_id,
+        before={},
+        after=pending_payments.audited(entry),
+        hidden=pending_payments.hidden(entry),
+    )
     return await invoices.read(work, state.invoice_id)
 
 

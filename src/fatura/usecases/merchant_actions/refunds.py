@@ -27,6 +27,7 @@ from fatura.store.charging import issuance_state, refund_requests
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
@@ -63,6 +64,7 @@ async def refund(
     *,
     amount_cents: int | None,
     reason: str | None,
+    draft: AuditDraft,
 ) -> RefundAnswer:
     """Refund an amount, by default all that is left, and return the invoice after the gateway answered or timed out.
 
@@ -79,7 +81,7 @@ async def refund(
             reason=reason,
             places=places,
         )
-        stored = await execute_once(deps, account, request, start, status=202)
+        stored = await execute_once(deps, account, request, start, status=202, draft=draft)
         refund_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
         await refund_calls.settle_one(deps, account, refund_id, places=places)
     found, view = await in_snapshot(deps, account, _read, refund_id)
@@ -101,6 +103,7 @@ async def _start(
     refund_id = refund_id_of(invoice_id, key)
     started = _Started(id=str(refund_id))
     if await refund_requests.find(work.tx, refund_id) is not None:  # an expired Idempotency-Key is used again
+        work.audit_nothing()
         return started
     if not await frozen_accounts.may_charge(work.tx):
         raise account_recovering()
@@ -139,6 +142,13 @@ async def _start(
         await _check_connection(work, part)
         places.take(1)
         await refund_requests.insert(work.tx, new)
+    hidden = () if reason is None else ("reason",)
+    work.audit(
+        invoice_id,
+        before={},
+        after={"refundId": str(refund_id), "amountCents": amount_cents},
+        hidden=hidden,
+    )
     return started
 
 

@@ -30,6 +30,7 @@ from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.charging import next_charge, retries
 from fatura.usecases.deps import Deps
@@ -59,7 +60,13 @@ class Wanted:
 
 
 async def reissue(
-    deps: Deps, account: Account, request: IdempotentRequest, invoice_id: UUID, *, wanted: Wanted
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest,
+    invoice_id: UUID,
+    *,
+    wanted: Wanted,
+    draft: AuditDraft,
 ) -> StoredAnswer:
     """Cancel the charge of an invoice, plan the next charge, and answer with the invoice, which is `ready`.
 
@@ -75,7 +82,12 @@ async def reissue(
             _reserve, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id, places=places
         )
         begun = await begin(
-            deps, account, request, reserve, in_progress_for=merchant_requests.IN_PROGRESS_FOR
+            deps,
+            account,
+            request,
+            reserve,
+            draft=draft,
+            in_progress_for=merchant_requests.IN_PROGRESS_FOR,
         )
         if isinstance(begun, StoredAnswer):
             return begun
@@ -84,11 +96,13 @@ async def reissue(
         give_up = partial(charge_release.give_up, is_unsure=released.is_unsure)
         ending = await in_transaction(deps, account, give_up, request, begun)
         if ending is Ending.APPLIED:
-            return await finish(deps, account, request, partial(invoices.read, invoice_id=invoice_id))
+            read = partial(charge_release.read_applied, invoice_id=invoice_id)
+            return await finish(deps, account, request, read, draft=draft)
         raise EngineError(
             INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if ending is Ending.KEPT else "")
         )
-    return await finish(deps, account, request, partial(_complete, stored=begun.request, released=released))
+    complete = partial(_complete, stored=begun.request, released=released)
+    return await finish(deps, account, request, complete, draft=draft)
 
 
 async def _reserve(
@@ -98,7 +112,7 @@ async def _reserve(
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await charges.exists(work.tx, next_charge_id):
-        return await invoices.read(work, invoice_id)  # a poll has continued the reissue
+        return await charge_release.read_applied(work, invoice_id=invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
     if all(each.request_id != next_charge_id for each in stored):
         _check_due_date(work, wanted.due_date)  # the due date of a repeat was valid at the first request
@@ -126,7 +140,7 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     if await charges.exists(work.tx, stored.request_id):
-        return await invoices.read(work, invoice_id)  # a poll has continued the reissue
+        return await charge_release.read_applied(work, invoice_id=invoice_id)
     charge = await _reissuable_charge(work, state)
     if await merchant_requests.is_replaced(work, stored):
         detail = "A later request has replaced this one; read the invoice in a minute."
@@ -146,6 +160,8 @@ async def _replace(
     await replacement.replace(
         work, charge, terms, next_charge_id=next_charge_id, total_cents=state.total_cents
     )
+    before, after = replacement.audited(state.status, charge, terms=terms)
+    work.audit(state.invoice_id, before=before, after=after)
     return await invoices.read(work, state.invoice_id)
 
 

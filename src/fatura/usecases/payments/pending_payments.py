@@ -1,11 +1,16 @@
 """Add manual payments to ledgers, at once or after the gateway has canceled a charge (D-52)."""
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fatura.domain.audit_actions import INVOICE_RECORD_PAYMENT
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, open_cents
 from fatura.store.billing import payment_entries
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.usecases.payments import gateway_payments, replacement
 from fatura.usecases.transaction import Work
+from fatura.views.view import instant
 
 
 async def add(work: Work, entry: PaymentEntry) -> None:
@@ -42,3 +47,25 @@ async def record(
     )
     await add(work, entry)
     await replacement.charge_rest(work, request.invoice_id)
+    work.audit_for(
+        request.asked_by,
+        INVOICE_RECORD_PAYMENT,
+        resource_id=request.invoice_id,
+        before={},
+        after=audited(entry),
+        hidden=hidden(entry),
+    )
+
+
+def audited(entry: PaymentEntry) -> Mapping[str, Any]:
+    """Return what the audit log shows of a manual payment."""
+    return {
+        "amountCents": entry.amount_cents,
+        "method": entry.method,
+        "paidAt": instant(entry.occurred_at),
+    }
+
+
+def hidden(entry: PaymentEntry) -> Collection[str]:
+    """Return the names of the payment's texts, which may contain personal data."""
+    return [name for name in ("reference", "note") if getattr(entry, name) is not None]

@@ -6,6 +6,7 @@ is lost, `waiting_requests` calls it after a later poll of the charge.
 
 from collections.abc import Mapping
 from dataclasses import replace as changed
+from typing import Any
 from uuid import UUID
 
 from fatura.domain.charge import ChargeStage, ChargeTerms, InvoiceCharge
@@ -57,6 +58,21 @@ async def replace(
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=None)
+
+
+def audited(
+    status: InvoiceStatus, charge: InvoiceCharge, *, terms: ChargeTerms
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the states of an invoice before and after a reissue, for the audit log."""
+    return {"status": status} | _terms(charge.terms), {"status": InvoiceStatus.READY} | _terms(terms)
+
+
+def _terms(terms: ChargeTerms) -> dict[str, Any]:
+    return {
+        "paymentMethod": terms.payment_method,
+        "installments": terms.installments,
+        "dueDate": terms.due_date,
+    }
 
 
 async def charge_rest(work: Work, invoice_id: UUID) -> None:

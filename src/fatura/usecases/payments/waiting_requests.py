@@ -7,7 +7,9 @@ dies or the gateway's answer is lost, a later poll of the charge calls `settle` 
 from collections.abc import Sequence
 from uuid import UUID
 
+from fatura.domain.audit_actions import INVOICE_CANCEL, INVOICE_REISSUE
 from fatura.domain.charge import InvoiceCharge
+from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import Charge, ChargeState
 from fatura.store.charging import charges, issuance_state, merchant_requests
 from fatura.store.charging.issuance_state import IssuanceState
@@ -66,6 +68,14 @@ async def _apply(work: Work, request: MerchantRequest, charge: InvoiceCharge) ->
         await pending_payments.record(work, request, payment=request.payment, state=state)
     elif request.terms is not None:
         await _reissue(work, request, charge, state)
+    else:  # the caller cancels the invoice, because its charge is canceled
+        work.audit_for(
+            request.asked_by,
+            INVOICE_CANCEL,
+            resource_id=charge.invoice_id,
+            before={"status": state.status},
+            after={"status": InvoiceStatus.CANCELED},
+        )
     return request.terms is not None
 
 
@@ -74,4 +84,8 @@ async def _reissue(work: Work, request: MerchantRequest, charge: InvoiceCharge, 
     assert state.total_cents is not None, "an issued invoice has a total"
     await replacement.replace(
         work, charge, request.terms, next_charge_id=request.request_id, total_cents=state.total_cents
+    )
+    before, after = replacement.audited(state.status, charge, terms=request.terms)
+    work.audit_for(
+        request.asked_by, INVOICE_REISSUE, resource_id=charge.invoice_id, before=before, after=after
     )

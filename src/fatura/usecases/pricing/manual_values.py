@@ -37,4 +37,11 @@ async def close(
     pulls = await price_pulls.lock(work.tx, [(invoice_id, position)])
     await price_pulls.save(work.tx, [pull.ended() for pull in pulls])
     await price_answers.report_values(work, [invoice_id])
-    return await invoices.read(work, invoice_id)
+    view = await invoices.read(work, invoice_id)
+    entered = {"status": view.status, "itemId": str(item_id), "amountCents": amount_cents}
+    work.audit(
+        invoice_id,
+        before={"status": state},
+        after=entered if description is None else entered | {"description": description},
+    )
+    return view

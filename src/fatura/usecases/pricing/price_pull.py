@@ -20,13 +20,20 @@ from fatura.store.pricing import price_pulls, pricing_attempts
 from fatura.store.pricing.price_pulls import ItemKey, PendingItem
 from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.accounts.integration_secret import signing_secrets
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.operations import call_counts
 from fatura.usecases.pricing import price_answers
-from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_transaction
+from fatura.usecases.transaction import (
+    DATABASE_FAILURES,
+    LaneName,
+    Work,
+    in_audited_transaction,
+    in_transaction,
+)
 from fatura.views.invoices import RetriedView
 from fatura.views.price_calls import PricePeriodView, PriceReferenceView, PriceRequestView
 
@@ -83,14 +90,14 @@ async def pull(deps: Deps, account: Account, *, limit: int) -> int:
     return await _call_and_record(deps, account, batch) + done
 
 
-async def retry(deps: Deps, account: Account, invoice_id: UUID) -> RetriedView:
+async def retry(deps: Deps, account: Account, invoice_id: UUID, *, draft: AuditDraft | None) -> RetriedView:
     """Call the endpoint for each pending item of an invoice now, outside the schedule; wait for the answers (D-32).
 
     Items for which a concurrent retry has an open call are skipped.
     Raises EngineError: `engine.not_found`, `engine.rate_limited`, `engine.unavailable`.
     """
     with deps.open_calls.places(account.account_id) as places:
-        batch = await in_transaction(deps, account, _reserve_retry, invoice_id, places)
+        batch = await in_audited_transaction(deps, account, draft, _reserve_retry, invoice_id, places)
         made = await _call_and_record(deps, account, batch)
     if batch.calls and not made:
         busy = "No call could be made now; try again soon."
@@ -128,6 +135,7 @@ async def _reserve_retry(work: Work, invoice_id: UUID, places: Places) -> CallBa
     states = await invoices.lock(work.tx, [invoice_id])
     state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
+    work.audit(invoice_id, before={}, after={})
     if state not in price_answers.TAKES_VALUES:
         return await reserve(work, (), by_hand=True)
     await _check_retry_rate(work, invoice_id)

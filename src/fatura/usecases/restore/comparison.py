@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.domain.audit import Actor, Origin
+from fatura.domain.audit_actions import ACCOUNT_RESTORE
 from fatura.gateways.port import Charge, GatewayError, InvalidAnswerError, NotFoundError
 from fatura.ids import billed_mark, mark_of
 from fatura.observability import log
@@ -99,16 +101,25 @@ class _Comparison:
             self.report.problems.append(f"connection {connection_id}: {type(error).__name__}: {error}")
 
 
-async def freeze(deps: Deps, account_id: UUID) -> None:
-    """Wait for the account's running billing transactions, then stop its billing. Raises DatabaseUnavailableError."""
+async def freeze(deps: Deps, account_id: UUID, *, asked_by: Actor) -> None:
+    """Wait for the account's running billing transactions, then stop its billing.
+
+    Raises DatabaseUnavailableError, WrongClockError.
+    """
+    account = await load_account(deps, account_id)
     while True:
         try:
-            async with deps.db.transaction(account_id) as tx:
-                return await frozen_accounts.freeze(tx, since=deps.clock())
+            return await in_transaction(deps, account, _freeze, asked_by)
         except LockTimeoutError:
             log.warning(
                 "restore.freeze_waited", account_id=str(account_id), reason="a billing run is in progress"
             )
+
+
+async def _freeze(work: Work, asked_by: Actor) -> None:
+    await frozen_accounts.freeze(work.tx, since=work.deps.clock())
+    account_id = work.account.account_id
+    work.audit_for(Origin(asked_by), ACCOUNT_RESTORE, resource_id=account_id, before={}, after={})
 
 
 async def compare(

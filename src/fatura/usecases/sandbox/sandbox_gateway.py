@@ -1,9 +1,11 @@
 """Let merchants control the sandbox gateway: list charges and products, change charges, queue faults (D-46, D-61)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec import UNSET
 
 from fatura.domain.account import Account
@@ -20,11 +22,12 @@ from fatura.gateways.sandbox_port import (
     SandboxOperation,
 )
 from fatura.store.connections import connections
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.payments import second_charges
 from fatura.usecases.reconciliation import polling, unmatched_charges
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import Work, in_audited_transaction, in_transaction
 from fatura.views.sandbox import (
     QueuedFaultView,
     SandboxChargeListView,
@@ -32,6 +35,7 @@ from fatura.views.sandbox import (
     SandboxProductListView,
     SandboxProductView,
 )
+from fatura.views.view import instant
 
 _NO_DETAILS = MoveDetails()
 
@@ -70,7 +74,13 @@ async def list_products(deps: Deps, account: Account) -> SandboxProductListView:
 
 
 async def move_charge(
-    deps: Deps, account: Account, charge_id: str, move: SandboxMove, *, details: MoveDetails = _NO_DETAILS
+    deps: Deps,
+    account: Account,
+    charge_id: str,
+    move: SandboxMove,
+    *,
+    details: MoveDetails = _NO_DETAILS,
+    draft: AuditDraft | None,
 ) -> SandboxChargeView:
     """Change the state of a charge, for example by a payment, and make the charge due for polling now (D-46, D-61).
 
@@ -79,24 +89,37 @@ async def move_charge(
     if details.paid_at is not None and details.paid_at > account.now(deps.clock()):
         raise invalid_fields(("paidAt", "must not lie in the future"))
     return await _change(
-        deps, account, charge_id, lambda gateway: gateway.move_charge(charge_id, move, details=details)
+        deps,
+        account,
+        charge_id,
+        lambda gateway: gateway.move_charge(charge_id, move, details=details),
+        draft=draft,
+        given={"amountCents": details.amount_cents, "paidAt": instant(details.paid_at), "won": details.won},
     )
 
 
-async def double_charge(deps: Deps, account: Account, charge_id: str) -> SandboxChargeView:
+async def double_charge(
+    deps: Deps, account: Account, charge_id: str, *, draft: AuditDraft | None
+) -> SandboxChargeView:
     """Make the gateway create a second charge with the reference of this charge (D-61).
 
     Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
     """
-    return await _change(deps, account, charge_id, lambda gateway: gateway.double_charge(charge_id))
+    return await _change(
+        deps, account, charge_id, lambda gateway: gateway.double_charge(charge_id), draft=draft
+    )
 
 
-async def forget_charge(deps: Deps, account: Account, charge_id: str) -> SandboxChargeView:
+async def forget_charge(
+    deps: Deps, account: Account, charge_id: str, *, draft: AuditDraft | None
+) -> SandboxChargeView:
     """Make the gateway forget a charge (D-61).
 
     Raises EngineError: `engine.not_found`, `engine.sandbox_charge_conflict`.
     """
-    return await _change(deps, account, charge_id, lambda gateway: gateway.forget_charge(charge_id))
+    return await _change(
+        deps, account, charge_id, lambda gateway: gateway.forget_charge(charge_id), draft=draft
+    )
 
 
 async def _change(
@@ -104,8 +127,14 @@ async def _change(
     account: Account,
     charge_id: str,
     change: Callable[[SandboxControls], Awaitable[SandboxCharge]],
+    *,
+    draft: AuditDraft | None,
+    given: Mapping[str, Any] | None = None,
 ) -> SandboxChargeView:
-    """Change a charge at the connection that has the charge, and schedule an immediate poll of the charge."""
+    """Change a charge at the connection that has the charge, and schedule an immediate poll of the charge.
+
+    `given` are the details of the change, for the audit log.
+    """
     for connection_id, gateway in (await in_transaction(deps, account, _open_gateways)).items():
         try:
             charge = await change(gateway)
@@ -113,7 +142,9 @@ async def _change(
             continue
         except PermanentError as error:
             raise EngineError(SANDBOX_CHARGE_CONFLICT, error.detail) from None
-        await in_transaction(deps, account, _poll, connection_id, charge)
+        await in_audited_transaction(
+            deps, account, draft, _poll, connection_id, charge, charge_id=charge_id, given=given or {}
+        )
         return SandboxChargeView.of(charge)
     raise EngineError(
         NOT_FOUND,
@@ -121,7 +152,15 @@ async def _change(
     )
 
 
-async def _poll(work: Work, connection_id: UUID, charge: SandboxCharge) -> None:
+async def _poll(
+    work: Work, connection_id: UUID, charge: SandboxCharge, *, charge_id: str, given: Mapping[str, Any]
+) -> None:
+    state: dict[str, Any] = {
+        "chargeId": charge.charge_id,
+        "invoiceId": str(charge.invoice_id),
+        "status": charge.status,
+    }
+    work.audit(charge_id, before={}, after={**state, **given})
     await polling.poll_now(work, charge.invoice_id)
     await polling.check_earlier_now(work, connection_id, charge.charge_id)
     await unmatched_charges.look_later(work, connection_id, [charge.charge_id])
@@ -138,6 +177,7 @@ async def add_fault(
     fault: SandboxFault,
     times: int | None,
     seconds: int | None,
+    draft: AuditDraft | None,
 ) -> QueuedFaultView:
     """Queue a fault for the next `times` calls of an operation, or for `seconds` of real time (D-46, D-61).
 
@@ -145,7 +185,7 @@ async def add_fault(
     """
     gateway = await _open_gateway(deps, account, connection_id)
     fault_id = await gateway.add_fault(operation, fault, times=times, seconds=seconds)
-    return QueuedFaultView(
+    view = QueuedFaultView(
         id=str(fault_id),
         connection_id=str(connection_id),
         operation=operation,
@@ -153,11 +193,18 @@ async def add_fault(
         times=UNSET if times is None else times,
         seconds=UNSET if seconds is None else seconds,
     )
+    await in_audited_transaction(deps, account, draft, _audit, connection_id, msgspec.to_builtins(view))
+    return view
 
 
-async def end_faults(deps: Deps, account: Account, connection_id: UUID) -> None:
+async def end_faults(deps: Deps, account: Account, connection_id: UUID, *, draft: AuditDraft | None) -> None:
     """Remove all queued faults of a connection (D-61). Raises EngineError: `engine.not_found`."""
     await (await _open_gateway(deps, account, connection_id)).end_faults()
+    await in_audited_transaction(deps, account, draft, _audit, connection_id, {})
+
+
+async def _audit(work: Work, connection_id: UUID, after: Mapping[str, Any]) -> None:
+    work.audit(connection_id, before={}, after=after)
 
 
 async def _open_gateway(deps: Deps, account: Account, connection_id: UUID) -> SandboxControls:

@@ -24,8 +24,16 @@ from fatura.store import due_times
 from fatura.store.accounts import accounts
 from fatura.store.sandbox import test_clock
 from fatura.store.sandbox.test_clock import StoredClock
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
-from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_snapshot, in_transaction
+from fatura.usecases.transaction import (
+    DATABASE_FAILURES,
+    LaneName,
+    Work,
+    in_audited_transaction,
+    in_snapshot,
+    in_transaction,
+)
 from fatura.views.sandbox import TestClockView
 from fatura.views.view import instant
 
@@ -81,7 +89,9 @@ def _no_test_clock() -> EngineError:
     )
 
 
-async def advance(deps: Deps, account: Account, *, to: datetime | None, days: int | None) -> TestClockView:
+async def advance(
+    deps: Deps, account: Account, *, to: datetime | None, days: int | None, draft: AuditDraft | None
+) -> TestClockView:
     """Set the target and wait until the clock has reached it, at most WAIT_SECONDS (D-45).
 
     If the clock has not reached the target by then, or the process stops, the `status` in the answer is `advancing`.
@@ -89,7 +99,7 @@ async def advance(deps: Deps, account: Account, *, to: datetime | None, days: in
     """
     if account.mode is Mode.LIVE:
         raise _no_test_clock()
-    target = await in_transaction(deps, account, _start, to=to, days=days)
+    target = await in_audited_transaction(deps, account, draft, _start, to=to, days=days)
     started_at = time.monotonic()
     while True:
         clock = await in_snapshot(deps, account, _read_advance, target)
@@ -123,6 +133,7 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> dateti
             meta={"latest": instant(latest)},
         )
     await test_clock.start(work.tx, target)
+    work.audit(work.account.account_id, before={"now": instant(work.now)}, after={"target": instant(target)})
     work.notify(LaneName.TEST_CLOCK)
     return target
 
@@ -154,7 +165,9 @@ async def stop(work: Work) -> None:
 
     Calls in progress end by themselves, and their results are recorded. Raises EngineError: `engine.clock_conflict`.
     """
-    if (await _lock(work)).status == "advancing":
+    stored = await _lock(work)
+    work.audit(work.account.account_id, before={"target": instant(stored.target_at)}, after={"target": None})
+    if stored.status == "advancing":
         await test_clock.stop(work.tx)
 
 

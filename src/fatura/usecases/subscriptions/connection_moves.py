@@ -28,6 +28,7 @@ from fatura.store.subscriptions import connection_moves as stored_moves
 from fatura.store.subscriptions import subscriptions
 from fatura.store.subscriptions.connection_moves import ChargeKind
 from fatura.usecases import stored_target
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
 from fatura.usecases.stored_target import BatchedMove
@@ -58,7 +59,13 @@ class _Started(View):
 
 
 async def move(
-    deps: Deps, account: Account, request: IdempotentRequest | None, from_id: UUID, *, to_id: UUID
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest | None,
+    from_id: UUID,
+    *,
+    to_id: UUID,
+    draft: AuditDraft | None,
 ) -> MoveAnswer:
     """Pin a connection's active subscriptions to another connection, which bills them from their next cycle (D-59).
 
@@ -68,7 +75,7 @@ async def move(
     `engine.gateway_connection_failing`, `engine.gateway_connection_not_found`; the errors of `execute_once`.
     """
     start = partial(_start, from_id=from_id, to_id=to_id)
-    stored = await execute_once(deps, account, request, start, status=202)
+    stored = await execute_once(deps, account, request, start, status=202, draft=draft)
     move_id = UUID(msgspec.json.decode(stored.body, type=_Started).id)
     await stored_target.run_for(deps, account, _BATCHES, move_id, seconds=WAIT_SECONDS, limit=BATCH)
     found, view = await in_snapshot(deps, account, _read, move_id)
@@ -156,6 +163,7 @@ async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
     for connection_id in sorted((from_id, to_id)):
         await connections.lock(work.tx, connection_id)
     await work.refresh()
+    work.audit(from_id, before={}, after={"toConnectionId": str(to_id)})
     running = await stored_moves.running(work.tx)
     for each in running:
         if (each.from_connection_id, each.to_connection_id) == (from_id, to_id):

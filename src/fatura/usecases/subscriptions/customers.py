@@ -76,7 +76,10 @@ async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> Cu
         document = None if given is None else _seal(work, customer_id, given)
         await customers.replace_document(work.tx, customer_id, document)
         profile = replace(profile, has_document=document is not None)
-    return CustomerProfileView.of_profile(profile)
+    view = CustomerProfileView.of_profile(profile)
+    hidden = {"document"} & changes.keys()
+    work.audit(customer_id, before=CustomerProfileView.of_profile(found), after=view, hidden=hidden)
+    return view
 
 
 def _seal(work: Work, customer_id: UUID, document: str) -> StoredDocument:

@@ -1,9 +1,13 @@
 """Subscribe customers to plans; read, preview, customize and cancel subscriptions (spec 4.4)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fatura.domain.calendar import first_cycle, generation_instant, latest_first_charge
 from fatura.domain.connection import Connection, check_minimums, check_support, choose, installments_of
@@ -113,6 +117,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     work.totals["subscriptions_active"] += 1
     data = SubscriptionDataView.of(subscription)
     work.emit("subscription.created", data, subscription_id=subscription.subscription_id)
+    work.audit(subscription.subscription_id, after=data.subscription)
     work.notify(LaneName.GENERATION)
     return data.subscription
 
@@ -215,6 +220,7 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
     work.totals["subscriptions_active"] -= 1
     work.totals["subscriptions_canceled"] += 1
     work.emit("subscription.canceled", data, subscription_id=subscription_id)
+    work.audit(subscription_id, before=SubscriptionView.of(subscription), after=SubscriptionView.of(canceled))
     return data.subscription
 
 
@@ -255,7 +261,18 @@ async def customize(
     await _append_to_history(work, customized, TermsReason.CUSTOMIZED)
     data = SubscriptionDataView.of(customized)
     work.emit("subscription.customized", data, subscription_id=subscription_id)
+    replaced = PlanView.with_items(base, await plans.items(work.tx, base.plan_version_id))
+    work.audit(
+        subscription_id,
+        before=_with_terms(SubscriptionView.of(subscription), replaced),
+        after=_with_terms(data.subscription, PlanView.with_items(private, terms.items)),
+    )
     return data.subscription
+
+
+def _with_terms(subscription: SubscriptionView, terms: PlanView) -> Mapping[str, Any]:
+    """Return the state of a subscription for the audit log."""
+    return msgspec.to_builtins(subscription) | {"terms": msgspec.to_builtins(terms)}
 
 
 async def _append_to_history(work: Work, changed: Subscription, reason: TermsReason) -> None:

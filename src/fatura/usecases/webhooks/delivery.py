@@ -14,6 +14,8 @@ from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.domain.audit import ENGINE, Origin
+from fatura.domain.audit_actions import WEBHOOK_DISABLE
 from fatura.domain.delivery import (
     HTTP_GONE,
     MAX_JITTER_PERMILLE,
@@ -254,7 +256,15 @@ async def _store_health(
     error = _error(health, results)
     log.warning("webhook.disabled", code=error.code, account_id=str(work.account.account_id))
     disabled = replace(stored.webhook, disabled_at=work.now)
-    work.emit("webhook.disabled", WebhookDisabledDataView(webhook=WebhookView.of(disabled), error=error))
+    view = WebhookView.of(disabled)
+    work.emit("webhook.disabled", WebhookDisabledDataView(webhook=view, error=error))
+    work.audit_for(
+        Origin(ENGINE),
+        WEBHOOK_DISABLE,
+        resource_id=work.account.account_id,
+        before=WebhookView.of(stored.webhook),
+        after=view,
+    )
     await counters.note_webhook(work.tx)
 
 

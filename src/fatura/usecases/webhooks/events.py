@@ -2,22 +2,11 @@
 
 from uuid import UUID
 
-from fatura.domain.errors import invalid_fields, require
+from fatura.domain.errors import require
 from fatura.store.webhooks import events
 from fatura.store.webhooks.events import StoredEvent
 from fatura.usecases.transaction import Work
 from fatura.views.events import EventListView, EventView
-
-START = "0"
-MAX_CURSOR_CHARS = 18
-"""Maximum length of a cursor. Any number with this many digits fits PostgreSQL's bigint."""
-
-
-def parse_cursor(cursor: str) -> int:
-    """Return the number of the event after which a cursor continues. Raises EngineError: `engine.invalid_request`."""
-    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > MAX_CURSOR_CHARS:
-        raise invalid_fields(("cursor", "must be a `nextCursor` from an earlier answer of this route"))
-    return int(cursor)
 
 
 async def read(work: Work, event_id: UUID) -> EventView:

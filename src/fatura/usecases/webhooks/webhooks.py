@@ -24,14 +24,18 @@ async def register(work: Work, url: str) -> WebhookView:
     A new webhook gets only events emitted from now on. A disabled webhook continues with its first undelivered event.
     Nothing changes if the webhook has this URL, is enabled and works.
     """
+    before = None
     last = await counters.last_sequence(work.tx)
     while not await webhooks.insert(work.tx, url, created_at=work.now, fanned_out_to=last):
         if stored := await webhooks.lock(work.tx):
+            before = WebhookView.of(stored.webhook)
             await _resume(work, stored, url)
             break
         last = await counters.last_sequence(work.tx)  # removed between `insert` and `lock`: insert it again
     await counters.note_webhook(work.tx)
-    return await read(work)
+    view = await read(work)
+    work.audit(work.account.account_id, before=before, after=view)
+    return view
 
 
 async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
@@ -63,8 +67,10 @@ async def read(work: Work) -> WebhookView:
 
 async def remove(work: Work) -> None:
     """Remove the webhook and give up its open deliveries. Raises EngineError: `engine.not_found`."""
-    if await webhooks.lock(work.tx) is None:
+    stored = await webhooks.lock(work.tx)
+    if stored is None:
         raise _no_webhook()
+    work.audit(work.account.account_id, before=WebhookView.of(stored.webhook))
     await deliveries.give_up_all(work.tx, given_up_at=work.now)
     await webhooks.delete(work.tx)
     await counters.note_webhook(work.tx)
@@ -106,6 +112,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     health = replace(stored.health.without_stale_failures(now=work.now), next_attempt_at=None)
     await webhooks.set_health(work.tx, health, disabled_at=None, push_at=work.now)
     work.notify(LaneName.PUSH, LaneName.PROBE)
+    work.audit(event_id, before={}, after={})
     return await _deliveries(work, event, replace(stored, health=health))
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TypeVar
 
+from fatura.domain.audit import ActorKind
+from fatura.domain.audit_actions import PRODUCT_UPDATE
 from fatura.domain.connection_move import ConnectionMove, MoveStatus
 from fatura.domain.credentials import ApiKey, Scope
 from fatura.domain.delivery import Attempt, AttemptResult, DeliveryStatus, Outcome, Webhook
@@ -13,6 +15,7 @@ from fatura.domain.pricing import PricingAttempt, PricingOutcome
 from fatura.domain.propagation import PropagationStatus
 from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.domain.subscription import CustomerProfile, commitment
+from fatura.views.audit import AuditActorView, AuditEntryView, AuditLogView, AuditResourceView
 from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
 from fatura.views.customers import CustomerPageView, CustomerProfileView
 from fatura.views.events import EventListView
@@ -95,6 +98,17 @@ _CHARGE = SandboxCharge(
     status=SandboxStatus.PAID,
     created_at=AT,
 )
+_AUDIT_ENTRY = AuditEntryView(
+    id=str(story.AUDIT_ENTRY_ID),
+    at=instant(AT),
+    actor=AuditActorView(kind=ActorKind.API_KEY, id=str(_API_KEY.api_key_id), name=_API_KEY.name),
+    action=PRODUCT_UPDATE.name,
+    resource=AuditResourceView(type=PRODUCT_UPDATE.resource.type, id=str(MEMBERSHIP.product_id)),
+    request_id=story.REQUEST_ID,
+    address="203.0.113.7",
+    before={"monthlyPriceCents": 9990},
+    after={"monthlyPriceCents": 10990},
+)
 _CUSTOMER = CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT))
 _MIRRORED = SandboxProduct(CONNECTION.connection_id, MEMBERSHIP.product_id, MEMBERSHIP.name, None, AT)
 
@@ -167,6 +181,7 @@ _ALL: tuple[View, ...] = (
     IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION, settings={})]),
     NewApiKeyView.of(_API_KEY, key=_KEY),
     _page(ApiKeyPageView, ApiKeyView.of(_API_KEY)),
+    AuditLogView(data=[_AUDIT_ENTRY], next_cursor="42"),
     NewSecretView(
         secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - a made-up secret
         previous_valid_until=instant(AT + timedelta(days=1)),

@@ -1,0 +1,1 @@
+"""SQL of the audit log (D-63)."""

@@ -1,0 +1,21 @@
+"""The audit entry that a request or a command owes."""
+
+from dataclasses import dataclass
+
+from fatura.domain.audit import AuditAction, Origin
+
+
+@dataclass(slots=True)
+class AuditDraft:
+    """What is known of an audit entry before the change is made. `Work.audit` completes it.
+
+    `is_settled` is true once the entry is committed, or once it is clear that the request changes nothing.
+    """
+
+    origin: Origin
+    action: AuditAction
+    is_settled: bool = False
+
+    def settle(self) -> None:
+        """Note that the request changes nothing: it repeats an Idempotency-Key, or is a dry run."""
+        self.is_settled = True
