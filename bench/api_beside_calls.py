@@ -18,9 +18,9 @@ import uvloop
 
 from fatura import postgres
 from fatura.observability import configure_logs
-from fatura.outbound.http import MerchantClient
 from fatura.store.migrations.runner import migrate
 from tests.integration.test_misbehaving_merchants import Merchants, misbehaving_merchants
+from tests.support.merchant_clients import ACCOUNT, merchant_client
 from tests.support.world import World, open_world
 
 TIMES_OVER = 3
@@ -54,8 +54,8 @@ async def beside(world: World, merchants: Merchants) -> list[float]:
     """
     stop = asyncio.Event()
     timing = asyncio.create_task(timed(world, stop))
-    client = MerchantClient(allowed={"127.0.0.1"})
-    async with client.session() as session:
+    client = merchant_client()
+    async with client.session(ACCOUNT) as session:
         urls = [*merchants.urls.values()] * TIMES_OVER
         await asyncio.gather(*(session.post(url, body=b"{}", headers={}) for url in urls))
     await client.close()

@@ -1,6 +1,6 @@
-"""Measure how much 2,000 open price calls to a slow merchant delay the work of another merchant in the same worker.
+"""Measure how much 256 open price calls to a slow merchant delay the work of another merchant in the same worker.
 
-    python -m bench.open_calls [--open 2000] [--hold 8] [--rounds 5] [--samples 40]
+    python -m bench.open_calls [--open 256] [--hold 8] [--rounds 5] [--samples 40]
 
 One worker process serves both merchants, and each merchant has its own endpoint. The program measures how long the
 other merchant waits after a subscription becomes due: until the price call arrives, and until the `invoice.ready` event
@@ -31,6 +31,7 @@ from fatura import postgres, settings
 from fatura.bootstrap import wire
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
+from fatura.outbound.http.call_limits import MAX_CALLS_OF_ACCOUNT
 from fatura.store.db import connect
 from fatura.store.migrations.runner import migrate
 from fatura.store.vault import Vault, new_key
@@ -106,7 +107,7 @@ async def worker(url: str, key: str) -> AsyncGenerator[None]:
     environment = os.environ | {
         "FATURA_DATABASE_URL": url,
         "FATURA_SECRET_KEYS": key,
-        "FATURA_OUTBOUND_ALLOW": "127.0.0.1",
+        "FATURA_OUTBOUND_ALLOW": "127.0.0.1:1-65535",
         "FATURA_LOG_LEVEL": "error",
     }
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "fatura", "worker", env=environment)
@@ -144,7 +145,7 @@ async def run(server_url: str, options: argparse.Namespace) -> None:
     await migrate(server_url)
     key = new_key()
     db = await connect(server_url, max_connections=4)
-    environment = {"FATURA_OUTBOUND_ALLOW": "127.0.0.1"}
+    environment = {"FATURA_OUTBOUND_ALLOW": "127.0.0.1:1-65535"}
     deps = wire(settings.read(environment), db, vault=Vault([key]), notify=lambda _lane: None)
     async with started(delay=options.hold) as slow_url, started(delay=0) as fast_url:
         slow = await merchant(deps, server_url, slow_url, subscribers=options.open)
@@ -183,7 +184,7 @@ async def measure(slow: Merchant, neighbour: Merchant, options: argparse.Namespa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--open", type=int, default=2000)
+    parser.add_argument("--open", type=int, default=MAX_CALLS_OF_ACCOUNT)
     parser.add_argument("--hold", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--samples", type=int, default=40)

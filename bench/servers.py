@@ -95,7 +95,7 @@ async def opened(
 ) -> AsyncGenerator[Deps]:
     db = await connect(url, max_connections=connections, connection_class=connection_class, niceness=niceness)
     try:
-        read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
+        read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1:1-65535"})
         yield wire(read, db, vault=Vault([RING]), notify=lambda _lane: None)
     finally:
         await db.close()

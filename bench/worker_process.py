@@ -17,7 +17,7 @@ async def ready(
     process = await asyncio.create_subprocess_exec(
         *within, sys.executable, "-m", module, *words,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={"FATURA_SECRET_KEYS": RING, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", "PATH": os.environ["PATH"],
+        env={"FATURA_SECRET_KEYS": RING, "FATURA_OUTBOUND_ALLOW": "127.0.0.1:1-65535", "PATH": os.environ["PATH"],
             "BENCH_NICENESS": str(niceness)},
     )  # fmt: skip
     assert process.stdout is not None, "it is a pipe"

@@ -6,7 +6,7 @@ import resource
 import socket
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from pathlib import Path
 from fatura import postgres
 from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
+from fatura.domain.endpoint_url import UrlRules
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
 from fatura.gateways.port import Provider
@@ -147,6 +148,15 @@ def _create_key_ring(path: Path) -> None:
         raise KeyRingError(message) from None
 
 
+def url_rules(settings: Settings) -> Mapping[Mode, UrlRules]:
+    """Return the rules for endpoints of sandbox accounts, and those for live accounts (D-47)."""
+    ports, for_all = settings.outbound_ports, settings.outbound_allow_live
+    return {
+        Mode.LIVE: UrlRules(ports, for_all),
+        Mode.SANDBOX: UrlRules(ports, (*settings.outbound_allow, *for_all)),
+    }
+
+
 def wire(
     settings: Settings,
     db: Database,
@@ -156,6 +166,7 @@ def wire(
     notify: Callable[[str], None],
 ) -> Deps:
     """Build the dependencies; tests pass their own clock."""
+    rules = url_rules(settings)
     of_sandbox = db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS))
     return Deps(
         settings=settings,
@@ -166,7 +177,8 @@ def wire(
                 partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), SECRET_SETTINGS
             )
         },
-        merchants=MerchantClient(allowed=settings.outbound_allow),
+        url_rules=rules,
+        merchants=MerchantClient(rules, denied=settings.outbound_deny),
         clock=clock,
         notify=notify,
     )

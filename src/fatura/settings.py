@@ -4,7 +4,9 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+from typing import NamedTuple
 
 
 class SettingsError(Exception):
@@ -47,7 +49,24 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_OUTBOUND_ALLOW",
         "",
-        "comma-separated `host` or `host:port` of merchants that may use http or private addresses (D-47)",
+        "comma-separated `host:port` or `host:first-last` (ports) that endpoints of sandbox accounts may have, also "
+        "with http or a private address (D-47)",
+    ),
+    Variable(
+        "FATURA_OUTBOUND_ALLOW_LIVE",
+        "",
+        "the same, but for live accounts as well: a live account could call these servers inside your network (D-47)",
+    ),
+    Variable(
+        "FATURA_OUTBOUND_PORTS",
+        "",
+        "comma-separated ports that merchants' endpoints may have in addition to 443 (D-215)",
+    ),
+    Variable(
+        "FATURA_OUTBOUND_DENY",
+        "",
+        "comma-separated networks, such as `198.51.100.0/24`, that the engine never calls, not even if another setting "
+        "allows them (D-215)",
     ),
     Variable(
         "FATURA_RATE_LIMIT",
@@ -85,6 +104,21 @@ VARIABLES: tuple[Variable, ...] = (
 )
 
 
+class HostPorts(NamedTuple):
+    """A host, in lower case and without brackets, and a range of its ports."""
+
+    host: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.first}" if self.first == self.last else f"{host}:{self.first}-{self.last}"
+
+
+Network = IPv4Network | IPv6Network
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     database_url: str | None
@@ -92,7 +126,10 @@ class Settings:
     data_dir: Path
     pg_bin: Path | None
     secret_keys: tuple[str, ...]
-    outbound_allow: frozenset[str]
+    outbound_allow: tuple[HostPorts, ...]
+    outbound_allow_live: tuple[HostPorts, ...]
+    outbound_ports: frozenset[int]
+    outbound_deny: tuple[Network, ...]
     rate_limit_per_second: int
     webhook_rate_limit_per_minute: int
     failure_rate_limit_per_minute: int
@@ -137,7 +174,10 @@ def read(environ: Mapping[str, str]) -> Settings:
         data_dir=Path(values["FATURA_DATA_DIR"]).expanduser(),
         pg_bin=Path(pg_bin).expanduser() if pg_bin else None,
         secret_keys=_listed(values["FATURA_SECRET_KEYS"]),
-        outbound_allow=frozenset(entry.lower() for entry in _listed(values["FATURA_OUTBOUND_ALLOW"])),
+        outbound_allow=_hosts(values, "FATURA_OUTBOUND_ALLOW"),
+        outbound_allow_live=_hosts(values, "FATURA_OUTBOUND_ALLOW_LIVE"),
+        outbound_ports=_ports(values, "FATURA_OUTBOUND_PORTS"),
+        outbound_deny=_networks(values, "FATURA_OUTBOUND_DENY"),
         rate_limit_per_second=_whole_number(values, "FATURA_RATE_LIMIT", least=0),
         webhook_rate_limit_per_minute=_whole_number(values, "FATURA_WEBHOOK_RATE_LIMIT", least=0),
         failure_rate_limit_per_minute=_whole_number(values, "FATURA_FAILURE_RATE_LIMIT", least=0),
@@ -157,6 +197,54 @@ def _pooler_url(values: Mapping[str, str]) -> str | None:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(entry.strip() for entry in text.split(",") if entry.strip())
+
+
+MAX_PORT = 65535
+_HOST_PORTS = re.compile(
+    r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+)):([0-9]{1,5})(?:-([0-9]{1,5}))?", re.IGNORECASE
+)
+
+
+def _hosts(values: Mapping[str, str], name: str) -> tuple[HostPorts, ...]:
+    return tuple(_host_ports(entry, name) for entry in _listed(values[name]))
+
+
+def _host_ports(entry: str, name: str) -> HostPorts:
+    found = _HOST_PORTS.fullmatch(entry)
+    if found is None:
+        raise SettingsError(
+            f"{name} has the entry {entry!r}; write host:port, such as 127.0.0.1:9000, or host:first-last for a range "
+            "of ports"
+        )
+    first = int(found[3])
+    last = int(found[4] or first)
+    if not 0 < first <= last <= MAX_PORT:
+        raise SettingsError(
+            f"{name} has the entry {entry!r}; its ports must be from 1 to {MAX_PORT}, in order"
+        )
+    return HostPorts((found[1] or found[2]).lower(), first, last)
+
+
+def _ports(values: Mapping[str, str], name: str) -> frozenset[int]:
+    listed = _listed(values[name])
+    for entry in listed:
+        if not (entry.isascii() and entry.isdigit() and 0 < int(entry[:6]) <= MAX_PORT):
+            raise SettingsError(
+                f"{name} has the entry {entry!r}; write ports from 1 to {MAX_PORT}, such as 8443"
+            )
+    return frozenset(map(int, listed))
+
+
+def _networks(values: Mapping[str, str], name: str) -> tuple[Network, ...]:
+    found: list[Network] = []
+    for entry in _listed(values[name]):
+        try:
+            found.append(ip_network(entry))
+        except ValueError as error:
+            raise SettingsError(
+                f"{name} has the entry {entry!r}, which is no network ({error}); write one such as 198.51.100.0/24"
+            ) from None
+    return tuple(found)
 
 
 def _whole_number(values: Mapping[str, str], name: str, *, least: int) -> int:

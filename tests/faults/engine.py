@@ -15,7 +15,7 @@ from fatura.gateways.port import Providers
 from fatura.store.db import Database, Tx, connect
 from fatura.store.vault import Vault
 from fatura.usecases.deps import Deps
-from tests.support.unlimited import UNLIMITED
+from tests.support.unlimited import LOOPBACK, UNLIMITED
 
 
 class OnClock:
@@ -73,7 +73,7 @@ async def engine_on(
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
     """Do the same as `open_engine`, but on a database that is already open. The caller closes the database."""
-    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
+    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK})
     deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:
         if providers is None:

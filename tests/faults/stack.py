@@ -18,7 +18,7 @@ from tests.faults import breaks
 from tests.support.fatura_processes import Running, environment, free_port, running, serves
 from tests.support.operator import OPERATOR
 from tests.support.postgres_processes import until
-from tests.support.unlimited import UNLIMITED
+from tests.support.unlimited import LOOPBACK, UNLIMITED
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Stack:
 @contextmanager
 def open_stack(url: str, folder: Path, *, ring: str, apis: int = 2, **variables: str) -> Generator[Stack]:
     """Run `apis` APIs and a worker during the block."""
-    stack = Stack(url, folder, {**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **variables}, ring)
+    stack = Stack(url, folder, {**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK, **variables}, ring)
     try:
         for _ in range(apis):
             stack.start_api(free_port())

@@ -177,7 +177,8 @@ async def test_a_worker_that_froze_after_its_claim_sends_nothing(
     if clock == "monotonic":
         late = replace(planned, send_before=time.monotonic())
 
-    async with world.deps.merchants.session() as session:
+    account = await load_account(world.deps, world.account_id)
+    async with world.deps.merchants.session(account) as session:
         assert await delivery._call(world.deps, session, late) == {}
 
     assert receiver.received == []

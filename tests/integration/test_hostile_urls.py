@@ -4,21 +4,26 @@ The tests record each connection.
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from itertools import chain, repeat
 from typing import Any
 
 import pytest
 
 from fatura.outbound.http import Exchange, ExchangeOutcome, MerchantClient
+from fatura.outbound.http.dialing import UNREACHABLE
+from tests.support.captured_logs import captured_logs
 from tests.support.hostile_urls import PRIVATE_ADDRESSES, PUBLIC_ADDRESSES, hostile_urls
+from tests.support.merchant_clients import ACCOUNT, merchant_client
 from tests.support.world import Answer, World, open_world
 
 _watched: list[list[tuple[str, int]]] = []
-LOOPBACK = ("127.0.0.1", "::1")
+LOOPBACK = ("127.0.0.1", "127.0.0.2", "::1")
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
@@ -103,7 +108,7 @@ class Names:
 
 
 async def post(client: MerchantClient, url: str) -> Exchange:
-    async with client.session() as session:
+    async with client.session(ACCOUNT) as session:
         return await session.post(url, body=b"{}", headers={})
 
 
@@ -161,8 +166,8 @@ async def test_hostile_urls_in_the_database_are_not_called(
     names = Names(
         {host: [["127.0.0.1"]] for host in ("localhost", "localhost.", "merchant.example", "db", "metadata")}
     )
-    client = MerchantClient(allowed=(), resolver=names)
-    async with client.session() as session:
+    client = merchant_client((), ports=str(canary.port), resolver=names)
+    async with client.session(ACCOUNT) as session:
         called = [(url, await session.post(url, body=b"{}", headers={})) for url in stored]
 
     assert sorted(stored) == sorted(urls)
@@ -188,7 +193,7 @@ async def test_names_with_a_private_address_are_not_called(
             "last.example": [["8.8.8.8", "2606:4700::1111", address]],
         }
     )
-    client = MerchantClient(allowed=(), resolver=names)
+    client = merchant_client((), ports=str(canary.port), resolver=names)
 
     ended = [
         await post(client, f"https://{name}:{canary.port}/")
@@ -205,7 +210,7 @@ async def test_names_with_public_addresses_are_called_at_that_address(
     connects: list[tuple[str, int]], address: str
 ) -> None:
     """[D-47 outbound]"""
-    client = MerchantClient(allowed=(), resolver=Names({"merchant.example": [[address]]}))
+    client = merchant_client((), ports="8443", resolver=Names({"merchant.example": [[address]]}))
 
     await post(client, "https://merchant.example:8443/")
 
@@ -217,7 +222,7 @@ async def test_a_name_whose_address_changes_is_checked_on_each_call(
 ) -> None:
     """[D-47 outbound]"""
     names = Names({"turning.example": [["8.8.8.8"], ["127.0.0.1"]]})
-    client = MerchantClient(allowed=(), resolver=names)
+    client = merchant_client((), ports=str(canary.port), resolver=names)
     url = f"https://turning.example:{canary.port}/"
 
     ended = [await post(client, url) for _ in range(3)]
@@ -234,7 +239,7 @@ async def test_only_the_allowed_host_and_port_are_called(
 ) -> None:
     """[D-47 outbound]"""
     names = Names({name: [["127.0.0.1"]] for name in ("shop", "other.example")})
-    client = MerchantClient(allowed={f"shop:{canary.port}"}, resolver=names)
+    client = merchant_client([f"shop:{canary.port}"], resolver=names)
 
     called = await post(client, f"http://shop:{canary.port}/price")
     async with listening() as beside:
@@ -245,6 +250,42 @@ async def test_only_the_allowed_host_and_port_are_called(
     assert (called.outcome, called.status) == (ExchangeOutcome.ANSWERED, 200)
     assert connects == [("127.0.0.1", canary.port)]
     assert canary.accepted == 1
+
+
+async def _speak_no_tls(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"220 mail\r\n")
+    writer.close()
+
+
+async def test_all_failures_to_connect_read_the_same(connects: list[tuple[str, int]]) -> None:
+    """Only the operator's log says why no connection was made. [D-215, D-30]"""
+    resolved = {
+        "plain.example": ["127.0.0.1"],
+        "closed.example": ["127.0.0.2"],
+        "private.example": ["10.0.0.1"],
+        "mixed.example": ["8.8.8.8", "127.0.0.1"],
+        "denied.example": ["127.0.0.3"],
+        "unknown.example": [],
+    }
+    names = Names({name: [addresses] for name, addresses in resolved.items()})
+    async with await asyncio.start_server(_speak_no_tls, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        exempt = [f"{name}.example:{port}" for name in ("plain", "closed", "denied")]
+        denied = [ip_network("127.0.0.3/32")]
+        client = merchant_client(exempt, ports=str(port), denied=denied, resolver=names)
+
+        with captured_logs() as logged:
+            ended = [await post(client, f"https://{name}:{port}/") for name in resolved]
+
+    assert {(each.outcome, each.status, each.error) for each in ended} == {
+        (ExchangeOutcome.UNREACHABLE, None, UNREACHABLE)
+    }
+    reasons = {line["host"]: line["reason"] for line in map(json.loads, logged.getvalue().splitlines())}
+    assert "SSL" in reasons["plain.example"]
+    assert "Connect call failed" in reasons["closed.example"]
+    assert "10.0.0.1" in reasons["private.example"]
+    assert "127.0.0.3" in reasons["denied.example"]
+    assert {host for host, _ in connects} == {"127.0.0.1", "127.0.0.2"}
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -258,7 +299,7 @@ async def test_redirects_are_not_followed(
             f"HTTP/1.1 {status} Go\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
         )
 
-        called = await post(MerchantClient(allowed={"127.0.0.1"}), f"http://127.0.0.1:{merchant.port}/")
+        called = await post(merchant_client(), f"http://127.0.0.1:{merchant.port}/")
 
     assert (called.outcome, called.status) == (ExchangeOutcome.ANSWERED, status)
     assert connects == [("127.0.0.1", merchant.port)]
@@ -274,8 +315,8 @@ async def test_requests_use_no_proxy_and_no_other_headers(
     (tmp_path / "netrc").write_text("default login ana password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with listening() as merchant:
-        client = MerchantClient(allowed={"127.0.0.1"})
-        async with client.session() as session:
+        client = merchant_client()
+        async with client.session(ACCOUNT) as session:
             await session.post(f"http://127.0.0.1:{merchant.port}?a=1", body=b"{}", headers={"X-A": "b"})
 
     assert connects == [("127.0.0.1", merchant.port)]

@@ -5,8 +5,9 @@ import socket
 import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 import pytest
 
@@ -17,10 +18,13 @@ from fatura.outbound.http import (
     MerchantClient,
     MerchantSession,
     OutOfResourcesError,
+    call_limits,
 )
 from fatura.outbound.http.dialing import LOOKUP_SECONDS, AresResolver
 from tests.support.captured_logs import captured_logs
+from tests.support.merchant_clients import ACCOUNT, merchant_client
 from tests.support.resource_use import measure, no_free_descriptors
+from tests.support.unlimited import LOOPBACK
 from tests.support.world import World, eventually
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -82,7 +86,7 @@ async def merchant() -> AsyncIterator[Merchant]:
 @pytest.fixture
 def client() -> MerchantClient:
     """A client whose list of allowed hosts contains 127.0.0.1 and two names."""
-    return MerchantClient(allowed={"127.0.0.1", "localhost", "shop.example"})
+    return merchant_client([LOOPBACK, "localhost:1-65535", "shop.example:1-65535"])
 
 
 async def post(session: MerchantSession, url: str) -> Exchange:
@@ -91,7 +95,7 @@ async def post(session: MerchantSession, url: str) -> Exchange:
 
 async def test_connections_are_shared_by_the_calls_of_one_account(merchant, client):
     """[D-30]"""
-    async with client.session() as session, client.session() as other:
+    async with client.session(ACCOUNT) as session, client.session(ACCOUNT) as other:
         for _ in range(3):
             assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
         assert (await post(other, merchant.url)).outcome is ExchangeOutcome.ANSWERED
@@ -102,7 +106,7 @@ async def test_connections_are_shared_by_the_calls_of_one_account(merchant, clie
 async def test_a_call_on_a_closed_kept_connection_is_sent_again(merchant, client):
     """[D-30]"""
     merchant.requests_a_connection = 1
-    async with client.session() as session:
+    async with client.session(ACCOUNT) as session:
         ended = [(await post(session, merchant.url)).outcome for _ in range(20)]
     assert set(ended) == {ExchangeOutcome.ANSWERED}
     assert merchant.opened == 20
@@ -111,7 +115,7 @@ async def test_a_call_on_a_closed_kept_connection_is_sent_again(merchant, client
 async def test_a_canceled_call_closes_its_connection(merchant, client):
     """[D-30]"""
     merchant.delay_seconds = 60
-    async with client.session() as session:
+    async with client.session(ACCOUNT) as session:
         calling = asyncio.create_task(post(session, merchant.url))
         await eventually(lambda: bool(merchant.asked))
         calling.cancel()
@@ -120,20 +124,17 @@ async def test_a_canceled_call_closes_its_connection(merchant, client):
         await eventually(lambda: merchant.now_open == 0)
 
 
-async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
-    """[D-30]"""
+async def test_two_thousand_concurrent_calls_are_answered(merchant, monkeypatch):
+    """The calls are those of eight accounts. [D-30]"""
+    monkeypatch.setattr(call_limits, "MAX_CALLS_TO_ADDRESS", MANY)
+    client, accounts = merchant_client(), [replace(ACCOUNT, account_id=uuid4()) for _ in range(8)]
     allow_many_open_files()
     merchant.delay_seconds = 1
     stalls: list[float] = []
     for run in range(1, 4):  # other programs may delay a run, so one fast run of three suffices
-        async with (
-            measure() as measured,
-            client.session() as one,
-            client.session() as two,
-            client.session() as three,
-        ):
-            lines = [one, two, three]
-            exchanges = await asyncio.gather(*(post(lines[n % 3], merchant.url) for n in range(MANY)))
+        async with measure() as measured, AsyncExitStack() as stack:
+            lines = [await stack.enter_async_context(client.session(each)) for each in accounts]
+            exchanges = await asyncio.gather(*(post(lines[n % 8], merchant.url) for n in range(MANY)))
         assert {each.outcome for each in exchanges} == {ExchangeOutcome.ANSWERED}
         assert merchant.opened == run * MANY
         stalls.append(measured.stall_seconds)
@@ -144,18 +145,18 @@ async def test_two_thousand_concurrent_calls_are_answered(merchant, client):
 
 async def test_calls_inside_a_transaction_are_refused(world: World, merchant, client):
     """[D-30]"""
-    async with client.session() as session:
+    async with client.session(ACCOUNT) as session:
         async with world.deps.db.transaction(world.account_id):
-            with pytest.raises(AssertionError):
+            with pytest.raises(RuntimeError):
                 await post(session, merchant.url)
-            with pytest.raises(AssertionError):
+            with pytest.raises(RuntimeError):
                 await asyncio.create_task(post(session, merchant.url))
             after = asyncio.create_task(_after(0.05, lambda: post(session, merchant.url)))
         assert (await after).outcome is ExchangeOutcome.ANSWERED, (
             "a task may call after the transaction has ended"
         )
         async with world.deps.db.discovery():
-            with pytest.raises(AssertionError):
+            with pytest.raises(RuntimeError):
                 await post(session, merchant.url)
         assert (await post(session, merchant.url)).outcome is ExchangeOutcome.ANSWERED
 
@@ -171,15 +172,15 @@ async def test_all_addresses_of_a_name_are_tried(merchant):
     async def resolve(_host: str) -> list[str]:
         return ["::1", "127.0.0.2", "127.0.0.1"]
 
-    client = MerchantClient(allowed={"shop.example"}, resolver=resolve)
-    async with client.session() as session:
+    client = merchant_client(["shop.example:1-65535"], resolver=resolve)
+    async with client.session(ACCOUNT) as session:
         exchange = await post(session, f"http://shop.example:{merchant.port}/")
     assert exchange.outcome is ExchangeOutcome.ANSWERED
 
 
 async def test_the_hosts_file_is_honoured(merchant, client):
     """[D-47 outbound]"""
-    async with client.session() as session:
+    async with client.session(ACCOUNT) as session:
         assert (await post(session, f"http://localhost:{merchant.port}/")).outcome is ExchangeOutcome.ANSWERED
 
 
@@ -192,9 +193,9 @@ async def test_calls_of_an_account_resolve_a_name_once(merchant):
         await asyncio.sleep(0.05)
         return ["127.0.0.1"]
 
-    client = MerchantClient(allowed={"shop.example"}, resolver=resolve)
+    client = merchant_client(["shop.example:1-65535"], resolver=resolve)
     for _ in range(2):
-        async with client.session() as session:
+        async with client.session(ACCOUNT) as session:
             url = f"http://shop.example:{merchant.port}/"
             ended = await asyncio.gather(*(post(session, url) for _ in range(50)))
         assert {each.outcome for each in ended} == {ExchangeOutcome.ANSWERED}
@@ -205,8 +206,8 @@ async def test_names_come_from_a_name_server(merchant):
     """[D-47 outbound]"""
     async with name_server("127.0.0.1") as (address, asked):
         resolver = AresResolver(nameservers=[address])
-        client = MerchantClient(allowed={"shop.example"}, resolver=resolver)
-        async with client.session() as session:
+        client = merchant_client(["shop.example:1-65535"], resolver=resolver)
+        async with client.session(ACCOUNT) as session:
             ended = (await post(session, f"http://shop.example:{merchant.port}/")).outcome
         await resolver.close()
     assert ended is ExchangeOutcome.ANSWERED
@@ -217,8 +218,8 @@ async def test_a_silent_name_server_fails_only_its_call(merchant):
     """[D-30]"""
     async with name_server(None) as (address, asked):
         resolver = AresResolver(nameservers=[address])
-        client = MerchantClient(allowed={"shop.example", "127.0.0.1"}, resolver=resolver)
-        async with client.session() as session, client.session() as other:
+        client = merchant_client([LOOPBACK, "shop.example:80"], resolver=resolver)
+        async with client.session(ACCOUNT) as session, client.session(ACCOUNT) as other:
             waiting = [asyncio.create_task(post(session, "http://shop.example/")) for _ in range(100)]
             await eventually(lambda: bool(asked))
             started = time.monotonic()
@@ -272,7 +273,7 @@ async def test_missing_file_descriptors_are_no_failure_of_the_merchant(merchant,
 
     Several such calls in a row write only one log line. [D-30]
     """
-    async with client.session() as session:
+    async with client.session(ACCOUNT) as session:
         with no_free_descriptors(), captured_logs() as logged:
             for url in (merchant.url, merchant.url, "https://fatura.invalid/"):
                 with pytest.raises(OutOfResourcesError):

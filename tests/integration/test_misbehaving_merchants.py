@@ -16,6 +16,7 @@ import uvloop
 from fatura.domain.pricing import PriceAnswer
 from fatura.outbound.http import MAX_BODY_BYTES, Exchange, MerchantClient, MerchantSession
 from fatura.outbound.price_endpoint import call_price_endpoint
+from tests.support.merchant_clients import ACCOUNT, merchant_client
 from tests.support.misbehaving import BEHAVIOURS
 from tests.support.resource_use import ResourceUse, measure
 from tests.support.world import rows
@@ -39,8 +40,8 @@ SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call
     a listener that never accepts    | timed_out     | -      | timeout
-    TLS with a listener of that kind | timed_out     | -      | timeout
-    TLS that drips                   | timed_out     | -      | timeout
+    TLS with a listener of that kind | unreachable   | -      | http_error
+    TLS that drips                   | unreachable   | -      | http_error
     silence                          | timed_out     | -      | timeout
     head drip                        | timed_out     | -      | timeout
     status drip                      | timed_out     | -      | timeout
@@ -187,14 +188,14 @@ def test_calls_to_every_kind_of_server_end_in_time() -> None:
 
 async def _every_kind() -> ResourceUse:
     with misbehaving_merchants() as merchants:
-        client = MerchantClient(allowed={"127.0.0.1"})
+        client = merchant_client()
         # The first call loads Python modules, so it is made before the measurement.
         await _post(client, merchants.urls["TLS with a server of plain HTTP"])
         async with (
             measure() as measured,
-            client.session() as first,
-            client.session() as second,
-            client.session() as third,
+            client.session(ACCOUNT) as first,
+            client.session(ACCOUNT) as second,
+            client.session(ACCOUNT) as third,
         ):
             calls = [_outcomes(session, merchants) for session in (second, third)]
             ended, *outcomes = await asyncio.gather(_endings(first, merchants), *calls)
@@ -236,5 +237,5 @@ async def _price(session: MerchantSession, url: str) -> PriceAnswer:
 
 
 async def _post(client: MerchantClient, url: str) -> Exchange:
-    async with client.session() as session:
+    async with client.session(ACCOUNT) as session:
         return await session.post(url, body=b"{}", headers={})

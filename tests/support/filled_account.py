@@ -14,7 +14,7 @@ import httpx
 from tests.support import fatura_processes
 from tests.support.account_filler import PATIENCE_SECONDS, Account, Resources, fill
 from tests.support.postgres_processes import until
-from tests.support.unlimited import UNLIMITED
+from tests.support.unlimited import LOOPBACK, UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def running_engine(database_url: str, folder: Path) -> Generator[Engine]:
         database_url,
         FATURA_DATA_DIR=str(folder),
         FATURA_LOG_LEVEL="error",
-        FATURA_OUTBOUND_ALLOW="127.0.0.1",
+        FATURA_OUTBOUND_ALLOW=LOOPBACK,
         **UNLIMITED,
     )
     port = fatura_processes.free_port()

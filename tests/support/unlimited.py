@@ -1,7 +1,9 @@
-"""Settings for tests that send more requests than the limits allow."""
+"""Settings for tests: no limits of requests, and calls to servers on this machine."""
 
 UNLIMITED: dict[str, str] = {
     "FATURA_RATE_LIMIT": "0",
     "FATURA_WEBHOOK_RATE_LIMIT": "0",
     "FATURA_FAILURE_RATE_LIMIT": "0",
 }
+LOOPBACK = "127.0.0.1:1-65535"
+"""Value of FATURA_OUTBOUND_ALLOW: any port of 127.0.0.1, because the tests' servers listen on free ports."""

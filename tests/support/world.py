@@ -29,7 +29,7 @@ from fatura.usecases.operations import checks
 from fatura.workers.lanes import LANES, Lane
 from fatura.workers.loop import run_batch
 from tests.support.operator import OPERATOR
-from tests.support.unlimited import UNLIMITED
+from tests.support.unlimited import LOOPBACK, UNLIMITED
 
 Json = Any
 NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
@@ -241,7 +241,7 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
 @asynccontextmanager
 async def world_on(db: Database, database_url: str, **environment: str) -> AsyncGenerator[World]:
     """Start an engine that uses these connections, and open its first sandbox account."""
-    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1", **environment})
+    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK, **environment})
     deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=ignore_notification)
     async with api_client(deps) as client:
         opened = await open_account(deps, Mode.SANDBOX)

@@ -8,12 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fatura.domain.endpoint_url import MAX_CHARS, RefusedUrlError, read, refusal
+from tests.support.merchant_clients import rules
 
 PUBLIC = [
     "https://merchant.example",
     "https://merchant.example/",
     "https://merchant.example/prices?a=1&b=%20",
-    "https://merchant.example:8443/prices",
+    "https://merchant.example:443/prices",
     "https://MERCHANT.Example/prices",
     "https://xn--caf-dma.example/prices",
     "https://a-b.c-d.example/",
@@ -59,6 +60,8 @@ REFUSED = {
     "broken IPv6": "https://[::1/",
     "port that is not a number": "https://merchant.example:http/",
     "port too large": "https://merchant.example:65536/",
+    "another port": "https://merchant.example:8443/prices",
+    "the port of http": "https://merchant.example:80/prices",
     "port 0": "https://merchant.example:0/",
     "colon without a port": "https://merchant.example:/",
     "two ports": "https://merchant.example:443:443/",
@@ -92,27 +95,41 @@ def test_other_urls_are_refused_with_a_reason(url):
 @pytest.mark.parametrize(
     ("url", "allowed", "accepted"),
     [
-        ("http://127.0.0.1:9000/price", {"127.0.0.1:9000"}, True),
-        ("http://127.0.0.1:9001/price", {"127.0.0.1:9000"}, False),
-        ("http://127.0.0.1:9001/price", {"127.0.0.1"}, True),
-        ("http://localhost/price", {"localhost:80"}, True),
-        ("https://localhost/price", {"localhost:443"}, True),
-        ("https://localhost/price", {"localhost:80"}, False),
-        ("http://LOCALHOST/price", {"localhost"}, True),
-        ("http://localhost.evil.example/price", {"localhost"}, False),
-        ("http://user@localhost/price", {"localhost"}, False),
-        ("ftp://localhost/price", {"localhost"}, False),
-        ("http://[::1]:8080/price", {"::1:8080"}, True),
-        ("http://[::1]:8080/price", {"[::1]:8080"}, True),
-        ("http://[::1]:8081/price", {"[::1]:8080"}, False),
-        ("http://[::1]/price", {"[::1]"}, True),
-        ("http://[::1]evil.example/price", {"::1"}, False),
-        ("http://localhost:80:80/price", {"localhost"}, False),
+        ("http://127.0.0.1:9000/price", "127.0.0.1:9000", True),
+        ("http://127.0.0.1:9001/price", "127.0.0.1:9000", False),
+        ("http://127.0.0.1:9001/price", "127.0.0.1:9000-9001", True),
+        ("http://127.0.0.1:9002/price", "127.0.0.1:9000-9001", False),
+        ("http://localhost/price", "localhost:80", True),
+        ("https://localhost/price", "localhost:443", True),
+        ("https://localhost/price", "localhost:80", False),
+        ("http://LOCALHOST/price", "LocalHost:80", True),
+        ("http://localhost.evil.example/price", "localhost:80", False),
+        ("http://user@localhost/price", "localhost:80", False),
+        ("ftp://localhost:80/price", "localhost:80", False),
+        ("http://[::1]:8080/price", "[::1]:8080", True),
+        ("http://[::1]:8081/price", "[::1]:8080", False),
+        ("http://[::1]evil.example/price", "[::1]:80", False),
+        ("http://localhost:80:80/price", "localhost:80", False),
     ],
 )
 def test_the_operator_may_allow_hosts(url, allowed, accepted):
     """[D-47 outbound]"""
-    assert (refusal(url, allowed=allowed) is None) is accepted
+    assert (refusal(url, rules([allowed])) is None) is accepted
+
+
+@pytest.mark.parametrize(
+    ("url", "accepted"),
+    [
+        ("https://merchant.example:8443/", True),
+        ("https://merchant.example/", True),
+        ("https://merchant.example:8444/", False),
+        ("http://merchant.example:8443/", False),
+        ("https://localhost:8443/", False),
+    ],
+)
+def test_the_operator_may_allow_ports(url, accepted):
+    """[D-215, D-47 outbound]"""
+    assert (refusal(url, rules(ports="8443")) is None) is accepted
 
 
 @given(st.text(max_size=80))
@@ -133,7 +150,7 @@ def test_other_parsers_see_the_same_host_and_port(text, before):
     """[D-47 outbound]"""
     url = before + text
     try:
-        target = read(url, allowed={"ax", "0"})
+        target = read(url, rules(["ax:1-65535", "0:1-65535"]))
     except RefusedUrlError:
         return
     parts = urlsplit(url)
@@ -155,5 +172,5 @@ def test_other_parsers_see_the_same_host_and_port(text, before):
 )
 def test_the_request_has_host_path_and_query_as_given(url, authority, path):
     """[D-47 outbound]"""
-    target = read(url, allowed={"::1"})
+    target = read(url, rules(["[::1]:80", "[::1]:8080"], ports="8443"))
     assert (target.authority, target.path) == (authority, path)

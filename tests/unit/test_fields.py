@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import TypeAdapter, ValidationError
 
-from fatura import settings
 from fatura.api.http.fields import (
     Cents,
     Count,
@@ -28,11 +27,12 @@ from fatura.api.http.fields import (
     Text,
 )
 from fatura.api.http.validation_errors import listed
+from tests.support.merchant_clients import rules
 
 Url = Annotated[str, EndpointUrl()]
 Number = Annotated[int, IntRange(1, 100), IntText()]
 Note = Annotated[str, Text(0, 5)]
-CONTEXT = settings.read({"FATURA_OUTBOUND_ALLOW": "localhost:9000"})
+CONTEXT = rules(["localhost:9000"])
 
 
 def read(kind: Any, value: Any) -> Any:

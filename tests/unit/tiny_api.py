@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
-from fatura import settings
+from fatura import bootstrap, settings
 from fatura.api.app import create_app
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Cents, Count, ExternalRef, Flag, Id, IntRange, Text, refusals
@@ -173,12 +173,13 @@ async def authenticate(_deps: Deps, key: str | None) -> Caller:
 
 def tiny_api(**environ: str) -> FastAPI:
     """Return the application. The keyword arguments are settings, such as FATURA_RATE_LIMIT="2"."""
-    nowhere = cast("Any", None)
+    nowhere, read = cast("Any", None), settings.read({**UNLIMITED, **environ})
     deps = Deps(
-        settings=settings.read({**UNLIMITED, **environ}),
+        settings=read,
         db=nowhere,
         vault=nowhere,
         providers={},
+        url_rules=bootstrap.url_rules(read),
         merchants=nowhere,
         clock=lambda: datetime.now(UTC),
         notify=lambda _lane: None,

@@ -65,7 +65,7 @@ class Child:
         self._environment = {
             **os.environ,
             "FATURA_LOG_LEVEL": settings.log_level,
-            "FATURA_OUTBOUND_ALLOW": ",".join(sorted(settings.outbound_allow)),
+            "FATURA_OUTBOUND_ALLOW": ",".join(map(str, settings.outbound_allow)),
         }
         self._arguments = [*arguments, "--data-dir", str(settings.data_dir), "--until-stdin-closes"]
 

@@ -1,13 +1,14 @@
 """Check the URLs of merchants' endpoints. IP addresses are checked separately, at each call (D-47)."""
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 MAX_CHARS = 2048
 MAX_HOST_CHARS = 253
 MAX_PORT = 65535
 DEFAULT_PORTS = {"http": 80, "https": 443}
+HTTPS_PORT = DEFAULT_PORTS["https"]
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
 _URL = re.compile(r"(https?)://([^/?#]+)([^#]*)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@]+))(?::([0-9]{1,5}))?", re.IGNORECASE)
@@ -23,11 +24,23 @@ class RefusedUrlError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class UrlRules:
+    """What the operator allows the endpoints of an account in addition to https on port 443 of public hosts (D-47).
+
+    `ports` are further ports of public hosts. `allowed` are hosts that may have http or private addresses, each with
+    its first and last port.
+    """
+
+    ports: frozenset[int] = frozenset()
+    allowed: Sequence[tuple[str, int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A parsed URL. A request is built from a Target, so that the request calls exactly the host that was checked.
 
     `host` is lower case; an IPv6 address has no brackets. `path` includes the query.
-    `is_exempt` is true if the operator allows http and private addresses for this host, or for this port of the host.
+    `is_exempt` is true if the operator allows http and private addresses for this port of the host.
     """
 
     scheme: str
@@ -43,34 +56,38 @@ class Target:
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def refusal(url: str, *, allowed: Collection[str] = ()) -> str | None:
+PUBLIC_ONLY = UrlRules()
+
+
+def refusal(url: str, rules: UrlRules = PUBLIC_ONLY) -> str | None:
     """Return why a URL is refused, or None if Fatura may call it.
 
-    The URL must be https and have a public host name, and must not have a user, a password or a fragment.
-    `allowed` has the operator's exceptions, each as `host` or `host:port`. URLs of these hosts may use http, and the
-    hosts may be private (D-47).
+    The URL must be https, have a public host name and an allowed port, and must not have a user, a password or a
+    fragment. `rules` has the operator's exceptions (D-47, D-215).
     """
     try:
-        read(url, allowed=allowed)
+        read(url, rules)
     except RefusedUrlError as refused:
         return str(refused)
     return None
 
 
-def read(url: str, *, allowed: Collection[str] = ()) -> Target:
+def read(url: str, rules: UrlRules = PUBLIC_ONLY) -> Target:
     """Parse a URL, and check it by the rules of `refusal`.
 
     Raises RefusedUrlError if a rule is broken, or if another parser might find a different host in the text.
     """
     target = _parse(url)
-    if _is_allowed(target, allowed):
-        return Target(target.scheme, target.host, target.port, target.path, is_exempt=True)
+    if any(target.host == host and first <= target.port <= last for host, first, last in rules.allowed):
+        return replace(target, is_exempt=True)
     if target.scheme != "https":
         raise RefusedUrlError("must be an https URL; an operator can allow others with FATURA_OUTBOUND_ALLOW")
     if len(target.host) > MAX_HOST_CHARS or not _HOST.fullmatch(target.host):
         raise RefusedUrlError("must name a public host, not an address or a single label")
     if _NUMERIC_LABEL.fullmatch(target.host.rsplit(".", 1)[-1]) or target.host.endswith(_PRIVATE_SUFFIXES):
         raise RefusedUrlError("must name a public host")
+    if target.port != HTTPS_PORT and target.port not in rules.ports:
+        raise RefusedUrlError("must use port 443; an operator can allow others with FATURA_OUTBOUND_PORTS")
     return target
 
 
@@ -95,11 +112,3 @@ def _parse(url: str) -> Target:
         raise RefusedUrlError(f"must have a port from 1 to {MAX_PORT}")
     path = parts[3] if parts[3].startswith("/") else f"/{parts[3]}"
     return Target(scheme, (authority[1] or authority[2]).lower(), port, path, is_exempt=False)
-
-
-def _is_allowed(target: Target, allowed: Collection[str]) -> bool:
-    bracketed = f"[{target.host}]"
-    return any(
-        entry in allowed
-        for entry in (target.host, f"{target.host}:{target.port}", bracketed, f"{bracketed}:{target.port}")
-    )

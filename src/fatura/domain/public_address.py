@@ -1,5 +1,10 @@
-"""Which IP addresses may be called: public addresses outside the blocks that this module denies (D-47)."""
+"""Which IP addresses may be called: public addresses outside the blocks that this module denies (D-47, D-215).
 
+The blocks are those of IANA's registries of special-purpose addresses, except blocks that the IPv6 rules cover already:
+https://www.iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry.
+"""
+
+from collections.abc import Collection
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 _DENIED_IPV4 = tuple(
@@ -14,8 +19,11 @@ _DENIED_IPV4 = tuple(
         "172.16.0.0/12",  # private networks
         "192.0.0.0/24",  # assigned to protocols
         "192.0.2.0/24",  # examples in documentation
+        "192.31.196.0/24",  # AS112: names of private networks
+        "192.52.193.0/24",  # AMT: relays for multicast
         "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",  # private networks
+        "192.175.48.0/24",  # AS112
         "198.18.0.0/15",  # benchmarks of networks
         "198.51.100.0/24",  # examples in documentation
         "203.0.113.0/24",  # examples in documentation
@@ -27,37 +35,47 @@ _GLOBAL_UNICAST = IPv6Network("2000::/3")
 """The only IPv6 block with addresses that may be called.
 
 Outside this block are loopback, link-local, unique local and multicast addresses, and the mapped, compatible and NAT64
-forms of IPv4 addresses. Teredo and 6to4 addresses also contain an IPv4 address. They are denied below, so the check
-never has to extract an IPv4 address.
+forms of IPv4 addresses. Teredo, 6to4 and ISATAP addresses also contain an IPv4 address. They are denied below, so the
+check never has to extract an IPv4 address.
 """
 _DENIED_IPV6 = tuple(
     IPv6Network(block)
     for block in (
-        "2001::/23",  # assigned to protocols such as Teredo
+        "2001::/23",  # assigned to protocols such as Teredo, AMT and ORCHID
         "2001:db8::/32",  # examples in documentation
         "2002::/16",  # 6to4
+        "2620:4f:8000::/48",  # AS112
         "3fff::/20",  # examples in documentation
     )
 )
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+"""Bits 64 to 95 of an address that contains an IPv4 address for ISATAP, in any network."""
 
 
-def is_public(address: str) -> bool:
+def may_call(
+    address: str, *, is_exempt: bool = False, denied: Collection[IPv4Network | IPv6Network] = ()
+) -> bool:
     """Return whether an address may be called; False for text that is not an IP address.
 
-    `ipaddress.is_global` is not used: it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses.
+    `denied` are the operator's networks that are never called. `is_exempt` allows all other addresses.
     """
     try:
         judged = ip_address(address)
     except ValueError:
         return False
+    forms = {judged, getattr(judged, "ipv4_mapped", None) or judged}
+    if any(form in network for form in forms for network in denied):
+        return False
+    return is_exempt or _is_public(judged)
+
+
+def _is_public(judged: IPv4Address | IPv6Address) -> bool:
+    """`ipaddress.is_global` is not used: it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses."""
     if isinstance(judged, IPv4Address):
         return not any(judged in block for block in _DENIED_IPV4)
-    return _is_public_ipv6(judged)
-
-
-def _is_public_ipv6(judged: IPv6Address) -> bool:
     return (
         judged.scope_id is None
         and judged in _GLOBAL_UNICAST
         and not any(judged in block for block in _DENIED_IPV6)
+        and int(judged) >> 32 & 0xFFFFFFFF not in _ISATAP
     )

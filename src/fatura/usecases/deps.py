@@ -1,10 +1,12 @@
 """The dependencies that use cases take as an argument, so that tests can replace them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fatura.domain.credentials import Mode
+from fatura.domain.endpoint_url import UrlRules
 from fatura.gateways.port import Providers
 from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
@@ -36,6 +38,7 @@ class Deps:
     db: Database
     vault: Vault
     providers: Providers
+    url_rules: Mapping[Mode, UrlRules]
     merchants: MerchantClient
     clock: Callable[[], datetime]
     notify: Callable[[str], None]

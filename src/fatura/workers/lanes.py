@@ -26,7 +26,7 @@ An account whose gateway hangs counts towards this limit for 20 s per call. Afte
 only probes, which the lane GATEWAY_PROBE sends.
 """
 PRICE_BATCH = 64
-"""Maximum number of price calls claimed together."""
+"""Maximum number of price calls claimed together. Four batches are as many calls as an account may have open."""
 MAX_PUSHES = 128
 """Maximum number of accounts to whose webhooks one lane delivers concurrently.
 
@@ -111,7 +111,7 @@ ENGINE: tuple[Lane, ...] = (
     Lane(LaneName.PROPAGATION, due_accounts.of(LaneName.PROPAGATION), _move_subscriptions, batches_at_once=2),
     Lane(LaneName.GENERATION, due_accounts.of(LaneName.GENERATION), _generate, batches_at_once=3),
     Lane(
-        LaneName.PRICING, due_accounts.of(LaneName.PRICING), _price, batches_at_once=64, batches_an_account=32
+        LaneName.PRICING, due_accounts.of(LaneName.PRICING), _price, batches_at_once=64, batches_an_account=4
     ),
     Lane(
         LaneName.ISSUANCE,

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import asyncpg
 
+from fatura.domain.account import Account
 from tests.faults import connections
 from tests.faults.connections import Send
 
@@ -153,8 +154,8 @@ class CountedMerchants:
     async def close(self) -> None:
         await self._client.close()
 
-    def session(self) -> Any:
-        return _CountedSession(self._client.session(), self._points)
+    def session(self, account: Account) -> Any:
+        return _CountedSession(self._client.session(account), self._points)
 
 
 class _CountedSession:

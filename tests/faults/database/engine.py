@@ -18,7 +18,7 @@ from tests.faults.database.readiness import Readiness
 from tests.support.fatura_processes import environment, free_port, run, running, serves
 from tests.support.postgres_processes import until
 from tests.support.receiver import Receiver, open_receiver
-from tests.support.unlimited import UNLIMITED
+from tests.support.unlimited import LOOPBACK, UNLIMITED
 from tests.support.world import Json, plan_body
 
 API_CONNECTIONS = 4
@@ -67,7 +67,7 @@ async def open_engine(database_url: str, folder: Path, *, seed: int) -> AsyncGen
     await breaks.break_database(database_url)
     env = environment(
         database_url,
-        FATURA_OUTBOUND_ALLOW="127.0.0.1",
+        FATURA_OUTBOUND_ALLOW=LOOPBACK,
         **UNLIMITED,
         FATURA_LOG_LEVEL="warning",
         FATURA_MAX_CONNECTIONS=str(API_CONNECTIONS),

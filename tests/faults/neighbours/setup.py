@@ -25,7 +25,7 @@ from tests.support.fatura_processes import KEY_RING, environment, free_port, run
 from tests.support.operator import OPERATOR
 from tests.support.push_steps import INSERT_EVENTS
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
-from tests.support.unlimited import UNLIMITED
+from tests.support.unlimited import LOOPBACK, UNLIMITED
 from tests.support.world import Json, Merchant, api_client, item
 
 WORKERS = 2
@@ -142,7 +142,7 @@ class Setup:
 @asynccontextmanager
 async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
     """Run the API in this process. The function `workers` runs the workers in their own processes."""
-    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": "127.0.0.1"})
+    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK})
     db = await connect(database_url, max_connections=10)
     connection: Any = await asyncpg.connect(database_url)
     try:
@@ -209,7 +209,7 @@ async def _dripping(setup: Setup) -> AsyncGenerator[str]:
 
 @contextmanager
 def workers(database_url: str, folder: Path) -> Generator[None]:
-    variables = {"FATURA_OUTBOUND_ALLOW": "127.0.0.1", "FATURA_LOG_LEVEL": "error"}
+    variables = {"FATURA_OUTBOUND_ALLOW": LOOPBACK, "FATURA_LOG_LEVEL": "error"}
     env = environment(database_url, **variables, **breaks.environment())
     with ExitStack() as stack:
         for number in range(WORKERS):

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from fatura.domain.account import Account
 from fatura.open_transaction import holds_open_transaction
 from fatura.outbound.http import DEADLINE_SECONDS, Exchange, ExchangeOutcome
 from fatura.signature import HEADER, SignatureError, verify
@@ -43,7 +44,7 @@ class SimMerchants:
     down_until: dict[tuple[str, str], datetime] = field(default_factory=dict[tuple[str, str], datetime])
 
     @asynccontextmanager
-    async def session(self) -> AsyncGenerator["SimMerchants"]:
+    async def session(self, _account: Account) -> AsyncGenerator["SimMerchants"]:
         yield self
 
     async def close(self) -> None:

@@ -238,7 +238,7 @@ async def test_one_unrecordable_answer_does_not_drop_the_others(world: World, pr
     await make_unsettleable(world)
     account = await load_account(world.deps, world.account_id)
     batch = await reserve(world)
-    async with world.deps.merchants.session() as session:
+    async with world.deps.merchants.session(account) as session:
         answered = [await price_pull._call(world.deps, session, batch, call) for call in batch.calls]
     made = [(call, answer) for call, answer in answered if answer is not None]
     await price_pull._record(world.deps, account, made, give_up_at=0)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 from email_validator import EmailNotValidError, validate_email
@@ -19,8 +19,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from fatura.domain import endpoint_url
 from fatura.domain.audit import ActorKind
 from fatura.domain.calendar import EARLIEST_INSTANT, start_of_day
+from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.money import MAX_CENTS
-from fatura.settings import Settings
 
 MAX_EMAIL_CHARS = 254
 MAX_COUNT = 2_147_483_647
@@ -32,13 +32,12 @@ _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _DOCUMENTED_INSTANT = r"^[2-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:[0-5]\d(\.\d{1,3})?Z$"
 _NOT_BLANK = r"[^\s\u001c-\u001f\u0085]"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _PUBLIC_URL = (
     rf"^https://(?:{_LABEL}\.)+"
     r"(?!(?:local|internal|localhost|arpa)(?:[/?:]|$))[A-Za-z](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])"
-    rf"(?::(?:{_PORT}))?(?:[/?](?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{{2}})*)?$"
+    r"(?::443)?(?:[/?](?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?$"
 )
-"""Pattern of an endpoint's URL in the OpenAPI document. The operator may allow other URLs as well (D-47)."""
+"""Pattern of an endpoint's URL in the OpenAPI document. The operator may allow other URLs as well (D-47, D-215)."""
 
 
 def refusal(message: str) -> PydanticCustomError:
@@ -301,7 +300,7 @@ Instant = Annotated[
 class EndpointUrl:
     """A URL that Fatura may call (D-47).
 
-    The validation context must be the Settings, which list the hosts that the operator allows in addition.
+    The validation context must be the UrlRules of the account.
     """
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -320,9 +319,7 @@ class EndpointUrl:
 
 
 def _check_url(url: str, info: ValidationInfo) -> str:
-    settings = info.context
-    assert isinstance(settings, Settings), "routes validate with the settings as context"
-    refused = endpoint_url.refusal(url, allowed=settings.outbound_allow)
+    refused = endpoint_url.refusal(url, cast("UrlRules", info.context))
     if refused is not None:
         raise refusal(refused)
     return url

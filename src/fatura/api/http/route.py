@@ -30,8 +30,8 @@ from fatura.api.http.trace import trace_of
 from fatura.domain.account import Account, Caller
 from fatura.domain.audit import Actor, ActorKind, AuditAction, Origin
 from fatura.domain.credentials import Scope as KeyScope
+from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.errors import FORBIDDEN, EngineError, Problem, invalid_fields, not_found
-from fatura.settings import Settings
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest
@@ -242,7 +242,7 @@ class ApiRoute(APIRoute):
             value = _nothing(value, sent=bool(raw))
         elif self.body_may_be_absent and not raw:
             value = dict[str, Any]()
-        arguments = self._validated(scope["query_string"], value, gate.deps.settings)
+        arguments = self._validated(scope["query_string"], value, gate.deps.url_rules[caller.account.mode])
         for name, wire_name, path_id in self._ids:
             arguments[name] = path_id.read(scope["path_params"][wire_name])
         address = gate.client_address(scope)
@@ -264,8 +264,8 @@ class ApiRoute(APIRoute):
         assert draft is None or draft.is_settled, f"{method} {self.path} added no audit entry"
         return response
 
-    def _validated(self, query_string: bytes, value: Any, settings: Settings) -> dict[str, Any]:
-        """Return the validated query and body for the endpoint; validators get `settings` as their context.
+    def _validated(self, query_string: bytes, value: Any, rules: UrlRules) -> dict[str, Any]:
+        """Return the validated query and body for the endpoint; validators get `rules` as their context.
 
         Raises EngineError: `engine.invalid_request` with the invalid fields of both the query and the body.
         """
@@ -278,7 +278,7 @@ class ApiRoute(APIRoute):
                 refused += validation_errors.listed(error, parameters)
         if self._body is not None:
             try:
-                arguments["body"] = self._body.validate_python(value, context=settings)
+                arguments["body"] = self._body.validate_python(value, context=rules)
             except ValidationError as error:
                 refused += validation_errors.listed(error, value)
         if refused:

@@ -23,6 +23,7 @@ from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, 
 from fatura.cli.processes import run_until_stopped
 from fatura.cli.up import run_engine
 from fatura.domain.credentials import Mode
+from fatura.settings import HostPorts
 
 PROGRAM = Path("examples/merchant/app.py")
 MERCHANT_STARTS_WITHIN_SECONDS = 20
@@ -64,8 +65,10 @@ def demo(
                     else:
                         console.print("Serving until Ctrl-C.")
 
-                allowed = frozenset({urlsplit(merchant).netloc})
-                engine = replace(settings, outbound_allow=allowed)
+                served = urlsplit(merchant)
+                port = served.port or 0
+                allowed = HostPorts(served.hostname or "", port, port)
+                engine = replace(settings, outbound_allow=(allowed,))
                 await run_engine(engine, stop, host=host, port=port, meanwhile=meanwhile)
 
         run_until_stopped(story)

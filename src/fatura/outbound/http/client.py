@@ -5,13 +5,19 @@ import ssl
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import IPv4Network, IPv6Network
+from uuid import UUID
 
 from fatura import __version__
-from fatura.domain.endpoint_url import RefusedUrlError, Target, read
+from fatura.domain.account import Account
+from fatura.domain.credentials import Mode
+from fatura.domain.endpoint_url import RefusedUrlError, Target, UrlRules, read
+from fatura.observability import log
 from fatura.open_transaction import holds_open_transaction
+from fatura.outbound.http.call_limits import CallLimits, CallTime
 from fatura.outbound.http.connection import Connection
-from fatura.outbound.http.dialing import Dialer, NoConnectionError, Resolver
+from fatura.outbound.http.dialing import UNREACHABLE, Dialer, NoConnectionError, Resolver
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, Exchange, ExchangeOutcome
 from fatura.outbound.http.response import Response
 
@@ -26,9 +32,11 @@ _Origin = tuple[str, str, int]
 class MerchantSession:
     """Makes calls to one account's servers, and reuses connections only within the session."""
 
-    def __init__(self, dialer: Dialer, allowed: frozenset[str]) -> None:
+    def __init__(self, account_id: UUID, rules: UrlRules, /, *, dialer: Dialer, limits: CallLimits) -> None:
+        self._account_id = account_id
+        self._rules = rules
         self._dialer = dialer
-        self._allowed = allowed
+        self._limits = limits
         self._idle: defaultdict[_Origin, list[Connection]] = defaultdict(list)
         self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
 
@@ -36,36 +44,56 @@ class MerchantSession:
         """Post a request; failures of the merchant's server are returned, not raised.
 
         If the server closes a reused connection without an answer, the request is sent again on a new connection, so
-        receivers must deduplicate. Do not call this inside a transaction. Raises OutOfResourcesError.
+        receivers must deduplicate. Raises OutOfResourcesError, and RuntimeError inside a transaction.
         """
-        assert not holds_open_transaction(), "a merchant must not be called inside a transaction"
-        started = time.monotonic()
+        if holds_open_transaction():
+            raise RuntimeError("a merchant must not be called inside a transaction")
+        spent = CallTime()
         try:
-            target = read(url, allowed=self._allowed)
+            target = read(url, self._rules)
         except RefusedUrlError as refused:
-            return _ended(started, ExchangeOutcome.UNREACHABLE, error=f"the URL {refused}")
-        return await self._exchange(target, _request(target, body=body, headers=headers), started)
+            return _ended(spent, ExchangeOutcome.UNREACHABLE, error=f"the URL {refused}")
+        return await self._exchange(target, _request(target, body=body, headers=headers), spent)
 
-    async def _exchange(self, target: Target, request: bytes, started: float) -> Exchange:
-        response = Response()
+    async def _exchange(self, target: Target, request: bytes, spent: CallTime) -> Exchange:
+        response, is_connected = Response(), False
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with AsyncExitStack() as held, spent.deadline():
+                await spent.take(self._limits.of_account(self._account_id), held)
                 kept = self._take_idle(target)
                 if kept is not None:
-                    await self._ask(kept, target, request=request, response=response)
+                    is_connected = True
+                    async with AsyncExitStack() as at_kept:
+                        await self._take_places([kept.address], spent, at_kept)
+                        await self._ask(kept, target, request=request, response=response)
                 if kept is None or not response.bytes_read:
-                    response = Response()
-                    fresh = await self._dialer.dial(target, await self._look_up(target.host))
+                    response, is_connected = Response(), False
+                    candidates = self._dialer.candidates(target, await self._look_up(target.host))
+                    await self._take_places(candidates, spent, held)
+                    fresh = await self._dialer.dial(target, candidates)
+                    is_connected = True
                     await self._ask(fresh, target, request=request, response=response)
-        except NoConnectionError as error:
-            return _ended(started, ExchangeOutcome.UNREACHABLE, error=str(error))
-        except TimeoutError:
-            error = f"no whole answer within {DEADLINE_SECONDS} seconds"
-            return _ended(started, ExchangeOutcome.TIMED_OUT, error=error, response=response)
+        except (NoConnectionError, TimeoutError) as error:
+            if is_connected:
+                late = f"no whole answer within {DEADLINE_SECONDS} seconds"
+                return _ended(spent, ExchangeOutcome.TIMED_OUT, error=late, response=response)
+            reason = str(error) or f"no connection within {DEADLINE_SECONDS} seconds"
+            account_id = str(self._account_id)
+            log.info(
+                "outbound.not_connected",
+                account_id=account_id,
+                host=target.host,
+                port=target.port,
+                reason=reason,
+            )
+            return _ended(spent, ExchangeOutcome.UNREACHABLE, error=UNREACHABLE)
         if response.is_whole:
-            return _ended(started, ExchangeOutcome.ANSWERED, response=response)
+            return _ended(spent, ExchangeOutcome.ANSWERED, response=response)
         outcome = ExchangeOutcome.UNREACHABLE if response.status is None else ExchangeOutcome.BROKEN_ANSWER
-        return _ended(started, outcome, error=response.fault, response=response)
+        return _ended(spent, outcome, error=response.fault, response=response)
+
+    async def _take_places(self, addresses: Collection[str], spent: CallTime, held: AsyncExitStack) -> None:
+        await spent.take(self._limits.to_addresses(self._account_id, addresses), held)
 
     async def _ask(
         self, connection: Connection, target: Target, *, request: bytes, response: Response
@@ -107,23 +135,27 @@ class MerchantSession:
 class MerchantClient:
     """Opens sessions.
 
-    `allowed` has the operator's exceptions from the URL rules, each as `host` or `host:port` (D-47). `resolver` returns
-    a host's addresses or raises OSError. `ssl_context` verifies servers.
+    `rules` are the URL rules for the accounts of each mode, and `denied` are networks that are never called.
+    `resolver` returns a host's addresses or raises OSError. `ssl_context` verifies servers.
     """
 
     def __init__(
         self,
+        rules: Mapping[Mode, UrlRules],
         *,
-        allowed: Collection[str],
+        denied: Collection[IPv4Network | IPv6Network] = (),
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._allowed = frozenset(allowed)
-        self._dialer = Dialer(resolver=resolver, ssl_context=ssl_context)
+        self._rules = rules
+        self._dialer = Dialer(resolver=resolver, ssl_context=ssl_context, denied=denied)
+        self._limits = CallLimits()
 
     @asynccontextmanager
-    async def session(self) -> AsyncGenerator[MerchantSession]:
-        session = MerchantSession(self._dialer, self._allowed)
+    async def session(self, account: Account) -> AsyncGenerator[MerchantSession]:
+        session = MerchantSession(
+            account.account_id, self._rules[account.mode], dialer=self._dialer, limits=self._limits
+        )
         try:
             yield session
         finally:
@@ -146,20 +178,21 @@ def _request(target: Target, *, body: bytes, headers: Mapping[str, str]) -> byte
         **headers,
         "Content-Length": str(len(body)),
     }
+    plain = "".join(map("".join, sent.items()))
+    if not (plain.isascii() and plain.isprintable()):
+        raise ValueError("headers must contain printable ASCII only")
     head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
-    assert head.isascii(), "headers contain printable ASCII only"
-    assert "".join(map("".join, sent.items())).isprintable(), "headers contain printable ASCII only"
     return f"POST {target.path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
 def _ended(
-    started: float, outcome: ExchangeOutcome, *, error: str | None = None, response: Response | None = None
+    spent: CallTime, outcome: ExchangeOutcome, *, error: str | None = None, response: Response | None = None
 ) -> Exchange:
     return Exchange(
         outcome=outcome,
         status=response.status if response else None,
         body=bytes(response.body) if response else b"",
-        latency_ms=int((time.monotonic() - started) * 1000),
+        latency_ms=spent.milliseconds,
         error=error,
         retry_after=response.retry_after if response else None,
     )

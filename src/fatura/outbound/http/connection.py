@@ -12,7 +12,8 @@ _READ_BYTES = 4096
 class Connection(asyncio.BufferedProtocol):
     """A connection for one request at a time; it closes if the server sends bytes while no request runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._response: Response | None = None

@@ -5,14 +5,15 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from ipaddress import ip_address
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
 import aiodns
 
 from fatura.domain.endpoint_url import Target
-from fatura.domain.public_address import is_public
+from fatura.domain.public_address import may_call
 from fatura.observability import log
 from fatura.outbound.http.connection import Connection
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, OutOfResourcesError
@@ -35,15 +36,17 @@ CONNECTS_A_TURN = 16
 
 
 class NoConnectionError(Exception):
-    """No connection was made. The message is shown to the merchant, so it reveals nothing about internal networks."""
+    """No connection was made. The message is for the operator's log only; the merchant gets UNREACHABLE."""
 
 
 _LOCAL_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENETDOWN})
 """Errors caused by this machine's limits or its network interface, not by the merchant."""
 LOG_EVERY_SECONDS = 60
 """Minimum time between two log lines that say that this process cannot open connections."""
-_UNREACHABLE = "could not connect: check the host's name, that its addresses are public, and its port"
-_NO_TLS = "could not agree on TLS: check the certificate, its name and its chain"
+UNREACHABLE = (
+    "could not connect: check the host's name, that its addresses are public, its port and its certificate"
+)
+"""What a merchant reads after any failure to connect, so that the text does not reveal which ports are open (D-215)."""
 
 
 def trusting_context() -> ssl.SSLContext:
@@ -81,6 +84,10 @@ class AresResolver:
             self._opened = None
 
 
+def _reason(error: OSError) -> str:
+    return str(error) or type(error).__name__
+
+
 def _is_address(host: str) -> bool:
     try:
         ip_address(host)
@@ -92,7 +99,15 @@ def _is_address(host: str) -> bool:
 class Dialer:
     """Opens connections for all sessions of a process."""
 
-    def __init__(self, *, resolver: Resolver | None, ssl_context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        *,
+        resolver: Resolver | None,
+        ssl_context: ssl.SSLContext | None,
+        denied: Collection[IPv4Network | IPv6Network],
+    ) -> None:
+        """`denied` are networks that are never called, not even for an exempt target."""
+        self._denied = denied
         self._ares = AresResolver()
         self._resolver = resolver or self._ares
         self._ssl_context = ssl_context
@@ -111,7 +126,19 @@ class Dialer:
                 return await self._resolver(host)
         except OSError as error:  # this includes TimeoutError
             self._check_descriptors()  # the resolver's error does not say whether the resolver could open a socket
-            raise NoConnectionError(_UNREACHABLE) from error
+            raise NoConnectionError(f"no address: {_reason(error)}") from error
+
+    def candidates(self, target: Target, addresses: Sequence[str]) -> Sequence[str]:
+        """Return the addresses that `dial` may try, IPv4 first. Raises NoConnectionError if one must not be called."""
+        refused = [each for each in addresses if not self._may_call(target, each)]
+        if refused or not addresses:
+            raise NoConnectionError(
+                f"addresses that may not be called: {', '.join(refused) or 'none was found'}"
+            )
+        return sorted(addresses, key=lambda address: ":" in address)[:MAX_ADDRESSES]
+
+    def _may_call(self, target: Target, address: str) -> bool:
+        return may_call(address, is_exempt=target.is_exempt, denied=self._denied)
 
     def _check_descriptors(self) -> None:
         """Check that this process can open a socket. Raises OutOfResourcesError."""
@@ -128,33 +155,28 @@ class Dialer:
             log.error("outbound.out_of_resources", reason=str(error), advice=advice)
         return OutOfResourcesError(str(error))
 
-    async def dial(self, target: Target, addresses: Sequence[str]) -> Connection:
-        """Connect to the first address that accepts the connection, trying IPv4 first.
-
-        All addresses must be public, unless the operator allows private addresses for the target.
-
-        Raises NoConnectionError, OutOfResourcesError.
-        """
-        if not target.is_exempt and not all(map(is_public, addresses)):
-            raise NoConnectionError(_UNREACHABLE)
+    async def dial(self, target: Target, candidates: Sequence[str]) -> Connection:
+        """Connect to the first address that accepts the connection. Raises NoConnectionError, OutOfResourcesError."""
         async with self._turns:
             await asyncio.sleep(0)
-        candidates = sorted(addresses, key=lambda address: ":" in address)[:MAX_ADDRESSES]
+        failures: list[str] = []
         for place, address in enumerate(candidates, 1):
             seconds = ATTEMPT_SECONDS if place < len(candidates) else DEADLINE_SECONDS
             try:
                 async with asyncio.timeout(seconds):
                     return await self._connect(target, address)
-            except ssl.SSLError as error:
-                raise NoConnectionError(_NO_TLS) from error
-            except OSError as error:  # this includes TimeoutError
-                if error.errno in _LOCAL_ERRORS:
+            except OSError as error:  # this includes TimeoutError and ssl.SSLError
+                if error.errno in _LOCAL_ERRORS and not isinstance(error, ssl.SSLError):
                     raise self._out_of_resources(error) from error
-        raise NoConnectionError(_UNREACHABLE)
+                failures.append(f"{address}: {_reason(error)}")
+                if isinstance(error, ssl.SSLError):
+                    break
+        raise NoConnectionError("; ".join(failures))
 
     async def _connect(self, target: Target, address: str) -> Connection:
         """Connect to a checked address. The host is not resolved again: a new answer could be a private address."""
-        assert target.is_exempt or is_public(address), "the address must be checked before it is dialled"
+        if not self._may_call(target, address):
+            raise NoConnectionError(f"{address} may not be called")
         loop = asyncio.get_running_loop()
         tls = self._tls() if target.scheme == "https" else None
         opened = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
@@ -166,7 +188,7 @@ class Dialer:
             opened.close()
             raise
         _, connection = await loop.create_connection(
-            Connection,
+            partial(Connection, address),
             sock=opened,
             ssl=tls,
             server_hostname=target.host if tls else None,

@@ -5,13 +5,15 @@ from enum import StrEnum
 
 DEADLINE_SECONDS = 10
 """Maximum time from the start of the host's lookup to the last byte of the response (spec 8, D-30)."""
+MAX_WAIT_SECONDS = 3
+"""Maximum time that a call waits, in addition, until fewer other calls are open (D-215)."""
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
 """Limit for all bytes before the body: informational responses, status line and headers."""
 
 
 class OutOfResourcesError(Exception):
-    """This process cannot open another connection. Nothing was sent, and the merchant's server is not the cause."""
+    """This process cannot make another call now. Nothing was sent, and the merchant's server is not the cause."""
 
 
 class ExchangeOutcome(StrEnum):

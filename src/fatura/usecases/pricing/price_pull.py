@@ -12,7 +12,7 @@ from fatura.domain.account import Account
 from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError, require
 from fatura.domain.pricing import CallMode, PriceAnswer
 from fatura.observability import log
-from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession, OutOfResourcesError
+from fatura.outbound.http import DEADLINE_SECONDS, MAX_WAIT_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.price_endpoint import call_price_endpoint
 from fatura.store.billing import invoices
 from fatura.store.db import DatabaseUnavailableError
@@ -48,7 +48,9 @@ MAX_RETRIES = 10
 """Maximum calls per item that a client may request within RETRY_WINDOW, on the account's clock."""
 RETRY_WINDOW = timedelta(minutes=1)
 RETRY_AFTER_SECONDS = 10
-assert LEASE.total_seconds() > RECORD_WITHIN_SECONDS > SEND_WITHIN_SECONDS + DEADLINE_SECONDS
+assert (
+    LEASE.total_seconds() > RECORD_WITHIN_SECONDS > SEND_WITHIN_SECONDS + MAX_WAIT_SECONDS + DEADLINE_SECONDS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,7 @@ async def _call_and_record(deps: Deps, account: Account, batch: CallBatch) -> in
         return 0
     not_made: list[PriceCall] = []
     give_up_at = batch.reserved_monotonic + RECORD_WITHIN_SECONDS
-    async with deps.merchants.session() as session:
+    async with deps.merchants.session(account) as session:
         running = {asyncio.create_task(_call(deps, session, batch, call)) for call in batch.calls}
         try:
             while running:

@@ -33,7 +33,7 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
         assert product.endpoint_url is not None, product.product_id
         assert product.cap_cents is not None, product.product_id
         try:
-            async with deps.merchants.session() as session:
+            async with deps.merchants.session(account) as session:
                 answer = await call_price_endpoint(
                     session,
                     product.endpoint_url,

@@ -28,7 +28,7 @@ from fatura.domain.delivery import (
 from fatura.ids import new_id
 from fatura.observability import log
 from fatura.outbound import webhook
-from fatura.outbound.http import DEADLINE_SECONDS, MerchantSession, OutOfResourcesError
+from fatura.outbound.http import DEADLINE_SECONDS, MAX_WAIT_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.webhook import WebhookMessage
 from fatura.store import counters
 from fatura.store.webhooks import deliveries, webhooks
@@ -48,7 +48,7 @@ LEASE = timedelta(seconds=60)
 """A worker's lease on an account's endpoint, in real time; every round renews it."""
 SEND_WITHIN = timedelta(seconds=15)
 """Maximum time between claiming an event and sending it."""
-assert SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < LEASE, (
+assert SEND_WITHIN + timedelta(seconds=MAX_WAIT_SECONDS + DEADLINE_SECONDS) + 2 * MAX_PUSH_SKEW < LEASE, (
     "a call must end before another worker's lease begins, even if one host's clock is slow and the other's fast"
 )
 RELEASE_RETRY_SECONDS = 1
@@ -94,7 +94,7 @@ async def deliver(deps: Deps, account: Account) -> int:
 
 async def _deliver(deps: Deps, account: Account, leased_by: UUID) -> int:
     end_at, done = time.monotonic() + RUN_SECONDS, 0
-    async with deps.merchants.session() as session:
+    async with deps.merchants.session(account) as session:
         while claimed := await in_transaction(deps, account, _claim, leased_by):
             results = await _call(deps, session, claimed)
             if results:

@@ -1,0 +1,106 @@
+"""Limits of calls: their time, the concurrent calls of one account, and those to one address (D-108, D-215)."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Hashable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from uuid import UUID
+
+from fatura.outbound.http.exchange import DEADLINE_SECONDS, MAX_WAIT_SECONDS, OutOfResourcesError
+
+MAX_CALLS_OF_ACCOUNT = 256
+MAX_CALLS_TO_ADDRESS = 512
+"""Maximum number of calls of all accounts to one address, except those that ALWAYS_ALLOWED permits."""
+ALWAYS_ALLOWED = 2
+"""Number of calls that each account may have open to an address, even if other accounts have reached its limit.
+
+Many merchants may use one address, for example of a content delivery network.
+"""
+
+
+class CallTime:
+    """The time of one call, which ends at DEADLINE_SECONDS. Waits for a place do not count."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._waited = 0.0
+
+    @property
+    def milliseconds(self) -> int:
+        return int((time.monotonic() - self._started - self._waited) * 1000)
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncGenerator[None]:
+        """Raise TimeoutError at the end of the call's time. `take` may be called only inside this block."""
+        async with asyncio.timeout(DEADLINE_SECONDS) as self._timeout:
+            yield
+
+    async def take(self, place: AbstractAsyncContextManager[None], held: AsyncExitStack) -> None:
+        """Wait for a place, which `held` then holds. All waits of a call last at most MAX_WAIT_SECONDS.
+
+        Raises OutOfResourcesError.
+        """
+        began, at = time.monotonic(), self._timeout.when()
+        self._timeout.reschedule(None)
+        try:
+            async with asyncio.timeout(MAX_WAIT_SECONDS - self._waited):
+                await held.enter_async_context(place)
+        except TimeoutError:
+            raise OutOfResourcesError("too many calls are open") from None
+        finally:
+            waited = time.monotonic() - began
+            self._waited += waited
+            self._timeout.reschedule(None if at is None else at + waited)
+
+
+class CallLimits:
+    """Counts the open calls of one process."""
+
+    def __init__(self) -> None:
+        self._accounts = _Places(MAX_CALLS_OF_ACCOUNT)
+        self._addresses = _Places(MAX_CALLS_TO_ADDRESS)
+        self._to_address = Counter[tuple[UUID, str]]()
+
+    def of_account(self, account_id: UUID) -> AbstractAsyncContextManager[None]:
+        return self._accounts.one(account_id)
+
+    @asynccontextmanager
+    async def to_addresses(self, account_id: UUID, addresses: Collection[str]) -> AsyncGenerator[None]:
+        """Hold a place at each address that the call may use."""
+        keys = [
+            (account_id, address) for address in sorted(set(addresses))
+        ]  # in one order, so that no call deadlocks
+        self._to_address.update(keys)
+        try:
+            async with AsyncExitStack() as held:
+                for key in keys:
+                    if self._to_address[key] > ALWAYS_ALLOWED:
+                        await held.enter_async_context(self._addresses.one(key[1]))
+                yield
+        finally:
+            for key in keys:
+                self._to_address[key] -= 1
+                if not self._to_address[key]:
+                    del self._to_address[key]
+
+
+class _Places:
+    """A semaphore for each key: at most `most` calls hold a place of one key at the same time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_key: dict[Hashable, asyncio.Semaphore] = {}
+        self._users = Counter[Hashable]()
+
+    @asynccontextmanager
+    async def one(self, key: Hashable) -> AsyncGenerator[None]:
+        places = self._by_key.setdefault(key, asyncio.Semaphore(self._most))
+        self._users[key] += 1
+        try:
+            async with places:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._by_key[key]
