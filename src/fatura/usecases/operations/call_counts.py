@@ -1,5 +1,7 @@
 """Counters of this process's calls to gateways and merchants, by outcome."""
 
+from collections.abc import Mapping
+
 from fatura.gateways import port
 from fatura.observability import counter, histogram
 
@@ -27,6 +29,9 @@ sweep_findings = counter(
     "Differences that the nightly sweeps found between our charges and the lists of the payment providers.",
     "kind",
 )
+FINDINGS = ("entry_missing", "invalid", "not_listed", "state_differs", "unmatched", "without_invoice")
+for _kind in FINDINGS:  # a counter that exists before its first finding lets Prometheus notice this finding
+    sweep_findings.labels(_kind)
 
 _FAILURES: tuple[tuple[type[port.GatewayError], str], ...] = (
     (port.AuthFailedError, "credentials_refused"),
@@ -34,6 +39,12 @@ _FAILURES: tuple[tuple[type[port.GatewayError], str], ...] = (
     (port.TransientError, "failed"),
     (port.UnknownOutcomeError, "unknown"),
 )
+
+
+def count_findings(found: Mapping[str, int]) -> None:
+    for kind, count in found.items():
+        assert kind in FINDINGS, kind
+        sweep_findings.labels(kind).inc(count)
 
 
 def charge_outcome(answer: port.Charge | port.GatewayError | None) -> str:

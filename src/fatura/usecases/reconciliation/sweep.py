@@ -120,8 +120,7 @@ async def sweep(deps: Deps, account: Account) -> int:
 
 def _report(run: _Run) -> None:
     found = +run.findings
-    for kind, count in found.items():
-        call_counts.sweep_findings.labels(kind).inc(count)
+    call_counts.count_findings(found)
     if found:
         log.warning("sweep.found", connection_id=str(run.sweep.connection_id), **found)
 
