@@ -20,8 +20,8 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
         if len(hosts) < 2:
             return await asyncpg.connect(dsn, **options)
     except ValueError as error:
-        if isinstance(error, asyncpg.InterfaceError):
-            raise
+        if isinstance(error, (asyncpg.InterfaceError, OSError)):
+            raise  # an untrusted certificate is reported as an error that is both an OSError and a ValueError
         message = "the URL of the database is malformed; percent-encode / @ : # ? and % in its password"
         raise asyncpg.InterfaceError(message) from None  # `error` may contain a part of the password
     attempts = [
