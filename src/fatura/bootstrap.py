@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from fatura import postgres
+from fatura import postgres, tracing
 from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
@@ -31,6 +31,7 @@ from fatura.store.migrations.distribute import distribute as distribute  # noqa:
 from fatura.store.migrations.runner import MigrationError, alone, migrate, pending
 from fatura.store.notify import Notifier, listen
 from fatura.store.vault import KeyRingError, Vault, new_key
+from fatura.tracing import TracingError
 from fatura.usecases.accounts import accounts
 from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.clock_skew import WrongClockError
@@ -58,6 +59,7 @@ STARTUP_FAILURES = (
     MigrationError,
     PortTakenError,
     SettingsError,
+    TracingError,
     WrongClockError,
 )
 """Failures that the operator can fix; each message says how."""
@@ -232,8 +234,10 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
 
     With an embedded PostgreSQL, `niceness` lowers the priority of the server processes that serve these connections.
 
-    Raises DatabaseUnavailableError, and KeyRingError when the stored secrets were encrypted with another key ring.
+    Raises DatabaseUnavailableError, TracingError, and KeyRingError when the stored secrets were encrypted with another
+    key ring.
     """
+    tracing.switch_on(os.environ)
     db = await connect(
         url,
         max_connections=settings.max_connections,

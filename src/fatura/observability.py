@@ -20,6 +20,11 @@ BLANK = "[redacted]"
 log: FilteringBoundLogger = structlog.get_logger()
 
 
+def add_to_logs(**values: str) -> None:
+    """Add values to the following log lines of this task: those of the request, or of the batch of a lane."""
+    structlog.contextvars.bind_contextvars(**values)
+
+
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replace the value of each secret name with BLANK, also in nested values. A structlog processor."""
     for name, value in event.items():

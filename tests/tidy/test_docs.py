@@ -123,7 +123,8 @@ def test_make_targets_have_descriptions():
 def test_dependencies_are_explained():
     project = tomllib.loads(page("pyproject.toml"))
     groups = project["dependency-groups"]
-    asked = project["project"]["dependencies"] + groups["build"] + groups["dev"]
+    extras = [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
+    asked = project["project"]["dependencies"] + extras + groups["build"] + groups["dev"]
     named = [each for each in asked if isinstance(each, str)]
     assert none(unexplained_dependencies(named, page("docs/reference/dependencies.md")))
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 from fatura.api.http import docs, health
 from fatura.api.http.authentication import Authenticate, Gate
@@ -13,6 +14,9 @@ from fatura.api.openapi.document import document
 from fatura.api.v1 import RESOURCES, gateway_webhook
 from fatura.usecases.accounts import api_keys
 from fatura.usecases.deps import Deps
+
+_NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+"""The observer records the spans of requests, so FastAPI must record none."""
 
 
 def create_app(
@@ -35,7 +39,7 @@ def create_app(
             )
         ],
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},
+        telemetry=_NO_TELEMETRY,
     )
     for each in resources:
         app.router.routes += each.routes
@@ -50,7 +54,13 @@ def create_app(
 
 def create_watch_app(deps: Deps) -> FastAPI:
     """Return the application of a worker, which serves only liveness, readiness and metrics (D-128)."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
+    )
     app.router.routes += health.ROUTES
     app.middleware_stack = Observer(app.router)
     set_deps(app, deps)

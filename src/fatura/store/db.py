@@ -15,10 +15,12 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from fatura import tracing
 from fatura.open_transaction import mark_open_transaction
 from fatura.store import multi_host
 from fatura.store.connection_shares import ConnectionShares
 from fatura.store.pool import LOCK_TIMEOUT_MS, Opening, open_pool
+from fatura.store.traced_connection import TracedConnection
 from fatura.store.transaction_end import (
     UNAVAILABLE_ERRORS,
     DatabaseUnavailableError,
@@ -314,7 +316,7 @@ async def connect(
     *,
     max_connections: int,
     pooler_url: str | None = None,
-    connection_class: "type[asyncpg.Connection[Row]]" = asyncpg.Connection,
+    connection_class: "type[asyncpg.Connection[Row]] | None" = None,
     niceness: int = 0,
 ) -> Database:
     """Open the pool of a database. A `connection_class` may observe statements or make them fail.
@@ -323,12 +325,13 @@ async def connect(
 
     Raises DatabaseUnavailableError with the reason.
     """
+    observing = TracedConnection if tracing.is_on() else asyncpg.Connection
     try:
         pool, opening = await open_pool(
             url,
             max_connections=max_connections,
             pooler_url=pooler_url,
-            connection_class=connection_class,
+            connection_class=connection_class or observing,
             niceness=niceness,
         )
     except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from fatura import tracing
 from fatura.domain import audit
 from fatura.domain.account import Account
 from fatura.domain.audit import AuditAction, NewEntry, Origin
@@ -23,6 +24,7 @@ from fatura.domain.credentials import Mode
 from fatura.domain.errors import UNAUTHORIZED, EngineError
 from fatura.domain.events import NewEvent
 from fatura.ids import new_id, new_ids
+from fatura.observability import add_to_logs
 from fatura.store import counters
 from fatura.store.accounts import accounts
 from fatura.store.audit import entries
@@ -91,6 +93,8 @@ class Work:
     is_audited: bool = False
     pending_entries: list[NewEntry] = field(default_factory=list)
     lanes_to_notify: set[LaneName] = field(default_factory=set)
+    event_numbers: str | None = None
+    """The numbers of the emitted events, such as `12-15`, after `finish`."""
 
     @property
     def today(self) -> date:
@@ -215,6 +219,7 @@ class Work:
             await events.append(
                 self.tx, self.pending_events, ids=self.new_ids(len(self.pending_events)), first_sequence=first
             )
+            self.event_numbers = f"{first}-{counted.last_sequence}"
             self.notify(LaneName.PUSH)
         if self.pending_entries:
             await self._append_entries(counted)
@@ -262,6 +267,9 @@ async def open_work(
         await work.finish()
     if work.draft is not None:
         work.draft.settle()
+    if work.event_numbers is not None:
+        add_to_logs(events=work.event_numbers)
+        tracing.current().set(fatura__events=work.event_numbers)
     for lane in work.lanes_to_notify:
         deps.notify(lane)
 

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
+from fatura import tracing
 from fatura.domain.account import Account
 from fatura.observability import log
+from fatura.tracing import Kind
 from fatura.usecases.deps import Deps
 from fatura.usecases.lane_polls import STUCK_AFTER_SECONDS
 from fatura.usecases.transaction import DatabaseUnavailableError
@@ -151,10 +153,15 @@ class LaneRunner:
 
 async def run_batch(deps: Deps, lane: Lane, account: Account) -> int:
     """Run one batch and return what `lane.run` returns. If the batch raises an exception, log it and return 0."""
+    account_id = str(account.account_id)
+    name = f"lane {lane.name}"
     try:
-        return await lane.run(deps, account)
+        with tracing.begin_trace(name, kind=Kind.INTERNAL, fatura__account_id=account_id) as span:
+            done = await lane.run(deps, account)
+            span.set(fatura__items=done)
+            return done
     except Exception:  # noqa: BLE001 - logged with its traceback; the next poll retries
-        log.exception("lane.batch_failed", lane=lane.name, account_id=str(account.account_id))
+        log.exception("lane.batch_failed", lane=lane.name, account_id=account_id)
         return 0
 
 

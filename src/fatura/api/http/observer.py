@@ -12,9 +12,11 @@ from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fatura import tracing
 from fatura.api.http import trace
 from fatura.api.http.problems import answer_to, internal_error, problem_response, server_stopping
 from fatura.observability import counter, histogram, log
+from fatura.tracing import Kind
 
 CLIENT_GONE = 499
 """Status in logs and metrics when the client disconnects before it gets an answer."""
@@ -42,11 +44,25 @@ class Observer:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
-        method: str = scope["method"]
         current = trace.begin(scope)
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=current.request_id)
+        with tracing.begin_trace(
+            _shown(scope["method"]),
+            kind=Kind.SERVER,
+            client=trace.trace_parent(scope),
+            http__request__method=_shown(scope["method"]),
+            fatura__request_id=current.request_id,
+        ) as span:
+            try:
+                await self._serve(current, scope, receive, send)
+            finally:
+                span.rename(f"{_shown(scope['method'])} {current.route or UNMATCHED}")
+                span.set(http__route=current.route or UNMATCHED, http__response__status_code=_status(current))
+
+    async def _serve(self, current: trace.Trace, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        method: str = scope["method"]
 
         async def stamped(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -90,10 +106,17 @@ def _children(method: str, route: str, status: int) -> tuple[Counter, Histogram]
     return _requests.labels(method, route, str(status)), _seconds.labels(method, route)
 
 
+def _shown(method: str) -> str:
+    return method if method in _METHODS else "other"
+
+
+def _status(current: trace.Trace) -> int:
+    return CLIENT_GONE if current.status is None else current.status
+
+
 def _record(current: trace.Trace, method: str, seconds: float) -> None:
-    route = current.route or UNMATCHED
-    status = CLIENT_GONE if current.status is None else current.status
-    requests, durations = _children(method if method in _METHODS else "other", route, status)
+    route, status = current.route or UNMATCHED, _status(current)
+    requests, durations = _children(_shown(method), route, status)
     requests.inc()
     durations.observe(seconds)
     log.info("request", method=method, route=route, status=status, latency_ms=round(seconds * 1000, 2))

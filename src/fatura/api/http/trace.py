@@ -40,6 +40,12 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return str(uuid_utils.uuid7())
 
 
+def trace_parent(scope: Scope) -> str | None:
+    """Return the client's `traceparent`, unless there are several. The tracer ignores a malformed one."""
+    sent = values(scope["headers"], b"traceparent")
+    return sent[0].decode("latin-1") if len(sent) == 1 else None
+
+
 def values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
     """Return all values of a header, without surrounding blanks; `name` is in lower case."""
     return [value.strip(b" \t") for each, value in headers if each == name]

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import IPv4Network, IPv6Network
 from uuid import UUID
 
-from fatura import __version__
+from fatura import __version__, tracing
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import RefusedUrlError, Target, UrlRules, read
@@ -20,6 +20,7 @@ from fatura.outbound.http.connection import Connection
 from fatura.outbound.http.dialing import UNREACHABLE, Dialer, NoConnectionError, Resolver
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, Exchange, ExchangeOutcome
 from fatura.outbound.http.response import Response
+from fatura.tracing import Kind
 
 KEEP_SECONDS = 4
 """Maximum idle time of a reused connection; shorter than the idle timeout of most servers."""
@@ -53,7 +54,20 @@ class MerchantSession:
             target = read(url, self._rules)
         except RefusedUrlError as refused:
             return _ended(spent, ExchangeOutcome.UNREACHABLE, error=f"the URL {refused}")
-        return await self._exchange(target, _request(target, body=body, headers=headers), spent)
+        with tracing.span(
+            "POST",
+            kind=Kind.CLIENT,
+            http__request__method="POST",
+            server__address=target.host,
+            server__port=target.port,
+        ) as span:
+            request = _request(target, body=body, headers={**headers, **tracing.headers()})
+            exchange = await self._exchange(target, request, spent)
+            if exchange.status is not None:
+                span.set(http__response__status_code=exchange.status)
+            if exchange.outcome is not ExchangeOutcome.ANSWERED:
+                span.set(error__type=exchange.outcome)
+            return exchange
 
     async def _exchange(self, target: Target, request: bytes, spent: CallTime) -> Exchange:
         response, is_connected = Response(), False

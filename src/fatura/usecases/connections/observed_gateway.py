@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
+from fatura import tracing
 from fatura.domain.connection import Connection
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED, MAX_ERROR_LENGTH, CallError, CallResult
 from fatura.gateways import port
 from fatura.gateways.checked import CheckedGateway
+from fatura.tracing import Kind
 from fatura.usecases.operations import call_counts
 
 _CODES: tuple[tuple[type[BaseException], str], ...] = (
@@ -121,8 +123,9 @@ class ObservedGateway:
         """
         began = time.monotonic()
         try:
-            async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
-                yield
+            with tracing.span(f"gateway {operation}", kind=Kind.CLIENT, fatura__provider=self._provider):
+                async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+                    yield
         except BaseException as error:
             took = time.monotonic() - began
             if isinstance(error, asyncio.CancelledError) and took < port.CALL_TIMEOUT_SECONDS * 0.9:

@@ -1,0 +1,234 @@
+"""With the OTEL_ variables set, processes send traces to a collector; without them, they load nothing."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.fatura_processes import environment, free_port, run_here, running, serves
+from tests.support.postgres_processes import until
+
+SENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+"""The `traceparent` of a client, with the sampled flag."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A span as the collector got it."""
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    links: list[str]
+    attributes: dict[str, Any]
+    service: str
+
+
+@dataclass(slots=True)
+class Collector:
+    url: str = ""
+    spans: list[Seen] = field(default_factory=list[Seen])
+
+    def named(self, name: str) -> list[Seen]:
+        return [each for each in self.spans if each.name == name]
+
+    def take(self, body: bytes) -> None:
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            (service,) = [
+                each.value.string_value for each in resource.resource.attributes if each.key == "service.name"
+            ]
+            for span in (span for scope in resource.scope_spans for span in scope.spans):
+                values = {
+                    each.key: each.value.string_value or each.value.int_value for each in span.attributes
+                }
+                ids = (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex())
+                self.spans.append(
+                    Seen(span.name, *ids, [each.trace_id.hex() for each in span.links], values, service)
+                )
+
+
+@contextmanager
+def collecting() -> Generator[Collector]:
+    """Run an OTLP/HTTP collector."""
+    collector = Collector()
+
+    class Receive(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            collector.take(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receive)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    collector.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield collector
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def logged(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+
+
+@contextmanager
+def receiving(got: list[str]) -> Generator[str]:
+    """Run a merchant's webhook, and add the `traceparent` of each request to `got`."""
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            got.append(self.headers["traceparent"])
+            self.send_response(204)
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def subscribe(api_key: str, *, port: int, webhook: str) -> None:
+    """Subscribe a customer with the request id `mine` and the `traceparent` SENT."""
+    headers = {"Authorization": f"Bearer {api_key}", "traceparent": SENT}
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", headers=headers, timeout=20) as client:
+        assert client.put("/integration/webhook", json={"url": webhook}).status_code == 200
+        pricing = {"mode": "fixed", "monthlyPriceCents": 100}
+        product = _made(client, "/products", {"name": "Gym", "pricing": pricing})
+        items = [{"productId": product["id"]}]
+        body = {"name": "Monthly", "periodMonths": 1, "defaultPaymentMethod": "pix", "items": items}
+        plan = _made(client, "/plans", body)
+        customer = {"externalRef": "a", "name": "Ana Secret", "email": "ana@example.com"}
+        _made(client, "/subscriptions", {"planId": plan["id"], "customer": customer}, request_id="mine")
+
+
+def test_a_request_its_log_lines_and_its_calls_share_a_trace(database_url: str, tmp_path: Path) -> None:
+    """[D-232]"""
+    env = environment(database_url)
+    account = json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
+    got: list[str] = []
+    port = free_port()
+    with collecting() as collector, receiving(got) as merchant:
+        env |= {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+            "FATURA_OUTBOUND_ALLOW": merchant,
+        }
+        with (
+            running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api,
+            running("worker", env=env, output=tmp_path / "worker.log") as worker,
+        ):
+            until(lambda: serves(port), seconds=60)
+            subscribe(account["apiKey"], port=port, webhook=f"http://{merchant}/hook")
+            until(lambda: bool(got) and bool(collector.named("lane push")), seconds=60)
+            assert (api.stop(), worker.stop()) == (0, 0)
+
+    (request,) = collector.named("POST /v1/subscriptions")
+    assert (request.service, request.parent_id, request.links) == ("fatura", "", [SENT.split("-")[1]])
+    assert request.trace_id != SENT.split("-")[1]
+    assert request.attributes["fatura.request_id"] == "mine"
+    assert request.attributes["http.response.status_code"] == 201
+    (line,) = [each for each in logged(tmp_path / "api.log") if each.get("request_id") == "mine"]
+    assert (line["trace_id"], line["events"]) == (request.trace_id, request.attributes["fatura.events"])
+    statements = [
+        each for each in collector.spans if each.trace_id == request.trace_id and each is not request
+    ]
+    assert {each.attributes["db.system.name"] for each in statements} == {"postgresql"}
+    assert any("INSERT INTO subscription" in each.attributes["db.query.text"] for each in statements)
+    assert {each.parent_id for each in statements} == {request.span_id}
+
+    pushes = {f"00-{each.trace_id}-{each.span_id}": each for each in collector.named("POST")}
+    parents = [pushes[each.rpartition("-")[0]].parent_id for each in got]
+    lanes = {each.span_id: each.name for each in collector.spans if each.name.startswith("lane ")}
+    assert {lanes[each] for each in parents} == {"lane push"}
+    assert not re.search("Ana Secret|ana@example", repr(collector.spans))
+
+
+def _made(client: httpx.Client, path: str, body: object, *, request_id: str = "other") -> Any:
+    answer = client.post(path, json=body, headers={"Idempotency-Key": path, "X-Request-Id": request_id})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def test_a_collector_that_is_down_delays_nothing(database_url: str, tmp_path: Path) -> None:
+    """[D-232]"""
+    port = free_port()
+    env = environment(database_url) | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
+    with running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api:
+        until(lambda: serves(port), seconds=60)
+        assert httpx.get(f"http://127.0.0.1:{port}/health/ready", timeout=2).status_code == 200
+        assert api.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER is 'zipkin'; it must be otlp or none"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'; it must be http/protobuf",
+        ),
+    ],
+    ids=["exporter", "protocol"],
+)
+def test_unsupported_variables_are_refused(database_url: str, variables: dict[str, str], says: str) -> None:
+    """[D-232]"""
+    ended = run_here("check", env=environment(database_url) | variables)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == f"fatura: {says}"
+
+
+LOADED = """
+import asyncio, os, sys
+from fatura import settings, tracing
+from fatura.api.app import create_app
+from fatura.bootstrap import opened
+
+async def main():
+    read = settings.read(os.environ)
+    async with opened(read, read.database_url) as deps:
+        create_app(deps)
+    # FastAPI itself imports the API of OpenTelemetry
+    loaded = [each for each in sys.modules if each.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))]
+    print(loaded, tracing.is_on())
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+    ],
+    ids=["unset", "disabled", "none"],
+)
+def test_nothing_is_loaded_while_traces_are_off(database_url: str, variables: dict[str, str]) -> None:
+    """[D-232]"""
+    ended = subprocess.run(
+        [sys.executable, "-c", LOADED],
+        env=environment(database_url) | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.stdout == "[] False\n", ended.stderr
