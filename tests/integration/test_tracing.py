@@ -153,6 +153,8 @@ def test_a_request_its_log_lines_and_its_calls_share_a_trace(database_url: str, 
     assert any("INSERT INTO subscription" in each.attributes["db.query.text"] for each in statements)
     assert {each.parent_id for each in statements} == {request.span_id}
 
+    roots = [each.name for each in collector.spans if not each.parent_id]
+    assert [name for name in roots if not name.startswith(("lane ", "GET /", "POST /", "PUT /"))] == []
     pushes = {f"00-{each.trace_id}-{each.span_id}": each for each in collector.named("POST")}
     parents = [pushes[each.rpartition("-")[0]].parent_id for each in got]
     lanes = {each.span_id: each.name for each in collector.spans if each.name.startswith("lane ")}

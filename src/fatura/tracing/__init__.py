@@ -107,7 +107,10 @@ def begin_trace(
 
 
 def span(name: str, *, kind: Kind = Kind.INTERNAL, **attributes: str | int) -> AbstractContextManager[Span]:
-    """Begin a part of the current trace. A double underscore in an attribute's name stands for a dot."""
+    """Begin a part of the current trace; outside a trace, do nothing.
+
+    A double underscore in an attribute's name stands for a dot.
+    """
     if _tracer is None:
         return _OFF
     return _tracer.begin_span(name, kind=kind, attributes=attributes)
