@@ -25,6 +25,7 @@ UNIQUE_ROWS = rows("""
     connection_move_skip_pk        | connection_move_skip | connection_move_id subscription_id |
     plan_version_number_once       | plan_version       | plan_id version                  | "subscription_id": null
     event_pk                       | event              | sequence                         |
+    audit_entry_pk                 | audit_entry        | sequence                         |
     idempotency_key_pk             | idempotency_key    | key                              |
     charge_number_once             | charge             | invoice_id number                |
     merchant_request_number        | merchant_request   | invoice_id number                |
@@ -198,8 +199,14 @@ CHECKS = rows("""
     account_clock                   | account            | "clock_offset": "-1 s"
     account_mode                    | account            | "mode": "demo"
     account_currency                | account            | "currency": "brl"
+    api_key_scopes                  | api_key            | "scopes": []
+    api_key_scopes                  | api_key            | "scopes": ["all"]
     account_counter_not_negative    | account_counter    | "invoices_paid": -1
     account_counter_not_negative    | account_counter    | "customers": -1
+    account_counter_not_negative    | account_counter    | "last_audit_sequence": -1
+    audit_entry_actor               | audit_entry        | "actor_kind": "nobody", "actor_id": null
+    audit_entry_actor               | audit_entry        | "actor_kind": "api_key", "actor_id": null, "request_id": "x"
+    audit_entry_actor               | audit_entry        | "actor_kind": "engine", "actor_id": "019a0000-0000-7000-8000-000000000000"
     idempotency_key_answered        | idempotency_key    | "answer": null
     price_pull_counts               | price_pull         | "failures": 13, "attempts": 13
     price_pull_counts               | price_pull         | "failures": 2, "attempts": 1
@@ -225,6 +232,7 @@ CHECKS = rows("""
 FROZEN = rows("""
     trigger                | table            | when                       | columns
     event_kept             | event            |                            | *
+    audit_entry_kept       | audit_entry      |                            | *
     payment_entry_kept     | payment_entry    |                            | *
     gateway_connection_frozen | gateway_connection | provider_account = 'one' | provider_account
     plan_version_kept      | plan_version     |                            | *
@@ -267,6 +275,7 @@ FROZEN = rows("""
 NEVER_DELETED = rows("""
     trigger               | table
     event_kept            | event
+    audit_entry_kept      | audit_entry
     payment_entry_kept    | payment_entry
     plan_version_kept     | plan_version
     plan_item_kept        | plan_item
@@ -288,6 +297,7 @@ NO_FOREIGN_KEY = rows("""
     column                       | because
     event.subscription_id        | an event is a snapshot and stays readable without the row
     event.invoice_id             | as above
+    audit_entry.request_id       | the X-Request-Id of the request, which may be any text
     charge.charge_id             | our own id; `charge_id` of sandbox_charge is the id that the gateway gave its charge
     lost_invoice.invoice_id      | a restore found charges of an invoice that the database lacks
     sandbox_charge.invoice_id    | the sandbox gateway stores the engine's ids without reading its tables

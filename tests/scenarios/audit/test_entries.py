@@ -13,6 +13,7 @@ from fatura.usecases.catalog import products
 from fatura.usecases.transaction import Work, in_audited_transaction, load_account, open_work
 from tests.support.audit_steps import ROUTES
 from tests.support.cancellation_steps import end_requests, killed
+from tests.support.captured_logs import captured_logs
 from tests.support.expect import everything
 from tests.support.receiver import Receiver, always
 from tests.support.reissue_steps import ask, unpaid_invoice
@@ -20,6 +21,10 @@ from tests.support.sandbox_steps import issued_invoice, pass_time, queue_fault, 
 from tests.support.world import Json, World, plan_body, subscription_body
 
 ENGINE_OR_OPERATOR = {"account.create", "account.reencrypt", "account.restore", "webhook.disable"}
+
+
+PRICING: Json = {"mode": "fixed", "monthlyPriceCents": 1}
+FIXED: Json = {"pricing_mode": "fixed", "monthly_price_cents": 1}
 
 
 def changes(entry: Json) -> tuple[Json, Json]:
@@ -61,6 +66,15 @@ async def test_an_entry_shows_the_changed_fields(world: World):
         "before": {"monthlyPriceCents": 9990},
         "after": {"monthlyPriceCents": 10990},
     }
+
+
+async def test_the_entry_the_answer_and_the_log_show_one_request_id(world: World):
+    """[D-13, D-63]"""
+    with captured_logs() as stream:
+        answer = await world.post("/v1/products", {"name": "Gym", "pricing": PRICING})
+    [line] = [json.loads(each) for each in stream.getvalue().splitlines() if '"event": "request"' in each]
+    [entry] = await world.audit("product.create")
+    assert entry["requestId"] == answer.headers["x-request-id"] == line["request_id"]
 
 
 async def test_a_request_that_changes_no_field_has_an_entry_too(world: World):
@@ -161,7 +175,7 @@ async def test_a_refused_request_and_a_dry_run_add_no_entry(world: World):
 
 async def test_two_concurrent_requests_with_one_key_add_one_entry(world: World):
     """[D-221, D-14]"""
-    body = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 1}}
+    body = {"name": "Gym", "pricing": PRICING}
     answers = await asyncio.gather(*(world.post("/v1/products", body, key="double") for _ in range(8)))
     assert {each.status for each in answers} == {201}
     entries = await world.audit("product.create")
@@ -203,9 +217,6 @@ async def test_a_transaction_without_its_entry_is_rolled_back(world: World):
     with pytest.raises(AssertionError, match="one audit entry"):
         await in_audited_transaction(world.deps, account, draft, twice)
     assert await everything(world) == before
-
-
-FIXED: Json = {"pricing_mode": "fixed", "monthly_price_cents": 1}
 
 
 async def test_an_undone_part_of_a_transaction_leaves_no_entry(world: World):
