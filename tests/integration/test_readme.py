@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.fatura_processes import written_credentials
+
 README = Path(__file__).parents[2] / "README.md"
 START_WITHIN_SECONDS = 60
 
@@ -20,12 +22,14 @@ def _free_port() -> int:
 
 @contextmanager
 def _up(data_dir: Path, port: int) -> Generator[str]:
-    """Run `fatura up` on a new folder and yield the API key that it prints."""
+    """Run `fatura up` on a new folder and yield its first API key."""
     command = [sys.executable, "-m", "fatura", "up", "--port", str(port), "--data-dir", str(data_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
-            found = next(filter(None, (re.search(r"rk_test_\w+", line) for line in process.stdout)))
+            said = next(line for line in process.stdout if "credentials" in line)
+            found = re.search(r"rk_test_\w+", written_credentials(said))
+            assert found
             yield found[0]
         finally:
             process.terminate()

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,6 +45,15 @@ def run(*arguments: str, env: dict[str, str], cwd: Path | None = None) -> "subpr
         check=False,
         timeout=240,
     )
+
+
+def written_credentials(said: str) -> str:
+    """Return the text of the file to which a command has written new credentials, because it has no terminal."""
+    named = re.search(r"credentials are in (\S+),", said)
+    assert named, said
+    path = Path(named[1])
+    assert path.stat().st_mode & 0o777 == 0o600
+    return path.read_text()
 
 
 def run_here(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":

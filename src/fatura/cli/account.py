@@ -2,14 +2,18 @@
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fatura.cli import credentials
 from fatura.cli.operator import operator
 from fatura.cli.options import DataDir, Json, run_with_deps
+from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
 from fatura.usecases.accounts.accounts import OpenedAccount, open_account
+from fatura.usecases.deps import Deps
 
 app = typer.Typer(help="Open accounts.", no_args_is_help=True)
 MAX_NAME_CHARS = 120
@@ -31,10 +35,19 @@ def create(
     *,
     json_: Json = False,
 ) -> None:
-    """Open an account and print its API key and integration secret, which are not shown again."""
-    open_ = partial(open_account, name=name, mode=mode, opened_by=operator())
-    opened = run_with_deps(data_dir, open_)
-    typer.echo(as_json(opened) if json_ else as_text(opened))
+    """Open an account and show its API key and integration secret, which are not shown again.
+
+    If the output is not a terminal, they go into a file that only you can read, unless you ask for --json.
+    """
+    opened, folder = run_with_deps(data_dir, partial(_create, name=name, mode=mode, opened_by=operator()))
+    if json_:
+        typer.echo(as_json(opened))
+    else:
+        show(opened, folder=folder)
+
+
+async def _create(deps: Deps, *, name: str, mode: Mode, opened_by: Actor) -> tuple[OpenedAccount, Path]:
+    return await open_account(deps, name=name, mode=mode, opened_by=opened_by), deps.settings.data_dir
 
 
 @app.callback()
@@ -48,10 +61,7 @@ def as_json(opened: OpenedAccount) -> str:
     )
 
 
-def as_text(opened: OpenedAccount) -> str:
-    return (
-        f"account   {opened.account_id}\n"
-        f"API key   {opened.api_key}\n"
-        f"secret    {opened.secret}\n"
-        "Store the API key and the secret now: they are not shown again."
-    )
+def show(opened: OpenedAccount, *, folder: Path) -> None:
+    """Show a new account's credentials (D-208). Raises SettingsError."""
+    text = f"account   {opened.account_id}\nAPI key   {opened.api_key}\nsecret    {opened.secret}"
+    credentials.show(text, folder=folder, name=f"account-{opened.account_id}.txt")

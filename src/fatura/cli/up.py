@@ -38,7 +38,8 @@ def _show_account(settings: Settings, url: str) -> None:
         bootstrap.open_first_account(settings, url, name="Sandbox", mode=Mode.SANDBOX, opened_by=operator())
     )
     if first is not None:
-        typer.echo("A sandbox account was opened for you:\n" + account.as_text(first))
+        typer.echo("A sandbox account was opened for you.")
+        account.show(first, folder=settings.data_dir)
     else:
         typer.echo(
             "The database has accounts; open another with `fatura account create NAME --mode sandbox`."

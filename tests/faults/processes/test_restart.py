@@ -15,7 +15,15 @@ import pytest
 
 from fatura.bootstrap import WORKER_NICENESS
 from tests.support.crowd import Crowd, open_crowd
-from tests.support.fatura_processes import Running, environment, free_port, run, running, serves
+from tests.support.fatura_processes import (
+    Running,
+    environment,
+    free_port,
+    run,
+    running,
+    serves,
+    written_credentials,
+)
 from tests.support.postgres_processes import is_running, postmaster, sweep, until
 from tests.support.world import Json, plan_body, subscription_body
 
@@ -41,7 +49,9 @@ class Up:
         words = ("up", "--port", str(self.port), "--data-dir", str(self.folder))
         with running(*words, env=environment(), output=output) as up:
             until(lambda: self._is_up(up), seconds=40)
-            if key := KEY.search(up.said()):
+            if self._starts == 1:
+                key = KEY.search(written_credentials(up.said()))
+                assert key
                 self.api_key = key[1]
             yield up
 
@@ -85,7 +95,7 @@ def engine(tmp_path: Path) -> Generator[Up]:
 def test_up_starts_twice_on_one_folder(engine: Up) -> None:
     """[D-47]"""
     with engine.start() as first:
-        assert first.said().count("rk_test_") == 1
+        assert "rk_test_" not in first.said()
         assert httpx.get(f"http://127.0.0.1:{engine.port}/docs").status_code == 200
         engine.bill_one()
         assert engine.pass_forty_days() == [(2, "paid"), (1, "paid")]

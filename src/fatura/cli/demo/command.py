@@ -16,6 +16,7 @@ from rich.console import Console
 
 import fatura
 from fatura import bootstrap
+from fatura.cli import account
 from fatura.cli.client import connect
 from fatura.cli.demo.story import run_story
 from fatura.cli.operator import operator
@@ -60,6 +61,7 @@ def demo(
                 async def meanwhile() -> None:
                     async with connect(f"http://{host}:{port}", opened.api_key) as client:
                         await run_story(client, console, merchant=merchant)
+                    account.show(opened, folder=settings.data_dir)
                     if once:
                         stop.set()
                     else:

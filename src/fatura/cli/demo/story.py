@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fatura.cli import credentials
 from fatura.cli.client import Client, connect
 from fatura.cli.demo.catalog import enroll, make_catalog
 from fatura.cli.demo.tables import events, invoices, metered_table, months_table, webhooks_line
@@ -87,10 +88,10 @@ async def _summary(client: Client, progress: Progress, *, merchant: str) -> tupl
 
 
 def _print_next_steps(client: Client, console: Console) -> None:
+    key = client.api_key if credentials.is_shown() else "..."
     overdue = f"'{client.base_url}/v1/invoices?status=overdue'"
     lines = (
-        f"[bold]API key[/]  {client.api_key}",
-        f"[bold]try[/]      curl -H 'Authorization: Bearer {client.api_key}' {overdue}",
+        f"[bold]try[/]      curl -H 'Authorization: Bearer {key}' {overdue}",
         f"[bold]docs[/]     {client.base_url}/docs",
     )
     for line in lines:
