@@ -18,8 +18,8 @@ import uvloop
 
 from fatura import postgres
 from fatura.observability import configure_logs
-from fatura.store.migrations.runner import migrate
 from tests.integration.test_misbehaving_merchants import Merchants, misbehaving_merchants
+from tests.support.databases import migrate_as_owner
 from tests.support.merchant_clients import ACCOUNT, merchant_client
 from tests.support.world import World, open_world
 
@@ -68,7 +68,7 @@ def p99(latencies_ms: Sequence[float]) -> float:
 
 
 async def run(url: str, rounds: int) -> None:
-    await migrate(url)
+    await migrate_as_owner(url)
     ratios: list[tuple[float, float]] = []
     print("round  p50 ms: alone  beside  ratio   p99 ms: alone  beside  ratio")
     async with open_world(url) as world:

@@ -33,12 +33,12 @@ from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.outbound.http.call_limits import MAX_CALLS_OF_ACCOUNT
 from fatura.store.db import connect
-from fatura.store.migrations.runner import migrate
 from fatura.store.vault import Vault, new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import in_transaction, load_account
 from fatura.usecases.webhooks import webhooks
+from tests.support.databases import migrate_as_owner
 
 PACE_SECONDS = 0.1
 FAR_AWAY = "2099-01-01"
@@ -142,7 +142,7 @@ async def hold_open(slow: Merchant, subscription_ids: Sequence[UUID]) -> None:
 
 
 async def run(server_url: str, options: argparse.Namespace) -> None:
-    await migrate(server_url)
+    await migrate_as_owner(server_url)
     key = new_key()
     db = await connect(server_url, max_connections=4)
     environment = {"FATURA_OUTBOUND_ALLOW": "127.0.0.1:1-65535"}

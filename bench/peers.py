@@ -21,6 +21,7 @@ from bench.frame import Figure, Measured, Options
 from bench.one_lane import worked
 from bench.prepared import connected, prepare
 from bench.servers import cloned, open_accounts, prepared, seen, server
+from tests.support.databases import as_superuser
 
 ROUNDS = 5
 OURS = 10_000
@@ -79,8 +80,8 @@ async def _run(options: Options, server_url: str, *, count: int) -> Measured:
 @asynccontextmanager
 async def _filled(name: str, server_url: str, *, count: int) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Start a billing program with a new database, and wait until it has created its subscriptions."""
-    admin = await connected(server_url)
-    await admin.execute(f"CREATE DATABASE {name}")
+    admin = await connected(as_superuser(server_url))
+    await admin.execute(f"CREATE DATABASE {name} OWNER fatura")
     await admin.close()
     at = urlsplit(server_url)
     query = parse_qs(at.query)

@@ -20,11 +20,11 @@ from fatura import postgres, settings
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import Row, connect
-from fatura.store.migrations.runner import migrate
 from fatura.store.vault import Vault, new_key
 from fatura.usecases.accounts import accounts
 from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
+from tests.support.databases import as_superuser, migrate_as_owner
 
 RING = os.environ.get("FATURA_SECRET_KEYS") or new_key()
 """The key ring of all databases, passed to child processes as `FATURA_SECRET_KEYS`."""
@@ -60,11 +60,11 @@ def url_of(server_url: str, name: str) -> str:
 
 async def prepared(server_url: str, name: str, fill: Callable[[str], Awaitable[None]]) -> str:
     """Create and migrate a database, fill it with `fill`, and return its URL."""
-    admin = await connected(server_url)
-    await admin.execute(f"CREATE DATABASE {name}")
+    admin = await connected(as_superuser(server_url))
+    await admin.execute(f"CREATE DATABASE {name} OWNER fatura_owner")
     await admin.close()
     url = url_of(server_url, name)
-    await migrate(url)
+    await migrate_as_owner(url)
     await fill(url)
     return url
 
@@ -75,9 +75,9 @@ async def cloned(server_url: str, name: str, *, apart: str = "round") -> AsyncGe
 
     If several clones of a database exist at the same time, each clone needs a different `apart`.
     """
-    admin = await connected(server_url)
+    admin = await connected(as_superuser(server_url))
     clone = f"{name}_{apart}"
-    await admin.execute(f"CREATE DATABASE {clone} TEMPLATE {name} STRATEGY file_copy")
+    await admin.execute(f"CREATE DATABASE {clone} OWNER fatura_owner TEMPLATE {name} STRATEGY file_copy")
     try:
         yield url_of(server_url, clone)
     finally:

@@ -16,8 +16,7 @@ import pytest
 import uvloop
 
 from fatura import postgres
-from fatura.store.migrations.runner import migrate
-from tests.support.databases import ReusedDatabase, as_superuser
+from tests.support.databases import ReusedDatabase, allow_new_databases, as_superuser, migrate_as_owner
 from tests.support.postgres_processes import sweep
 from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import World, open_world, world_on
@@ -98,10 +97,11 @@ def server_url() -> Iterator[str]:
 
 async def make_template(url: str) -> None:
     """Create the migrated database from which the tests' databases are copied."""
-    connection = await asyncpg.connect(url)
-    await connection.execute("CREATE DATABASE template_fatura")
+    await allow_new_databases(url)
+    connection = await asyncpg.connect(as_superuser(url))
+    await connection.execute("CREATE DATABASE template_fatura OWNER fatura_owner")
     await connection.close()
-    await migrate(database_url_of(url, "template_fatura"))
+    await migrate_as_owner(database_url_of(url, "template_fatura"))
 
 
 def database_url_of(url: str, name: str) -> str:
@@ -116,7 +116,7 @@ async def fresh_database(server_url: str, *, template: str = "template_fatura") 
     connection = await asyncpg.connect(as_superuser(server_url))
     try:
         await connection.execute(
-            f"CREATE DATABASE {name} OWNER fatura TEMPLATE {template} STRATEGY file_copy"
+            f"CREATE DATABASE {name} OWNER fatura_owner TEMPLATE {template} STRATEGY file_copy"
         )
         yield database_url_of(server_url, name)
         await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

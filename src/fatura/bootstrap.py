@@ -6,12 +6,13 @@ import resource
 import socket
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from fatura import postgres, tracing
 from fatura.domain.audit import Actor
@@ -26,9 +27,10 @@ from fatura.postgres import EmbeddedPostgresError, newer_minor
 from fatura.settings import Settings, SettingsError
 from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
+from fatura.store.migrations import runner
 from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - `cli.migrate` uses it
 from fatura.store.migrations.distribute import distribute as distribute  # noqa: PLC0414 - as above
-from fatura.store.migrations.runner import MigrationError, alone, migrate, pending
+from fatura.store.migrations.runner import MigrationError, alone, pending
 from fatura.store.notify import Notifier, listen
 from fatura.store.vault import KeyRingError, Vault, new_key
 from fatura.tracing import TracingError
@@ -186,19 +188,46 @@ def wire(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseUrls:
+    """Two URLs of one database: with the role of the engine, and with the role that owns the tables (D-238)."""
+
+    url: str
+    owner_url: str
+
+
 @contextmanager
-def database(settings: Settings) -> Generator[str]:
-    """Yield the database's URL: FATURA_DATABASE_URL, or else the URL of the embedded PostgreSQL (D-47).
+def database(settings: Settings) -> Generator[DatabaseUrls]:
+    """Yield the URLs of the database that FATURA_DATABASE_URL names, or else of the embedded PostgreSQL (D-47).
 
     The embedded server is started if it does not run; all processes with the same data folder share it.
 
     Raises EmbeddedPostgresError.
     """
     if settings.database_url is not None:
-        yield settings.database_url
+        yield DatabaseUrls(settings.database_url, settings.owner_url or settings.database_url)
         return
     with postgres.start(settings.data_dir, bin_dir=settings.pg_bin) as server:
-        yield server.url
+        yield DatabaseUrls(server.url, server.owner_url)
+
+
+def migrate(urls: DatabaseUrls) -> Sequence[str]:
+    """Apply the pending migrations as the owner of the tables, and return their names. Raises MigrationError."""
+    return asyncio.run(runner.migrate(urls.owner_url, engine_role=_engine_role(urls)))
+
+
+def _engine_role(urls: DatabaseUrls) -> str | None:
+    """Return the engine's role, which needs rights on the tables; None if it owns them. Raises SettingsError."""
+    if urls.url == urls.owner_url:
+        return None
+    try:
+        role = urlsplit(urls.url).username
+    except ValueError:
+        role = None
+    if not role:
+        message = "FATURA_DATABASE_URL must name the engine's role when FATURA_OWNER_URL is set: postgresql://role@..."
+        raise SettingsError(message)
+    return unquote(role)
 
 
 def revive_database(settings: Settings) -> None:
@@ -219,13 +248,13 @@ def migrated_database(settings: Settings) -> Generator[str]:
 
     Raises EmbeddedPostgresError, MigrationError.
     """
-    with database(settings) as url:
+    with database(settings) as urls:
         if settings.database_url is None:
-            asyncio.run(migrate(url))
-        elif waiting := asyncio.run(pending(url)):
+            migrate(urls)
+        elif waiting := asyncio.run(pending(urls.url)):
             message = f"the database lacks {len(waiting)} migration(s); run `fatura migrate` first"
             raise MigrationError(message)
-        yield url
+        yield urls.url
 
 
 @asynccontextmanager
@@ -244,7 +273,6 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
         pooler_url=settings.pooler_url,
         niceness=niceness if settings.database_url is None else 0,
     )
-    _warn_of_old_postgres(db)
     try:
         vault = Vault(await key_ring(settings, db))
         deps = wire(settings, db, vault=vault, notify=Notifier(db))
@@ -257,7 +285,8 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
         await db.close()
 
 
-def _warn_of_old_postgres(db: Database) -> None:
+def warn_of_server(db: Database) -> None:
+    """Log a warning if PostgreSQL lacks a minor release (D-239), or if the engine's role owns the tables (D-238)."""
     major, minor = db.server_version
     if newest := newer_minor(major, minor):
         log.warning(
@@ -265,6 +294,11 @@ def _warn_of_old_postgres(db: Database) -> None:
             version=f"{major}.{minor}",
             newest=newest,
             advice="install the newest minor release, which fixes known faults and needs no migration",
+        )
+    if db.owns_tables:
+        log.warning(
+            "database.role_owns_tables",
+            advice="let another role own the tables, and name it in FATURA_OWNER_URL for `fatura migrate`",
         )
 
 
@@ -326,6 +360,7 @@ async def work(
     niceness = WORKER_NICENESS if beside_api else 0
     os.nice(niceness)
     async with opened(settings, url, niceness=niceness) as deps:
+        warn_of_server(deps.db)
         loop = Loop(deps, LANES)
         listening = asyncio.create_task(listen(url, loop.notify))
         running = [loop.run(stop)]
@@ -347,4 +382,5 @@ async def serve(settings: Settings, url: str, *, stop: asyncio.Event, host: str,
 
     allow_many_open_files()
     async with opened(settings, url) as deps:
+        warn_of_server(deps.db)
         await run_server(create_app(replace(deps, stopping=stop)), stop, host=host, port=port)

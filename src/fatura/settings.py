@@ -29,6 +29,12 @@ VARIABLES: tuple[Variable, ...] = (
         "URL of a PostgreSQL 15 or newer; when unset, an embedded one is started (D-47)",
     ),
     Variable(
+        "FATURA_OWNER_URL",
+        "",
+        "URL of the same database with the role that owns the tables, for `fatura migrate`; when unset, the role of "
+        "FATURA_DATABASE_URL owns them (D-238)",
+    ),
+    Variable(
         "FATURA_POOLER_URL",
         "",
         "URL of a pgbouncer in transaction mode in front of FATURA_DATABASE_URL. API and workers open transactions "
@@ -122,6 +128,7 @@ Network = IPv4Network | IPv6Network
 @dataclass(frozen=True, slots=True)
 class Settings:
     database_url: str | None
+    owner_url: str | None
     pooler_url: str | None
     data_dir: Path
     pg_bin: Path | None
@@ -170,6 +177,7 @@ def read(environ: Mapping[str, str]) -> Settings:
     pg_bin = values["FATURA_PG_BIN"]
     return Settings(
         database_url=values["FATURA_DATABASE_URL"] or None,
+        owner_url=_owner_url(values),
         pooler_url=_pooler_url(values),
         data_dir=Path(values["FATURA_DATA_DIR"]).expanduser(),
         pg_bin=Path(pg_bin).expanduser() if pg_bin else None,
@@ -186,6 +194,15 @@ def read(environ: Mapping[str, str]) -> Settings:
         log_format=_one_of(values, "FATURA_LOG_FORMAT", ("auto", "json", "console")),
         log_level=_one_of(values, "FATURA_LOG_LEVEL", ("debug", "info", "warning", "error")),
     )
+
+
+def _owner_url(values: Mapping[str, str]) -> str | None:
+    if values["FATURA_OWNER_URL"] and not values["FATURA_DATABASE_URL"]:
+        message = (
+            "FATURA_OWNER_URL needs FATURA_DATABASE_URL: set it to the same database with the engine's role"
+        )
+        raise SettingsError(message)
+    return values["FATURA_OWNER_URL"] or None
 
 
 def _pooler_url(values: Mapping[str, str]) -> str | None:

@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 
 from fatura import postgres
-from fatura.store.migrations.runner import migrate
 from tests.conftest import FAST
+from tests.support.databases import migrate_as_owner
 from tests.support.expect import problem
 from tests.support.postgres_processes import is_running, postmaster, until
 from tests.support.world import World, open_world
@@ -22,7 +22,7 @@ async def test_the_api_recovers_with_the_database(data_dir: Path):
     [spec 4.1 GET /health 200, spec 4.1 GET /health/ready 503, spec 4.1 GET /health/ready 200, D-100]
     """
     server = postgres.start(data_dir, settings=FAST)
-    await migrate(server.url)
+    await migrate_as_owner(server.url)
     async with open_world(server.url) as world:
         ready = await world.get("/health/ready")
         assert (ready.status, ready.json) == (200, HEALTHY)

@@ -10,6 +10,7 @@ from pathlib import Path
 from fatura import postgres
 from tests.conftest import FAST, database_url_of, fresh_database, make_template, memory_folder
 from tests.faults import breaks
+from tests.support.databases import as_owner
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def process_count() -> int:
 async def _make_template(server_url: str) -> None:
     """Create the template from which all databases of the run are copied. Apply the SQL of the chosen break to it."""
     await make_template(server_url)
-    await breaks.break_database(database_url_of(server_url, "template_fatura"))
+    await breaks.break_database(as_owner(database_url_of(server_url, "template_fatura")))
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from fatura import bootstrap, reference, settings
 from fatura.cli import app
 from fatura.postgres.releases import NEWEST_MINOR
 from tests.conftest import database_url_of
+from tests.support.databases import as_owner, as_superuser
 from tests.support.fatura_processes import (
     environment,
     free_port,
@@ -67,7 +68,7 @@ def _value_of(database_url: str, account_id: str, sql: str) -> Json:
 
 def test_a_second_migrate_does_nothing(server_url: str) -> None:
     """[D-47]"""
-    value(server_url, "CREATE DATABASE empty_for_migrate")
+    value(as_superuser(server_url), "CREATE DATABASE empty_for_migrate OWNER fatura")
     env = environment(database_url_of(server_url, "empty_for_migrate"))
 
     early = run_here("worker", env=env)
@@ -321,22 +322,23 @@ def test_other_unknown_variables_are_logged_and_those_of_kubernetes_ignored(data
     assert [(line["event"], line["names"]) for line in logged] == [("settings.unknown", ["FATURA_COLOUR"])]
 
 
-def test_an_old_minor_release_of_postgres_is_logged(
+def test_an_old_minor_release_and_an_owning_role_are_logged(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[D-239]"""
+    """[D-239, D-238]"""
 
-    async def opened() -> list[str]:
+    async def warnings(url: str) -> list[Json]:
+        read = settings.read(environment(url))
         with capture_logs() as logged:
-            async with bootstrap.opened(settings.read(environment(database_url)), database_url) as deps:
-                major, minor = deps.db.server_version
-                monkeypatch.setitem(NEWEST_MINOR, major, minor + 1)
-            async with bootstrap.opened(settings.read(environment(database_url)), database_url):
-                pass
-        return [
-            f"{line['version']} {line['newest']}" for line in logged if line["event"] == "postgres.outdated"
-        ]
+            async with bootstrap.opened(read, url) as deps:
+                bootstrap.warn_of_server(deps.db)
+        return [{name: line[name] for name in line if name in {"event", "newest"}} for line in logged]
 
-    version = value(database_url, "SHOW server_version").split()[0]
-    major, _, minor = version.partition(".")
-    assert asyncio.run(opened()) == [f"{version} {major}.{int(minor) + 1}"]
+    major, minor = map(int, value(database_url, "SHOW server_version").split()[0].split("."))
+    assert asyncio.run(warnings(database_url)) == []
+
+    monkeypatch.setitem(NEWEST_MINOR, major, minor + 1)
+    assert asyncio.run(warnings(as_owner(database_url))) == [
+        {"event": "postgres.outdated", "newest": f"{major}.{minor + 1}"},
+        {"event": "database.role_owns_tables"},
+    ]

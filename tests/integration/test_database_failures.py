@@ -13,10 +13,10 @@ import pytest
 from fatura import postgres
 from fatura.store import db, pool
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
-from fatura.store.migrations.runner import migrate
 from fatura.usecases.transaction import load_account
 from fatura.usecases.webhooks import delivery
 from tests.conftest import FAST
+from tests.support.databases import as_superuser, migrate_as_owner
 from tests.support.expect import problem
 from tests.support.postgres_processes import sweep
 from tests.support.push_steps import register
@@ -103,9 +103,9 @@ async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
     """An engine with its own PostgreSQL server. Tests can make the server's commits wait for a standby."""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings={"fsync": "off"})
     try:
-        await migrate(server.url)
+        await migrate_as_owner(server.url)
         async with open_world(server.url) as world:
-            yield Replicated(world, server.url.replace("//fatura@", "//postgres@", 1))
+            yield Replicated(world, as_superuser(server.url))
         await asyncio.to_thread(server.stop)
     finally:
         sweep(tmp_path / "data")
@@ -216,10 +216,15 @@ async def test_a_silent_host_does_not_hide_the_primary(tmp_path: Path):
     host, port = silent.getsockname()
     with socket.create_server(("127.0.0.1", 0)) as free:
         listens = {"listen_addresses": "127.0.0.1", "port": str(free.getsockname()[1])}
-    server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST | listens)
+    rules = tmp_path / "hba.conf"
+    rules.write_text("local all all peer map=fatura\nhost all all 127.0.0.1/32 scram-sha-256\n")
+    rules.chmod(0o644)
+    server = await asyncio.to_thread(
+        postgres.start, tmp_path / "data", settings=FAST | listens | {"hba_file": str(rules)}
+    )
     try:
-        await migrate(server.url)
-        connection = await asyncpg.connect(server.url)
+        await migrate_as_owner(server.url)
+        connection = await asyncpg.connect(as_superuser(server.url))
         await connection.execute("ALTER ROLE fatura PASSWORD 'secret'")
         await connection.close()
         hosts = f"{host}:{port},127.0.0.1:{listens['port']}"

@@ -19,6 +19,7 @@ from fatura.store.db import connect
 from fatura.store.migrations import distribute as distributing
 from fatura.store.migrations.distribute import distribute
 from fatura.store.migrations.runner import MigrationError, migrate
+from tests.support.databases import as_owner, as_superuser
 from tests.support.fatura_processes import environment, run
 from tests.support.populated import connected
 from tests.support.world import columns, open_world
@@ -51,12 +52,13 @@ SELECT (SELECT count(*) FROM pg_class WHERE relrowsecurity AND relforcerowsecuri
 @pytest.fixture
 async def coordinator(database_url: str, monkeypatch: pytest.MonkeyPatch):
     """A database in which simple tables and functions replace those of Citus."""
-    async with connected(database_url) as connection:
+    owner_url = as_owner(database_url)
+    async with connected(owner_url) as connection:
         await connection.execute(_FAKE_CITUS)
     monkeypatch.setattr(distributing, "_HAS_CITUS", "SELECT true")
     # The real statement changes settings that exist only with Citus.
     monkeypatch.setattr(distributing, "_DATABASE_SETTINGS", "SELECT")
-    return database_url
+    return owner_url
 
 
 async def test_every_table_is_colocated_with_its_account(coordinator: str):
@@ -138,7 +140,7 @@ _MAY_MOVE = "SELECT has_function_privilege('citus_move_shard_placement(bigint)',
 
 async def test_distribution_is_refused_while_the_role_may_move_shards(coordinator: str):
     """Row Level Security hides all rows from this role. If the role moved a shard, the rows would be lost."""
-    async with connected(coordinator.replace("://fatura@", "://postgres@")) as administrator:
+    async with connected(as_superuser(coordinator)) as administrator:
         await administrator.execute(_MOVE)
         with pytest.raises(MigrationError, match="would delete their rows") as refused:
             await distribute(coordinator)

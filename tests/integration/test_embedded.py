@@ -1,8 +1,10 @@
 """Several processes share the embedded PostgreSQL, which survives the death of any of them. [D-47]"""
 
+import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -11,15 +13,20 @@ import asyncpg
 import pytest
 
 from fatura.postgres import start
+from fatura.store.migrations.runner import migrate
+from tests.support.databases import as_owner
 from tests.support.postgres_processes import is_running, postmaster, until, using, value
 
 
 def test_a_new_database_has_a_role_that_row_security_binds(data_dir: Path):
     with start(data_dir) as server:
-        role = "SELECT rolsuper OR rolbypassrls OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
-        assert value(server.url, role) is False
-        assert value(server.url, "SELECT current_user || ' ' || current_database()") == "fatura fatura"
-        value(server.url, "CREATE DATABASE clone TEMPLATE fatura")
+        rights = (
+            "SELECT rolsuper OR rolbypassrls OR rolcreaterole OR rolcreatedb "
+            "FROM pg_roles WHERE rolname = current_user"
+        )
+        for url, role in ((server.url, "fatura"), (server.owner_url, "fatura_owner")):
+            assert value(url, rights) is False
+            assert value(url, "SELECT current_user || ' ' || current_database()") == f"{role} fatura"
         settings = {
             "server_encoding": "UTF8",
             "lc_collate": "C",
@@ -48,14 +55,48 @@ def test_only_the_user_of_the_server_can_enter_the_folder_of_its_socket(data_dir
         assert value(server.url, "SHOW listen_addresses") == ""
 
 
+def test_the_engine_owns_no_table_and_other_users_are_rejected(data_dir: Path):
+    """[D-238]"""
+    with start(data_dir) as server:
+        asyncio.run(migrate(server.owner_url, engine_role="fatura"))
+        assert value(server.url, "SELECT count(*) FROM account") == 0
+        for refused in (
+            "ALTER TABLE invoice DISABLE TRIGGER ALL",
+            "DROP TABLE invoice",
+            "CREATE TABLE mine (id int)",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                value(server.url, refused)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            value(server.url, "DELETE FROM schema_migration RETURNING 1")
+        with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+            value(server.url.replace("//fatura@", "//pg_read_all_data@"), "SELECT 1")
+        if os.geteuid() == 0:
+            server_user = Path(f"/proc/{postmaster(data_dir)}").stat().st_uid
+            assert "Peer authentication failed" in _connect_as(server_user, server.url)
+
+
+def _connect_as(uid: int, url: str) -> str:
+    """Connect as another user of the operating system, and return what PostgreSQL says."""
+    program = (
+        "import asyncio, os, sys; import asyncpg\n"
+        "os.setgroups([]); os.setuid(int(sys.argv[2]))\n"
+        "try: asyncio.run(asyncpg.connect(sys.argv[1], timeout=10))\n"
+        "except asyncpg.PostgresError as error: print(error)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, url, str(uid)], capture_output=True, text=True, check=True
+    ).stdout
+
+
 def test_data_survives_a_stop(data_dir: Path):
     with start(data_dir) as server:
-        value(server.url, "CREATE TABLE kept AS SELECT 7 AS n")
+        value(server.owner_url, "CREATE TABLE kept AS SELECT 7 AS n")
         pid = postmaster(data_dir)
     assert not is_running(pid)
     server.stop()  # a repeated stop has no effect
     with start(data_dir) as server:
-        assert value(server.url, "SELECT n FROM kept") == 7
+        assert value(server.owner_url, "SELECT n FROM kept") == 7
 
 
 def test_processes_share_a_server_and_the_last_one_stops_it(data_dir: Path):
@@ -113,12 +154,12 @@ def test_the_next_start_uses_the_server_of_a_killed_process(data_dir: Path):
 def test_users_of_a_killed_postmaster_reach_the_next_one(data_dir: Path):
     with using(data_dir) as user:
         url = user.says()
-        value(url, "CREATE TABLE kept AS SELECT 7 AS n")
+        value(as_owner(url), "CREATE TABLE kept AS SELECT 7 AS n")
         os.kill(postmaster(data_dir), signal.SIGKILL)
         with start(data_dir) as server:
             assert server.url == url
-            assert value(url, "SELECT n FROM kept") == 7
-        assert value(url, "SELECT n FROM kept") == 7
+            assert value(as_owner(url), "SELECT n FROM kept") == 7
+        assert value(as_owner(url), "SELECT n FROM kept") == 7
         assert user.leave() == 0
 
 
@@ -150,6 +191,24 @@ async def test_a_killed_backend_costs_a_reconnect_within_five_seconds(data_dir: 
             except (asyncpg.PostgresError, OSError):
                 assert time.monotonic() < deadline
         assert await connection.fetchval("SELECT 1") == 1
+        await connection.close()
+
+
+async def test_a_server_that_recovers_from_a_crash_can_be_stopped(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("fatura.postgres.server.QUIT_AFTER_SECONDS", 1)
+    with start(data_dir) as server:
+        connection = await asyncpg.connect(server.owner_url)
+        await connection.execute("CREATE TABLE kept AS SELECT 7 AS n")
+        os.kill(await connection.fetchval("SELECT pg_backend_pid()"), signal.SIGKILL)
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            await connection.fetchval("SELECT 1")
+        pid = postmaster(data_dir)
+    assert not is_running(pid)
+    with start(data_dir) as server:
+        connection = await asyncpg.connect(server.owner_url)
+        assert await connection.fetchval("SELECT n FROM kept") == 7
         await connection.close()
 
 

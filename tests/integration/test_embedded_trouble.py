@@ -38,7 +38,7 @@ def refusal(data_dir: Path, *, bin_dir: Path | None = None, settings: dict[str, 
 
 def unprivileged() -> OsUser:
     entry = pwd.getpwnam("nobody")
-    return OsUser(entry.pw_uid, entry.pw_gid, "nobody", switched=True)
+    return OsUser(entry.pw_uid, entry.pw_gid, "nobody", switched=True, clients=("root",))
 
 
 def test_missing_programs_are_reported(data_dir: Path, tmp_path: Path):

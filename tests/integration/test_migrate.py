@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import pwd
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from fatura.postgres import Server, start
 from fatura.store.migrations import runner
 from fatura.store.migrations.runner import MigrationError, migrate, pending
 from tests.support.populated import connected
-from tests.support.postgres_processes import sweep, until, value
+from tests.support.postgres_processes import allow_os_user, sweep, until, value
 
 PEOPLE = "CREATE TABLE person (id int CONSTRAINT person_pk PRIMARY KEY, name text);"
 HELD = """
@@ -44,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
 @pytest.fixture
 def url(server: Server) -> str:
     name = f"migrated_{next(_numbers)}"
-    value(server.url, f"CREATE DATABASE {name}")
+    value(as_user(server.url, "postgres"), f"CREATE DATABASE {name} OWNER fatura")
     return server.url.replace("/fatura?", f"/{name}?")
 
 
@@ -208,14 +210,14 @@ async def test_a_migration_is_retried_after_a_deadlock(tmp_path: Path, folder: P
     """[D-47]"""
     with running(tmp_path / "data", deadlock_timeout="100ms") as server:
         write(folder, _0001_tables=f"{PEOPLE} CREATE TABLE place (id int);")
-        await migrate(server.url, folder=folder)
+        await migrate(server.owner_url, folder=folder)
         steps = "ALTER TABLE person ADD COLUMN a int; SELECT pg_sleep(1); ALTER TABLE place ADD COLUMN a int;"
         write(folder, _0002_steps=steps)
         async with connected(as_user(server.url, "postgres")) as user:
             await user.execute("SET deadlock_timeout = '1h'")
             async with user.transaction():
                 await user.execute("SELECT 1 FROM place")
-                migrating = asyncio.create_task(migrate(server.url, folder=folder))
+                migrating = asyncio.create_task(migrate(server.owner_url, folder=folder))
                 await asyncio.to_thread(until, lambda: value(server.url, HELD) == 1)
                 await user.execute("SELECT 1 FROM person")
         assert await migrating == ["0002_steps"]
@@ -250,7 +252,8 @@ async def test_a_role_that_bypasses_row_security_gets_another_one(
     url = as_user(own_server.url, "cloud")
     async with connected(as_user(own_server.url, "postgres")) as admin:
         await admin.execute(f"CREATE ROLE cloud LOGIN BYPASSRLS {'CREATEROLE' if may_make_roles else ''}")
-        await admin.execute("GRANT ALL ON SCHEMA public TO cloud")
+        await admin.execute("GRANT ALL ON SCHEMA public TO cloud; GRANT CONNECT ON DATABASE fatura TO cloud")
+        allow_os_user(own_server.url, pwd.getpwuid(os.geteuid()).pw_name, role="cloud")
         if not may_make_roles:
             assert "let an administrator run `CREATE ROLE fatura_app`" in await refusal(url, folder)
             await admin.execute("CREATE ROLE fatura_app; GRANT fatura_app TO cloud")
@@ -263,8 +266,8 @@ async def test_a_role_that_bypasses_row_security_gets_another_one(
 
 async def test_an_ordinary_role_creates_no_other_role(own_server: Server, folder: Path):
     write(folder, _0001_person=PEOPLE)
-    await migrate(own_server.url, folder=folder)
-    known = await asyncio.to_thread(value, own_server.url, "SELECT to_regrole('fatura_app') IS NULL")
+    await migrate(own_server.owner_url, folder=folder)
+    known = await asyncio.to_thread(value, own_server.owner_url, "SELECT to_regrole('fatura_app') IS NULL")
     assert known is True
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from fatura.store.db import Database, connect
+from fatura.store.migrations.runner import migrate
 
 USES = 100
 """A database is replaced after this number of tests, because deleted rows stay in its files."""
@@ -44,8 +45,29 @@ SELECT ARRAY[
 
 
 def as_superuser(url: str) -> str:
+    return _as_role(url, "postgres")
+
+
+def as_owner(url: str) -> str:
+    """Return the URL of the role that owns the tables of the migrated test databases."""
+    return _as_role(url, "fatura_owner")
+
+
+def _as_role(url: str, role: str) -> str:
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace("fatura@", "postgres@")))
+    return urlunsplit(parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}"))
+
+
+async def migrate_as_owner(url: str) -> None:
+    """Migrate a database of an embedded server."""
+    await migrate(as_owner(url), engine_role="fatura")
+
+
+async def allow_new_databases(url: str) -> None:
+    """Let the role `fatura` create databases on a test's server, and own them."""
+    connection = await asyncpg.connect(as_superuser(url))
+    await connection.execute("ALTER ROLE fatura CREATEDB")
+    await connection.close()
 
 
 @dataclass(slots=True)

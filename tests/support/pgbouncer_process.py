@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.fatura_processes import free_port, is_open
-from tests.support.postgres_processes import until
+from tests.support.postgres_processes import allow_os_user, until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SERVER_CONNECTIONS = 3
@@ -43,7 +43,9 @@ def pgbouncer(database_url: str, folder: Path) -> Generator[str]:
     if os.geteuid() == 0:  # pgbouncer refuses to run as root, so it runs as the owner of the server's socket
         owner = Path(socket_folder).stat().st_uid
         folder.chmod(0o711)
-        command += ["-u", pwd.getpwuid(owner).pw_name]
+        name = pwd.getpwuid(owner).pw_name
+        allow_os_user(database_url, name)
+        command += ["-u", name]
     with (folder / "pgbouncer.log").open("wb") as log:
         process = subprocess.Popen([*command, settings], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:

@@ -26,6 +26,7 @@ from fatura.store.db import Tx
 from fatura.store.migrations.distribute import use_plain_policies
 from fatura.store.restore import lost_invoices
 from fatura.store.restore.lost_invoices import LostInvoice
+from tests.support.databases import as_owner
 from tests.support.operator import OPERATOR
 from tests.support.world import Json, Merchant, item, plan_body
 
@@ -238,6 +239,6 @@ async def refused_by(connection: Connection, statement: str, *values: object) ->
 
 async def with_plain_policies(url: str) -> None:
     """Replace the row policies of all tables by the policies that are used with Citus."""
-    async with connected(url) as connection:
+    async with connected(as_owner(url)) as connection:
         for table in await tables(connection):
             await use_plain_policies(connection, table)

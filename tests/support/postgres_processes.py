@@ -7,11 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+
+from tests.support.databases import as_superuser
 
 IS_ROOT = os.geteuid() == 0
 
@@ -86,6 +89,19 @@ def value(url: str, sql: str, **settings: Any) -> Any:
             await connection.close()
 
     return asyncio.run(ask())
+
+
+def allow_os_user(url: str, name: str, *, role: str = "fatura") -> None:
+    """Let a user of the operating system connect to an embedded server as a role."""
+
+    def allow() -> None:
+        superuser = as_superuser(url)
+        # the server's working directory is its data folder
+        value(superuser, f"COPY (SELECT 'fatura {name} {role}') TO PROGRAM 'cat >> pg_ident.conf'")
+        value(superuser, "SELECT pg_reload_conf()")
+
+    with ThreadPoolExecutor() as pool:  # `value` needs a thread without an event loop
+        pool.submit(allow).result()
 
 
 def postmaster(data_dir: Path) -> int:

@@ -28,6 +28,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.operations import checks
 from fatura.workers.lanes import LANES, Lane
 from fatura.workers.loop import run_batch
+from tests.support.databases import as_owner
 from tests.support.operator import OPERATOR
 from tests.support.unlimited import LOOPBACK, UNLIMITED
 
@@ -199,8 +200,8 @@ class World(Merchant):
         return Merchant(self.deps, self._client, opened)
 
     async def sql(self, statement: str, *values: object) -> Sequence[asyncpg.Record]:
-        """Run a statement as the engine's role, restricted to this account by Row Level Security."""
-        connection = await asyncpg.connect(self.database_url)
+        """Run a statement as the owner of the tables, restricted to this account by Row Level Security."""
+        connection = await asyncpg.connect(as_owner(self.database_url))
         try:
             await connection.execute(f"SET app.account = '{self.account_id}'")
             return await connection.fetch(statement, *values)

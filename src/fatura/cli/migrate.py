@@ -35,11 +35,11 @@ def migrate(
     """Update the database's tables to this version of Fatura. Create the embedded database if there is none."""
     settings = read_settings(data_dir)
     distributed: Sequence[str] = ()
-    with bootstrap.database(settings) as url:
-        applied = asyncio.run(bootstrap.migrate(url))
+    with bootstrap.database(settings) as urls:
+        applied = bootstrap.migrate(urls)
         announce(settings)
         if distribute:
-            distributed = _distribute(url, at_most_gib)
+            distributed = _distribute(urls.owner_url, at_most_gib)
     if json_:
         typer.echo(json.dumps({"applied": applied, "distributed": distributed}))
         return

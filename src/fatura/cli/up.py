@@ -25,10 +25,10 @@ def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDi
     """Start PostgreSQL (unless FATURA_DATABASE_URL is set), migrate, and run API and worker until Ctrl-C."""
     settings = read_settings(data_dir)
     bootstrap.check_port(host, port)
-    with bootstrap.database(settings) as url:
-        asyncio.run(bootstrap.migrate(url))
+    with bootstrap.database(settings) as urls:
+        bootstrap.migrate(urls)
         announce(settings)
-        _show_account(settings, url)
+        _show_account(settings, urls.url)
         greet = partial(_greet_when_ready, host, port)
         run_until_stopped(lambda stop: run_engine(settings, stop, host=host, port=port, meanwhile=greet))
 

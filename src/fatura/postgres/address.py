@@ -13,6 +13,9 @@ from fatura.postgres.failure import EmbeddedPostgresError
 from fatura.postgres.folder import DataFolder
 
 ROLE = "fatura"
+"""The role of the engine. It may read and write rows, but owns no table."""
+OWNER = "fatura_owner"
+"""The role that owns the tables, and migrates them."""
 DATABASE = "fatura"
 SOCKET_PORT = 5432
 ASK_TIMEOUT_SECONDS = 2.0
@@ -37,9 +40,8 @@ class Address:
     folder: str
     port: int
 
-    @property
-    def url(self) -> str:
-        return f"postgresql://{ROLE}@/{DATABASE}?host={quote(self.folder)}&port={self.port}"
+    def url(self, role: str) -> str:
+        return f"postgresql://{role}@/{DATABASE}?host={quote(self.folder)}&port={self.port}"
 
     def ask(self) -> Answer:
         """Begin a connection and return whether the server accepts it, is starting, or does not answer."""

@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from fatura.postgres.address import DATABASE, OWNER, ROLE
 from fatura.postgres.binaries import Binaries
 from fatura.postgres.failure import EmbeddedPostgresError, failed
 from fatura.postgres.folder import DataFolder
@@ -31,9 +32,15 @@ log_min_error_statement = panic
 log_parameter_max_length_on_error = 0
 """
 
-_BOOTSTRAP = """
-CREATE ROLE fatura LOGIN NOSUPERUSER NOBYPASSRLS CREATEDB NOCREATEROLE NOREPLICATION;
-CREATE DATABASE fatura OWNER fatura;
+_BOOTSTRAP = f"""
+CREATE ROLE {OWNER} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOREPLICATION;
+CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOREPLICATION;
+CREATE DATABASE {DATABASE} OWNER {OWNER};
+REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC;
+GRANT CONNECT, TEMPORARY ON DATABASE {DATABASE} TO {ROLE};
+"""
+_RULES = """# Fatura writes this file at each start. Only the users in pg_ident.conf may connect, over the unix socket.
+local all all peer map=fatura
 """
 
 
@@ -75,6 +82,23 @@ def create(folder: DataFolder, binaries: Binaries) -> None:
     _sync_folder(folder.path)
 
 
+def write_rules(folder: DataFolder) -> None:
+    """Write which users of the operating system may connect, and as which roles. All others are rejected."""
+    names = "".join(
+        f"fatura {_quoted(user)} {role}\n"
+        for user in folder.user.clients
+        for role in (ROLE, OWNER, SUPERUSER)
+    )
+    for name, text in (("pg_hba.conf", _RULES), ("pg_ident.conf", names)):
+        descriptor = folder.user.open(folder.cluster / name, os.O_WRONLY | os.O_TRUNC)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
     initdb = [
         binaries.initdb,
@@ -84,9 +108,8 @@ def _fill(folder: DataFolder, binaries: Binaries, cluster: Path) -> None:
         "--encoding=UTF8",
         "--locale=C",
         "--data-checksums",
-        # Only the server's user may enter the socket's folder, so the socket needs no password. TCP does, if used.
-        "--auth-local=trust",
-        "--auth-host=scram-sha-256",
+        "--auth-local=peer",
+        "--auth-host=reject",
         "--no-instructions",
     ]
     made = folder.user.run(initdb, folder=cluster)

@@ -3,6 +3,7 @@
 import errno
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -24,12 +25,15 @@ class OsUser:
 
     PostgreSQL refuses to run as root. The user that replaces root may be unable to enter the folders above the cluster.
     So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
+
+    `clients` are the names of the users that may connect to the server.
     """
 
     uid: int
     gid: int
     name: str
     switched: bool
+    clients: tuple[str, ...]
 
     def run(
         self,
@@ -84,9 +88,9 @@ class OsUser:
         except OSError:
             return False
 
-    def interrupt(self, pid: int) -> None:
-        """Send SIGINT as this user, not as root: a stale pid file may name a process that belongs to someone else."""
-        self.run(["/bin/sh", "-c", 'kill -INT "$1"', "sh", str(pid)])
+    def send(self, number: signal.Signals, *, pid: int) -> None:
+        """Send a signal as this user, not as root: a stale pid file may name a process that belongs to someone else."""
+        self.run(["/bin/sh", "-c", 'kill -"$1" "$2"', "sh", str(int(number)), str(pid)])
 
     def own(self, path: Path) -> None:
         """Make this user the owner of a folder that was just created."""
@@ -109,7 +113,10 @@ def choose(cluster: Path, data_dir: Path) -> OsUser:
     Raises EmbeddedPostgresError if the user to return does not exist.
     """
     if os.geteuid() != 0:
-        return OsUser(os.geteuid(), os.getegid(), f"user {os.geteuid()}", switched=False)
+        entry = _entry(os.geteuid())
+        return OsUser(
+            entry.pw_uid, os.getegid(), entry.pw_name, switched=False, clients=(entry.pw_name, "root")
+        )
     if not _DESCRIPTORS.is_dir():
         raise _refused("Fatura can start it as another user only on Linux")
     owners = [folder.stat().st_uid for folder in (cluster, data_dir) if folder.exists()]
@@ -118,8 +125,21 @@ def choose(cluster: Path, data_dir: Path) -> OsUser:
     for user in users:
         with suppress(KeyError):
             entry = pwd.getpwuid(user) if isinstance(user, int) else pwd.getpwnam(user)
-            return OsUser(entry.pw_uid, entry.pw_gid, entry.pw_name, switched=True)
+            # in a folder of root, the server runs as a user whose other programs must not connect
+            is_theirs = data_dir.exists() and data_dir.stat().st_uid == entry.pw_uid
+            clients = (entry.pw_name, "root") if is_theirs else ("root",)
+            return OsUser(entry.pw_uid, entry.pw_gid, entry.pw_name, switched=True, clients=clients)
     raise _refused(f"there is no user {' or '.join(map(str, users))}")
+
+
+def _entry(uid: int) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        raise EmbeddedPostgresError(
+            f"PostgreSQL needs a named user, but user {uid} has no name here: add one to /etc/passwd, or name a "
+            "database in FATURA_DATABASE_URL"
+        ) from None
 
 
 def _refused(reason: str) -> EmbeddedPostgresError:

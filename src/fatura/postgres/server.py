@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,12 @@ START_RETRY_SECONDS = 10.0
 RECOVERY_SECONDS = 600.0
 """Maximum wait for a server that is starting, for example during crash recovery."""
 STOP_SECONDS = 600.0
-INTERRUPT_AGAIN_SECONDS = 5
+SIGNAL_AGAIN_SECONDS = 5
+QUIT_AFTER_SECONDS = 30.0
+"""A server that has not stopped after this time is stopped without a checkpoint; the next start recovers it.
+
+PostgreSQL 18 never ends if it is asked to stop while it recovers from the crash of one of its processes.
+"""
 _POLL_SECONDS = 0.01
 _REASON = re.compile(r"(FATAL|PANIC):(?!\s+the database system is)")
 _TEMPORARY = ("Address already in use", "pre-existing shared memory block")
@@ -34,7 +40,9 @@ class Server:
     """
 
     url: str
-    """URL of the database `fatura`, with the role `fatura`, which Row Level Security binds."""
+    """URL of the database `fatura`, with the engine's role `fatura`, which Row Level Security binds."""
+    owner_url: str
+    """URL of the same database, with the role that owns the tables. Row Level Security binds this role too."""
     _folder: DataFolder = field(repr=False)
     _use: int | None = field(repr=False)
 
@@ -86,7 +94,8 @@ def start(
             use = folder.join()
             launch = _Launch(folder, bin_dir, settings or {})
             try:
-                return Server(launch.run().url, folder, use)
+                at = launch.run()
+                return Server(at.url(address.ROLE), at.url(address.OWNER), folder, use)
             except BaseException:
                 if launch.launched:
                     _leave(folder, use, START_RETRY_SECONDS)
@@ -134,6 +143,7 @@ class _Launch:
         if not folder.cluster.exists():
             cluster.create(folder, programs)
         _clear_pid_file(folder)
+        cluster.write_rules(folder)
         socket_folder = str(address.choose(folder)).replace('"', '""')
         settings = {
             "port": str(address.SOCKET_PORT),
@@ -189,15 +199,17 @@ def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
     os.close(use)
     if folder.is_used():
         return True
-    deadline = time.monotonic() + stop_seconds
-    interrupted, interrupted_at = None, 0.0
+    began = time.monotonic()
+    signaled, signaled_at = None, 0.0
     while folder.is_alive():
         known = address.recorded(folder.cluster)  # None until a new server has written its pid file
         now = time.monotonic()
-        if known and (known[0] != interrupted or now - interrupted_at > INTERRUPT_AGAIN_SECONDS):
-            interrupted, interrupted_at = known[0], now
-            folder.user.interrupt(interrupted)  # SIGINT does not disturb a server that is already stopping
-        if now > deadline:
+        if known and (known[0] != signaled or now - signaled_at > SIGNAL_AGAIN_SECONDS):
+            signaled, signaled_at = known[0], now
+            # a repeated SIGINT does not disturb a server that is already stopping
+            is_patient = now - began < QUIT_AFTER_SECONDS
+            folder.user.send(signal.SIGINT if is_patient else signal.SIGQUIT, pid=signaled)
+        if now - began > stop_seconds:
             return False
         time.sleep(_POLL_SECONDS)
     address.forget(folder)

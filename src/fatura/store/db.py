@@ -176,6 +176,11 @@ class Database:
         """The major and minor version of PostgreSQL."""
         return self._opening.server_version
 
+    @property
+    def owns_tables(self) -> bool:
+        """Whether the engine's role owns the tables, so that it could also change or drop them."""
+        return self._opening.owns_tables
+
     def limited(self, limit: asyncio.Semaphore) -> "Database":
         """Return a copy of this database in which each open transaction holds the semaphore `limit`."""
         return replace(self, _limit=limit)

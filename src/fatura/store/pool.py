@@ -53,12 +53,14 @@ the transaction. With `lock_timeout` set on the connection only, a statement wai
 class Opening:
     """How transactions begin: `settings` are SET LOCAL statements after BEGIN, each ending with a semicolon.
 
-    `server_version` is PostgreSQL's major and minor version.
+    `server_version` is PostgreSQL's major and minor version. `owns_tables` is true if the connection's role may change
+    the tables, because it owns them.
     """
 
     settings: str = ""
     has_citus: bool = False
     server_version: tuple[int, int] = (0, 0)
+    owns_tables: bool = False
 
     async def begin(self, connection: Any, begin: str, *, setting: str) -> None:
         """Begin a transaction and apply the settings: in one message, except on Citus."""
@@ -104,7 +106,13 @@ async def open_pool(
     if server["has_citus"]:
         settings += CITUS_SETTINGS
     version = divmod(server["version"], 10_000)
-    return pool, Opening(settings, has_citus=server["has_citus"], server_version=version)
+    opening = Opening(
+        settings,
+        has_citus=server["has_citus"],
+        server_version=version,
+        owns_tables=server["owns_tables"],
+    )
+    return pool, opening
 
 
 async def _prepare(connection: Any, *, niceness: int) -> None:
@@ -143,5 +151,6 @@ SELECT $1::uuid[], $2::text[], $3::int2[], $4::int4[], $5::int8[], $6::date[],
 _SERVER = """
 SELECT NOT (rolsuper OR rolbypassrls) AS bound_by_row_security,
     current_setting('server_version_num')::integer AS version,
-    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS has_citus FROM pg_roles WHERE rolname = current_user
+    EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass('account') AND c.relowner = r.oid) AS owns_tables,
+    EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS has_citus FROM pg_roles r WHERE rolname = current_user
 """

@@ -8,6 +8,7 @@ import asyncpg
 
 from tests.faults.constraints.catalog import POLICY, Catalog
 from tests.faults.constraints.trials import Tally
+from tests.support.databases import as_owner
 from tests.support.populated import connected, refused_by
 
 REFUSED = "42501"
@@ -24,7 +25,7 @@ async def try_policies(
     on, workers read some tables of all accounts to find due work. `rows` has one row of account `theirs` for each
     table, as JSON.
     """
-    async with connected(url) as connection:
+    async with connected(as_owner(url)) as connection:
         await connection.execute(
             ";".join(f"ALTER TABLE {each} DISABLE TRIGGER USER" for each in catalog.tables)
         )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import asyncpg
 
-from fatura.store.migrations.runner import migrate
 from tests.faults.database.server import Server, server
+from tests.support.databases import migrate_as_owner
 from tests.support.world import Json, World, open_world
 
 CLIENTS = 4
@@ -63,7 +63,7 @@ def run(count: int, *, seed: int, progress: Callable[[int], None]) -> Fsyncs:
 async def _run(
     postgres: Server, tried: Fsyncs, count: int, *, drawn: random.Random, progress: Callable[[int], None]
 ) -> None:
-    await migrate(postgres.url)
+    await migrate_as_owner(postgres.url)
     async with open_world(postgres.url) as world:
         for number in range(count):
             nth = drawn.randint(1, LATEST_FSYNC)

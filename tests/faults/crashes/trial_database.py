@@ -12,6 +12,7 @@ from fatura.store.db import Database
 from tests.conftest import database_url_of
 from tests.faults import breaks
 from tests.faults.crashes.place import KeptConnection, Place, open_pool
+from tests.support.databases import as_owner, as_superuser
 
 MIGRATED = "template_fatura"
 
@@ -76,13 +77,15 @@ def _saved_table(place: Place, table: str = "") -> str:
 
 
 async def make_database(server_url: str, name: str) -> str:
-    connection = await asyncpg.connect(server_url)
+    connection = await asyncpg.connect(as_superuser(server_url))
     try:
-        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {MIGRATED} STRATEGY file_copy")
+        await connection.execute(
+            f"CREATE DATABASE {name} OWNER fatura_owner TEMPLATE {MIGRATED} STRATEGY file_copy"
+        )
     finally:
         await connection.close()
     url = database_url_of(server_url, name)
-    await breaks.break_database(url)
+    await breaks.break_database(as_owner(url))
     return url
 
 
@@ -90,7 +93,7 @@ async def make_database(server_url: str, name: str) -> str:
 async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
     """Connect to a database. Writes of the superuser fire no triggers and check no foreign keys."""
     root: Any = await asyncpg.connect(
-        url.replace("://fatura@", "://postgres@"),
+        as_superuser(url),
         server_settings={"session_replication_role": "replica"},
     )
     await root.execute("CREATE SCHEMA kept")

@@ -17,6 +17,7 @@ from tests.faults.database.faults import Scene
 from tests.faults.database.load import loaded
 from tests.faults.database.server import Server, server
 from tests.faults.report import Options, Report
+from tests.support.databases import as_owner
 from tests.support.postgres_processes import IS_ROOT
 
 NEEDS = "disk full needs root and permission to mount a tmpfs"
@@ -79,7 +80,9 @@ async def fill_disks(options: Options, report: Report, folder: Path) -> None:
         server(folder / "small", SMALL_LOG, before=lambda data: _move_log(data, log)) as database,
     ):
         await _move_tables(database, tables)
-        async with open_engine(database.url, folder, seed=options.seed) as engine:
+        async with open_engine(
+            database.url, folder, seed=options.seed, owner_url=as_owner(database.url)
+        ) as engine:
             scene = Scene(engine, Random(options.seed))  # noqa: S311 - not for security
             async with loaded(scene, report, owner_url=database.owner_url, title="disk full", full=True):
                 await _fill_tables(scene, tables)

@@ -61,10 +61,15 @@ class Engine:
 
 
 @asynccontextmanager
-async def open_engine(database_url: str, folder: Path, *, seed: int) -> AsyncGenerator[Engine]:
-    """Migrate a database, start the processes on it, and open an account with a plan and a webhook."""
-    await migrate(database_url)
-    await breaks.break_database(database_url)
+async def open_engine(
+    database_url: str, folder: Path, *, seed: int, owner_url: str | None = None
+) -> AsyncGenerator[Engine]:
+    """Migrate a database, start the processes on it, and open an account with a plan and a webhook.
+
+    `owner_url` has the role that owns the tables; None means the role of `database_url`.
+    """
+    await migrate(owner_url or database_url, engine_role=None if owner_url is None else "fatura")
+    await breaks.break_database(owner_url or database_url)
     env = environment(
         database_url,
         FATURA_OUTBOUND_ALLOW=LOOPBACK,

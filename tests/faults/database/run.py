@@ -11,6 +11,7 @@ from tests.faults.database.faults import FAULTS, SHORT, Scene
 from tests.faults.database.load import LEAST_WRITES_A_SECOND, loaded
 from tests.faults.database.server import server
 from tests.faults.report import Options, Report, Scale
+from tests.support.databases import as_owner
 
 ROUNDS = 2
 """How often the full run injects each kind of fault."""
@@ -34,7 +35,9 @@ async def _under_load(options: Options, report: Report, folder: Path) -> None:
     rounds = [chance.sample(list(FAULTS), len(FAULTS)) for _ in range(ROUNDS)] if full else [SHORT]
     order = [name for each in rounds for name in each]
     with server(folder / "data") as database:
-        async with open_engine(database.url, folder, seed=options.seed) as engine:
+        async with open_engine(
+            database.url, folder, seed=options.seed, owner_url=as_owner(database.url)
+        ) as engine:
             scene = Scene(engine, chance)
             async with loaded(scene, report, owner_url=database.owner_url, title="under load", full=full):
                 for number, name in enumerate(order):

@@ -28,6 +28,7 @@ from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
 from tests.faults.restore.compare_process import counting
 from tests.faults.restore.gateway import PROVIDER, journal_providers, pay_part
+from tests.support.databases import as_superuser
 from tests.support.operator import OPERATOR
 from tests.support.world import Json, Merchant, api_client, item, run_until_idle
 
@@ -173,11 +174,11 @@ class Story:
     async def _copy(self, source: str, target: str) -> None:
         await self._admin(
             f"DROP DATABASE IF EXISTS {target}",
-            f"CREATE DATABASE {target} TEMPLATE {source} STRATEGY file_copy",
+            f"CREATE DATABASE {target} OWNER fatura_owner TEMPLATE {source} STRATEGY file_copy",
         )
 
     async def _admin(self, *statements: str) -> None:
-        connection = await asyncpg.connect(self.server_url)
+        connection = await asyncpg.connect(as_superuser(self.server_url))
         try:
             for statement in statements:
                 await connection.execute(statement)

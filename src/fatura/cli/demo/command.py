@@ -48,11 +48,11 @@ def demo(
     console.print(
         "[bold]Fatura[/]: starting PostgreSQL, API and worker on this machine. No real charges are made."
     )
-    with bootstrap.database(settings) as url:
-        asyncio.run(bootstrap.migrate(url))
+    with bootstrap.database(settings) as urls:
+        bootstrap.migrate(urls)
         announce(settings)
         opened = asyncio.run(
-            bootstrap.open_account(settings, url, name="Demo", mode=Mode.SANDBOX, opened_by=operator())
+            bootstrap.open_account(settings, urls.url, name="Demo", mode=Mode.SANDBOX, opened_by=operator())
         )
 
         async def story(stop: asyncio.Event) -> None:

@@ -65,17 +65,20 @@ def read(folder: Path) -> list[Migration]:
     return migrations
 
 
-async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
+async def migrate(url: str, *, folder: Path = MIGRATIONS, engine_role: str | None = None) -> list[str]:
     """Apply the pending migrations, each in a transaction, and return their names.
 
-    Waits for a migration of another process. If the role of the URL bypasses Row Level Security, creates the role
+    Waits for a migration of another process. Gives `engine_role` the rights that the engine needs on the tables. If it
+    is None, the engine uses the role of the URL. If this role bypasses Row Level Security, creates the role
     `fatura_app`, which every transaction of the engine then takes.
     The URL must lead to PostgreSQL itself, not to a pooler. Raises MigrationError.
     """
     migrations = read(folder)
     async with connected(url) as connection:
         await lock_migrations(connection)
-        await connection.execute(_CREATE_TABLE)
+        # a role that may only read and write rows can still find that nothing is pending
+        if await connection.fetchval("SELECT to_regclass('schema_migration') IS NULL"):
+            await connection.execute(_CREATE_TABLE)
         applied = await _applied(connection)
         unknown = [name for version, (name, _) in applied.items() if version > len(migrations)]
         if unknown:
@@ -86,7 +89,10 @@ async def migrate(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
         unapplied = _pending(migrations, applied)
         for migration in unapplied:
             await _apply(connection, migration)
-        await _bind_by_row_security(connection)
+        if engine_role is None:
+            await _bind_by_row_security(connection)
+        else:
+            await _grant(connection, engine_role)
     return [migration.name for migration in unapplied]
 
 
@@ -222,6 +228,27 @@ def _summary(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+async def _grant(connection: Any, role: str) -> None:
+    """Let a role read and write all tables, but not change them. Raises MigrationError."""
+    is_unbound = await connection.fetchval(_IS_ROLE_UNBOUND, role)
+    if is_unbound is None:
+        raise MigrationError(
+            f"the role {role} of FATURA_DATABASE_URL does not exist: create it with "
+            "`CREATE ROLE ... LOGIN NOSUPERUSER NOBYPASSRLS`"
+        )
+    if is_unbound:
+        raise MigrationError(
+            f"Row Level Security does not bind the role {role} of FATURA_DATABASE_URL: "
+            "run `ALTER ROLE ... NOSUPERUSER NOBYPASSRLS`, and run again"
+        )
+    await _grant_tables(connection, role)
+
+
+async def _grant_tables(connection: Any, role: str) -> None:
+    for (statement,) in await connection.fetch(_GRANTS, role):
+        await connection.execute(statement)
+
+
 async def _bind_by_row_security(connection: Any) -> None:
     """Create `fatura_app` with rights on all tables if the connection's role bypasses Row Level Security."""
     if not await connection.fetchval(_IS_UNBOUND):
@@ -230,7 +257,7 @@ async def _bind_by_row_security(connection: Any) -> None:
         # All databases of a server share the roles, so another migration may create the role at the same moment.
         with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
             await connection.execute(_CREATE_ROLE)
-        await connection.execute(_GRANT_TABLES)
+        await _grant_tables(connection, "fatura_app")
         await _try_role(connection)
     except asyncpg.InsufficientPrivilegeError as error:
         raise MigrationError(
@@ -260,7 +287,7 @@ async def _try_role(connection: Any) -> None:
 
 
 _CREATE_TABLE = """
-CREATE TABLE IF NOT EXISTS schema_migration (
+CREATE TABLE schema_migration (
     version integer NOT NULL,
     name text NOT NULL,
     checksum text NOT NULL,
@@ -273,20 +300,20 @@ _RECORD = "INSERT INTO schema_migration (version, name, checksum) VALUES ($1, $2
 
 _IS_UNBOUND = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 
+_IS_ROLE_UNBOUND = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = $1"
+
+_GRANTS = """
+SELECT format(statement, current_schema(), $1::text) FROM unnest(ARRAY[
+    'GRANT USAGE ON SCHEMA %1$I TO %2$I',
+    'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %1$I TO %2$I',
+    'REVOKE INSERT, UPDATE, DELETE ON schema_migration FROM %2$I'
+]) AS statement
+"""
+
 _CREATE_ROLE = """
 DO $$ BEGIN
     IF to_regrole('fatura_app') IS NULL THEN
         CREATE ROLE fatura_app NOLOGIN NOSUPERUSER NOBYPASSRLS;
     END IF;
-END $$
-"""
-
-_GRANT_TABLES = """
-DO $$ BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO fatura_app', current_schema());
-    EXECUTE format(
-        'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO fatura_app', current_schema()
-    );
-    REVOKE INSERT, UPDATE, DELETE ON schema_migration FROM fatura_app;
 END $$
 """
