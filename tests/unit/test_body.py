@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from starlette.requests import ClientDisconnect
 
 from fatura.api.http import body
-from fatura.api.http.body import MAX_BYTES, MAX_DEPTH, TOO_DEEP, UNSTORABLE
+from fatura.api.http.body import MAX_BYTES, MAX_DEPTH, MAX_VALUES, TOO_DEEP, TOO_MANY, UNSTORABLE
 from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, EngineError
 from tests.unit.tiny_api import client_of, fields_of, tiny_api
 
@@ -90,7 +90,7 @@ def test_every_invalid_place_is_named(sent, fields):
 
 def test_the_list_of_invalid_places_is_limited():
     """[D-104]"""
-    sent = json.dumps(["\0"] * 20_000).encode()
+    sent = json.dumps(["\0"] * 2_000).encode()
     assert len(refused(sent)) == body.MAX_LISTED
 
 
@@ -101,6 +101,23 @@ def test_nesting_is_limited_to_32_levels(opening, closing):
     deeper = opening * MAX_DEPTH + b"[]" + closing * MAX_DEPTH
     assert [message for _, message in refused(deeper)] == [TOO_DEEP]
     assert body.parse(b'["%s"]' % (b"[{" * 500)) == ["[{" * 500]
+
+
+def test_the_number_of_values_is_limited():
+    """A body with too many values is refused before it is parsed: the second one of these is not even JSON. [D-201]"""
+    for most in (
+        b'{"a":[%s]}' % b",".join([b"0"] * (MAX_VALUES - 1)),
+        b"{%s}" % b",".join(b'"%d":{"b":[1,2]}' % number for number in range(MAX_VALUES // 4)),
+        json.dumps({"a": "[{," * 20_000, 'b\\",,"\\\\': ",[" * 10_000}).encode(),
+    ):
+        assert isinstance(body.parse(most), dict)
+    for sent in (
+        b"[%s]" % b",".join([b"0"] * (MAX_VALUES + 1)),
+        b"[%s" % (b"0," * MAX_VALUES),
+        b"{%s}" % b",".join(b'"a%d":[]' % number for number in range(MAX_VALUES)),
+        b'{"x\\\\":[%s]}' % b",".join([b'"\\""'] * MAX_VALUES),
+    ):
+        assert refused(sent) == [("", TOO_MANY)]
 
 
 @pytest.mark.parametrize(

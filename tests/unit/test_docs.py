@@ -25,6 +25,23 @@ async def test_only_the_inline_script_with_the_allowed_hash_runs():
         assert '"validatorUrl": null' in script
 
 
+@pytest.mark.parametrize("wanted", ["bytes=9-1", "bytes=99999999-", "lines=1-2", "x", "bytes=" + "0-1," * 9])
+async def test_the_files_of_the_page_are_sent_whole(wanted):
+    """Starlette would answer a wrong Range with plain text. [spec 7 problem+json]"""
+    async with client_of(tiny_api(), None) as client:
+        style = await client.get("/docs/assets/swagger-ui.css", headers={"Range": wanted})
+        assert (style.status_code, style.headers["content-type"]) == (200, "text/css; charset=utf-8")
+        assert len(style.content) == int(style.headers["content-length"])
+
+
+@pytest.mark.parametrize("path", ["", "x", "../docs.py", "../" * 9000, "swagger-ui.css/", "%2e%2e/docs.py"])
+async def test_other_paths_of_the_page_are_404(path):
+    """[spec 7 problem+json]"""
+    async with client_of(tiny_api(), None) as client:
+        missing = await client.get(f"/docs/assets/{path}")
+        assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
+
+
 def operations(document):
     for path, methods in document["paths"].items():
         for method, operation in methods.items():

@@ -14,15 +14,18 @@ from typing import Any
 import fastapi_offline
 import msgspec
 from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from fatura.api.http.route import OpenRoute
 
 DOCUMENT_PATH = "/docs-json"
 _ASSETS_PATH = "/docs/assets"
 _ASSETS = Path(fastapi_offline.__file__).parent / "static"
+_ASSET_PATHS = frozenset(f"{_ASSETS_PATH}/{each.name}" for each in _ASSETS.iterdir())
 _OPTIONS = {
     "url": DOCUMENT_PATH,
     "dom_id": "#ui",
@@ -58,6 +61,20 @@ _HEADERS = {
 }
 
 
+class _Assets(StaticFiles):
+    """The files of the page, always sent whole.
+
+    A server may ignore `Range` (RFC 9110, 14.2). Starlette answers a wrong `Range` with plain text. It also resolves
+    each path on the disk, which takes long for a path with thousands of parts.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in _ASSET_PATHS:
+            raise HTTPException(404)
+        headers = [each for each in scope["headers"] if each[0] != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
+
+
 def add(app: FastAPI, document: Callable[[FastAPI], dict[str, Any]]) -> None:
     """Add the routes of the documentation. The OpenAPI document is built when it is first requested."""
     described = cache(lambda: document(app))
@@ -70,7 +87,7 @@ def add(app: FastAPI, document: Callable[[FastAPI], dict[str, Any]]) -> None:
     app.router.routes += [
         OpenRoute("/docs", _show_ui),
         OpenRoute(DOCUMENT_PATH, show_document),
-        Mount(_ASSETS_PATH, StaticFiles(directory=_ASSETS)),
+        Mount(_ASSETS_PATH, _Assets(directory=_ASSETS)),
     ]
 
 
