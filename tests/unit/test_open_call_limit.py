@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from fatura.api.http.server import MAX_OPEN_CONNECTIONS
+from fatura.api.http.connections import MAX_REQUESTS
 from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
 from fatura.usecases.open_call_limit import (
     ALWAYS_ALLOWED,
@@ -91,9 +91,9 @@ def test_every_account_may_have_two_requests() -> None:
 
 def test_requests_that_wait_leave_places_to_all_others() -> None:
     """[D-175]"""
-    assert MAX_GATEWAY_REQUESTS_IN_ALL + MAX_OPEN_CALLS_IN_ALL <= 0.6 * MAX_OPEN_CONNECTIONS
+    assert MAX_GATEWAY_REQUESTS_IN_ALL + MAX_OPEN_CALLS_IN_ALL <= 0.6 * MAX_REQUESTS
 
 
 def test_open_requests_leave_places_to_requests_without_a_key() -> None:
     """[D-179]"""
-    assert MAX_OPEN_REQUESTS_IN_ALL <= 0.8 * MAX_OPEN_CONNECTIONS
+    assert MAX_OPEN_REQUESTS_IN_ALL <= 0.8 * MAX_REQUESTS

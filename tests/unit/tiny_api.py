@@ -36,6 +36,7 @@ CALLERS = {
         Account(UUID(int=2), Mode.LIVE, "BRL", timedelta(0)), UUID(int=12), "other", ALL_SCOPES
     ),
 }
+LARGE_BYTES = 20 * 1024 * 1024
 UNKNOWN_ID = "019a0000-0000-7000-8000-000000000000"
 SECRET = "password of the database in /etc/passwd"
 FAILURES: dict[str, Callable[[], Exception]] = {
@@ -156,6 +157,12 @@ async def fail(call: Call, failure: Annotated[str, PathId("failure", read_text_i
     """Raise one of FAILURES."""
     failed = FAILURES[failure]()
     raise failed
+
+
+@routes.get("/v1/large", "Do it", answers=AliveView)
+async def read_large(call: Call) -> Response:
+    """Answer with more bytes than the buffers of the operating system hold."""
+    return Response(bytes(LARGE_BYTES))
 
 
 @routes.get("/v1/waits", "Do it", answers=AliveView)

@@ -1,21 +1,21 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
-A request's head has a size limit and a time limit. If a request is answered before its whole body has arrived, the
-rest of the body has a time limit too. While the process has the maximum number of open connections, it refuses
-every new request with a problem document.
+A request's head has a size limit and a time limit. So have the rest of a body whose request was answered early, and an
+answer that the client does not read. `connections` limits the number of connections and of requests.
 """
 
 import asyncio
+from enum import Enum, auto
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from fatura.api.http.connections import Connections
 from fatura.api.http.observer import Observer
 from fatura.api.http.problems import problem_response
 from fatura.api.http.trace import trace_of
-from fatura.domain.errors import INVALID_REQUEST, UNAVAILABLE, EngineError
+from fatura.domain.errors import INVALID_REQUEST, EngineError
 
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
@@ -23,43 +23,99 @@ MAX_FRAMING_BYTES = 64 * 1024
 The size is checked after each read from the socket. So the process may receive more bytes before it refuses the
 request.
 """
+MAX_HEADERS = 100
 PATIENCE_SECONDS = 10
-"""Maximum time for a request head to arrive, and for the rest of a body after an early answer."""
+"""Maximum time for a request head to arrive, for the rest of a body after an early answer, and for the end of a closed
+connection.
+"""
+UNREAD_SECONDS = 30
+"""Maximum time for a client to read what the server has buffered of an answer."""
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse a request and close its connection, because the process has the maximum number of open connections."""
-    error = EngineError(
-        UNAVAILABLE, "This server serves too many requests now; try again.", retry_after_seconds=1
-    )
-    answer = problem_response(error, trace_of(scope).request_id, headers={"connection": "close"})
-    await answer(scope, receive, send)
+class State(Enum):
+    """What a connection does or waits for."""
+
+    IDLE = auto()
+    """The next request. uvicorn has a timer for this too, but cancels it at every byte that arrives."""
+    HEAD = auto()
+    BODY = auto()
+    """The body of a request that is not answered yet; `body.READ_SECONDS` limits the time."""
+    SERVING = auto()
+    REST = auto()
+    """The rest of the body of a request that was answered early."""
+    UNREAD = auto()
+    """The client's reads: the buffer of answers is full."""
+    CLOSING = auto()
+    """The end of a connection whose last answer is not read yet."""
+    CLOSED = auto()
 
 
-_REFUSED: Any = Observer(_refuse)
+class _Served:
+    """The application, serving one request. If the connection was closed meanwhile, the answer is discarded.
+
+    uvicorn learns of the end of a connection only in the next round of the event loop. Before that, a write would fail.
+    """
+
+    def __init__(self, app: Any, cycle: RequestResponseCycle) -> None:
+        self._app = app
+        self._cycle = cycle
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._send = send
+        await self._app(scope, receive, self._send_if_open)
+
+    async def _send_if_open(self, message: Any) -> None:
+        if self._cycle.transport.is_closing():
+            self._cycle.disconnected = True
+        await self._send(message)
+
+
+class _Refuse:
+    """Refuse a request and close its connection."""
+
+    def __init__(self, error: EngineError) -> None:
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = trace_of(scope).request_id
+        answer = problem_response(self._error, request_id, headers={"connection": "close"})
+        await answer(scope, receive, send)
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Closes a connection if a request's head takes longer than PATIENCE_SECONDS, or is too large.
+    """Closes a connection whose client is too slow or sends a head that is too large.
 
-    A body that an endpoint reads has its own limit, `body.READ_SECONDS`. Some requests are answered before their body
-    has arrived, for example with 401 or 413. The rest of the body is then discarded for up to PATIENCE_SECONDS, because
-    an immediate close could lose the answer.
+    Some requests are answered before their body has arrived, for example with 401 or 413. The rest of the body is then
+    discarded for up to PATIENCE_SECONDS, because an immediate close could lose the answer.
     """
 
+    _state: State = State.CLOSED
+    _running: RequestResponseCycle | None = None
+    """The request that is or was served last. Pipelined requests wait until it is answered."""
     _in_head: bool = True
     _in_body: bool = False
     _framing_bytes: int = 0
     _deadline: asyncio.TimerHandle | None = None
 
+    def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._open = connections
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as in uvicorn
         super().connection_made(transport)
+        self._open.add(self, peer=self.client[0] if self.client else "")
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_head = self._in_body = False
-        self._watch()
+        self._open.remove(self)
+        if self._running is not None:  # uvicorn marks only the newest request, which may be a pipelined one
+            self._running.disconnected = True
         super().connection_lost(exc)
+        self._watch()
+
+    def abort(self) -> None:
+        """Close the connection soon, and discard its answers. uvloop must not close it in the middle of a write."""
+        self.loop.call_soon(self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._framing_bytes += len(data)
@@ -82,7 +138,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        if self.transport.is_closing():  # a request that follows one after which the connection closes
+            return
         asks_for_upgrade = self.parser is not None and self.parser.should_upgrade()
+        if len(self.headers) > MAX_HEADERS:
+            self.send_400_response(f"The request has more than {MAX_HEADERS} headers.")
+            return
         if asks_for_upgrade and self._announces_body():
             message = "A request with a body must not ask for an upgrade; send no Upgrade header."
             self.send_400_response(message)
@@ -100,33 +161,38 @@ class LimitedProtocol(HttpToolsProtocol):
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Serve a request. With too many open connections, uvicorn passes a plain-text answer as `app`; replace it."""
-        super()._start_asgi_task(cycle, _REFUSED if app is service_unavailable else app)
+        """Serve a request, or refuse it if too many are in progress."""
+        refusal = self._open.refusal(self, requests=len(self.tasks))
+        chosen = app if refusal is None else Observer(_Refuse(refusal))
+        self._running = cycle
+        super()._start_asgi_task(cycle, _Served(chosen, cycle))
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes -= len(body)
-        super().on_body(body)
+        if not self.transport.is_closing():
+            super().on_body(body)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log no warning, because a client may ask for an upgrade that the server does not support."""
 
     def on_message_complete(self) -> None:
-        """Restart the keep-alive timer if the request was answered before its body ended.
-
-        uvicorn starts the timer at the answer, but stops it when the rest of the body arrives.
-        """
         self._in_body = False
-        if self.transport.is_closing():
-            return
-        super().on_message_complete()
-        if self.cycle.response_complete:
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+        if not self.transport.is_closing():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Called when the client reads so slowly that the buffer of answers is full."""
+        super().pause_writing()
+        self._watch()
+        self._open.set_unread(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._open.set_unread(self, 0)
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
@@ -137,13 +203,55 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _watch(self) -> None:
-        """Start or cancel the deadline after which the connection is closed.
+        """Determine the connection's state, and apply its limits."""
+        self._enter(self._current_state())
 
-        The deadline runs while a request's head arrives, and while the rest of a body arrives after the answer.
-        """
-        owes = self._in_head or (self._in_body and self.cycle.response_complete)
-        if owes and self._deadline is None:
-            self._deadline = self.loop.call_later(PATIENCE_SECONDS, self.transport.close)
-        elif not owes and self._deadline is not None:
+    def _current_state(self) -> State:
+        if self.parser is None:
+            return State.CLOSED
+        if self.transport.is_closing():
+            return State.CLOSING
+        if self.flow.write_paused:
+            return State.UNREAD
+        if self._running is not None and not self._running.response_complete:
+            is_newest = self._running is self.cycle
+            return State.BODY if is_newest and self._in_body else State.SERVING
+        if self._in_head:
+            return State.HEAD
+        return State.REST if self._in_body else State.IDLE
+
+    def _enter(self, state: State) -> None:
+        """Restart the deadline if the state has changed. After it, the connection is closed."""
+        if state is self._state:
+            return
+        self._state = state
+        if state is State.SERVING:
+            self._open.serve(self)
+        else:
+            self._open.wait(self)
+        if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        seconds = self._seconds(state)
+        if seconds is not None:
+            self._deadline = self.loop.call_later(seconds, self._give_up)
+
+    def _seconds(self, state: State) -> int | None:
+        """Return the maximum duration of a state."""
+        match state:
+            case State.IDLE:
+                return self.timeout_keep_alive
+            case State.HEAD | State.REST | State.CLOSING:
+                return PATIENCE_SECONDS
+            case State.UNREAD:
+                return UNREAD_SECONDS
+            case _:
+                return None
+
+    def _give_up(self) -> None:
+        """Close the connection of a client that is too slow. Unread answers are discarded only after a second wait."""
+        if self._state in {State.UNREAD, State.CLOSING}:
+            self.transport.abort()
+        else:
+            self.transport.close()
+            self._watch()

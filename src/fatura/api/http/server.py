@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+from fatura.api.http.connections import Connections
 from fatura.api.http.protocol import LimitedProtocol
 
 KEEP_ALIVE_SECONDS = 15
 DRAIN_SECONDS = 25
 """Maximum time for running requests to end when the server stops. It is longer than the timeout of gateway calls."""
-MAX_OPEN_CONNECTIONS = 2000
 BACKLOG = 2048
 
 
@@ -24,13 +26,19 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def run_server(app: FastAPI, stop: asyncio.Event, *, host: str, port: int) -> None:
-    """Serve until `stop` is set, then finish running requests. If the port is in use, uvicorn raises SystemExit."""
+async def run_server(
+    app: FastAPI, stop: asyncio.Event, *, host: str, port: int, limits_addresses: bool = True
+) -> None:
+    """Serve until `stop` is set, then finish running requests. If the port is in use, uvicorn raises SystemExit.
+
+    `limits_addresses` must be false behind a proxy (D-200).
+    """
+    protocol: Any = partial(LimitedProtocol, connections=Connections(limits_addresses=limits_addresses))
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=LimitedProtocol,
+        http=protocol,
         ws="none",
         log_config=None,
         log_level="warning",
@@ -39,7 +47,6 @@ async def run_server(app: FastAPI, stop: asyncio.Event, *, host: str, port: int)
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
-        limit_concurrency=MAX_OPEN_CONNECTIONS,
         backlog=BACKLOG,
     )
     server = _Server(config)
