@@ -50,6 +50,14 @@ WORKER_NICENESS = 5
 """Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The host and port on which a server listens."""
+
+    host: str
+    port: int
+
+
 class PortTakenError(Exception):
     """The address to listen on is in use or does not belong to this host."""
 
@@ -323,14 +331,17 @@ async def open_first_account(
         return await accounts.open_account(deps, name=name, mode=mode, opened_by=opened_by)
 
 
-def check_port(host: str, port: int) -> None:
-    """Check that a server can listen on the address. Call this before starting anything. Raises PortTakenError."""
+def check_port(address: Address, *, option: str = "--port") -> None:
+    """Check that a server can listen on the address. Call this before starting anything.
+
+    Raises PortTakenError, whose message names the option that chooses another port.
+    """
     try:
-        with socket.create_server((host, port)):
+        with socket.create_server((address.host, address.port)):
             return
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        message = f"cannot listen on {host}:{port} ({reason}); choose another with --port"
+        message = f"cannot listen on {address.host}:{address.port} ({reason}); choose another with {option}"
         raise PortTakenError(message) from error
 
 
@@ -347,11 +358,10 @@ async def work(
     url: str,
     *,
     stop: asyncio.Event,
-    host: str,
-    metrics_port: int | None = None,
+    metrics: Address | None = None,
     beside_api: bool = False,
 ) -> None:
-    """Run all lanes until `stop` is set. If `metrics_port` is set, also serve health and metrics on it (D-128).
+    """Run all lanes until `stop` is set. Serve health and metrics on the address `metrics`, if there is one (D-128).
 
     If `beside_api` is true, this process and its database connections run at a lower priority than the API on the host.
     Raises DatabaseUnavailableError, KeyRingError.
@@ -363,24 +373,40 @@ async def work(
         warn_of_server(deps.db)
         loop = Loop(deps, LANES)
         listening = asyncio.create_task(listen(url, loop.notify))
-        running = [loop.run(stop)]
-        if metrics_port is not None:
-            from fatura.api.app import create_watch_app  # noqa: PLC0415 - slow to import, see `serve`
-            from fatura.api.http.server import run_server  # noqa: PLC0415 - slow to import, see `serve`
-
-            running.append(run_server(create_watch_app(deps), stop, host=host, port=metrics_port))
         try:
-            await asyncio.gather(*running)
+            await asyncio.gather(loop.run(stop), _serve_metrics(deps, stop, metrics))
         finally:
             listening.cancel()
 
 
-async def serve(settings: Settings, url: str, *, stop: asyncio.Event, host: str, port: int) -> None:
-    """Serve the HTTP API until `stop` is set. Raises DatabaseUnavailableError, KeyRingError."""
+async def serve(
+    settings: Settings, url: str, *, stop: asyncio.Event, address: Address, metrics: Address | None = None
+) -> None:
+    """Serve the HTTP API until `stop` is set. Serve health and metrics on `metrics`, if it is given (D-202).
+
+    Raises DatabaseUnavailableError, KeyRingError.
+    """
     from fatura.api.app import create_app  # noqa: PLC0415 - the framework takes longer to import than all else
     from fatura.api.http.server import run_server  # noqa: PLC0415 - as above
 
     allow_many_open_files()
-    async with opened(settings, url) as deps:
-        warn_of_server(deps.db)
-        await run_server(create_app(replace(deps, stopping=stop)), stop, host=host, port=port)
+    async with opened(settings, url) as opened_deps:
+        warn_of_server(opened_deps.db)
+        deps = replace(opened_deps, stopping=stop)
+        api = run_server(
+            create_app(deps),
+            stop,
+            host=address.host,
+            port=address.port,
+            limits_addresses=not settings.trusted_proxies,
+        )
+        await asyncio.gather(api, _serve_metrics(deps, stop, metrics))
+
+
+async def _serve_metrics(deps: Deps, stop: asyncio.Event, address: Address | None) -> None:
+    if address is None:
+        return
+    from fatura.api.app import create_watch_app  # noqa: PLC0415 - slow to import, see `serve`
+    from fatura.api.http.server import run_server  # noqa: PLC0415 - slow to import, see `serve`
+
+    await run_server(create_watch_app(deps), stop, host=address.host, port=address.port)

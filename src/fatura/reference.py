@@ -252,11 +252,12 @@ def metrics_page() -> str:
     return (
         "# Metrics\n\n"
         + _GENERATED
-        + "Prometheus reads `/metrics` of the API, and of a worker that runs with `--metrics-port`. The route needs no "
-        "key. Each process counts only its own calls and requests. Workers make most calls to gateways and merchants, "
-        "and the API makes some, so let Prometheus read the API and every worker. Gauges are read from the database "
-        "at each scrape, so one process is enough for them. `fatura check --textfile PATH` writes "
-        "`fatura_invariant_offenders` and `fatura_check_timestamp_seconds` for node_exporter; run the command from "
+        + "Prometheus reads `/metrics` of the APIs and workers that run with `--metrics-port`. The route needs no key, "
+        "so only Prometheus should reach this port. Each process counts only its own calls and requests. Workers make "
+        "most calls to gateways and merchants, and the API makes some, so let Prometheus read the API and every worker."
+        " Gauges are read from the database at each scrape, so one process is enough for them. `fatura check "
+        "--textfile PATH` writes `fatura_invariant_offenders` and `fatura_check_timestamp_seconds` for node_exporter; "
+        "run the command from "
         f"cron. It counts at most {MAX_OFFENDERS} rows per account that violate the same invariant.\n\n"
         + _table(("metric", "kind", "labels", "meaning"), rows)
     )

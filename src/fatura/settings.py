@@ -95,9 +95,14 @@ VARIABLES: tuple[Variable, ...] = (
         "FATURA_TRUSTED_PROXIES",
         "0",
         "number of proxies in front of the API; each must append the address of its client to `X-Forwarded-For`. With "
-        "0, that header is ignored, and all clients behind a proxy share its address (D-191)",
+        "0, that header is ignored, and all clients behind a proxy share its address (D-191). With more than 0, the "
+        "proxy must limit the connections of each client (D-200)",
     ),
-    Variable("FATURA_MAX_CONNECTIONS", "10", "largest number of database connections of one process"),
+    Variable(
+        "FATURA_MAX_CONNECTIONS",
+        "10",
+        "largest number of database connections in the pool of one process; one or two more are outside of the pool",
+    ),
     Variable("FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: console on a terminal"),
     Variable("FATURA_LOG_LEVEL", "info", "`debug`, `info`, `warning` or `error`"),
     Variable("FATURA_API_URL", "http://127.0.0.1:8000", "URL of the HTTP API that `fatura listen` reads"),

@@ -103,7 +103,6 @@ async def test_the_version_is_in_the_path(world: World) -> None:
     assert unversioned <= {
         "/health",
         "/health/ready",
-        "/metrics",
         "/gateways/{accountId}/{connectionId}/webhook",
     }
     for operations in paths.values():

@@ -30,6 +30,8 @@ class Stack:
     variables: dict[str, str]
     ring: str
     apis: dict[int, tuple[Running, ExitStack]] = field(default_factory=dict[int, tuple[Running, ExitStack]])
+    metrics_ports: dict[int, int] = field(default_factory=dict[int, int])
+    """The port of the metrics of each API, by the API's own port."""
     worker: tuple[Running, ExitStack] | None = None
     _started: int = 0
 
@@ -38,7 +40,10 @@ class Stack:
         return environment(self.url, **self.variables) | own
 
     def start_api(self, port: int) -> None:
-        self.apis[port] = self._start("api", "--port", str(port))
+        self.metrics_ports[port] = free_port()
+        self.apis[port] = self._start(
+            "api", "--port", str(port), "--metrics-port", str(self.metrics_ports[port])
+        )
         until(lambda: serves(port), seconds=180)
 
     def start_worker(self) -> None:

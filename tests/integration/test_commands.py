@@ -21,6 +21,7 @@ from tests.support.databases import as_owner, as_superuser
 from tests.support.fatura_processes import (
     environment,
     free_port,
+    is_open,
     run,
     run_here,
     running,
@@ -227,12 +228,14 @@ def test_an_api_that_stops_answers_the_advance_of_a_test_clock(database_url: str
 
 
 def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_path: Path) -> None:
-    """[D-47]"""
+    """The API serves its metrics on the given port, and the worker on the next one. [D-47, D-202]"""
     port, data_dir = free_port(), tmp_path / "data"
-    words = ("up", "--port", str(port), "--data-dir", str(data_dir))
+    metrics_port = next(each for each in iter(free_port, None) if not is_open(each + 1))
+    words = ("up", "--port", str(port), "--data-dir", str(data_dir), "--metrics-port", str(metrics_port))
     with running(*words, env=environment(database_url), output=tmp_path / "up.log") as up:
         until(lambda: f"http://127.0.0.1:{port}/v1" in up.said(), seconds=90)
         assert serves(port), "the address is printed once the API listens"
+        until(lambda: serves(metrics_port) and serves(metrics_port + 1), seconds=30)
         assert "rk_test_" not in up.said()
         assert "API key   rk_test_" in written_credentials(up.said())
         assert up.stop() == 0

@@ -11,7 +11,7 @@ from fatura.usecases.lane_polls import STUCK_AFTER_SECONDS, LanePolls
 from fatura.workers.lanes import Lane
 from fatura.workers.loop import Loop
 from tests.support.captured_logs import captured_logs
-from tests.support.world import World, api_client
+from tests.support.world import World, api_client, scrape
 
 SECONDS = 2.5
 
@@ -37,8 +37,7 @@ async def readiness(deps: Deps) -> tuple[int, bool]:
 
 
 async def stuck_metric(deps: Deps, lane: str) -> str:
-    async with api_client(deps) as client:
-        text = (await client.get("/metrics")).text
+    text = await scrape(deps)
     return next(line for line in text.splitlines() if line.startswith(f'fatura_lane_stuck{{lane="{lane}"}}'))
 
 

@@ -15,13 +15,12 @@ from tests.support.populated import connected, populate
 from tests.support.postgres_processes import until
 from tests.support.push_steps import register, skip
 from tests.support.receiver import always, open_receiver
-from tests.support.world import World, rows
+from tests.support.world import World, rows, scrape
 
 
 async def metrics(world: World) -> dict[str, float]:
     """Scrape `/metrics`. Return the value of each series by its name and labels."""
-    page = (await world.get("/metrics")).body.decode()
-    return _series(page)
+    return _series(await scrape(world.deps))
 
 
 def _series(page: str) -> dict[str, float]:

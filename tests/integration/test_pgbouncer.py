@@ -68,7 +68,7 @@ async def _clock_is_ready(client: Client) -> None:
 async def _assert_shared(database_url: str, pooler_url: str) -> None:
     """Check that the pooler opened few connections to PostgreSQL and left `app.account` unset in each.
 
-    LISTEN must have a connection of its own.
+    LISTEN must have a connection of its own, and so must the health checks of each of the three processes.
     """
     direct = await asyncpg.connect(database_url)
     pooled = [await asyncpg.connect(pooler_url, statement_cache_size=0) for _ in range(SERVER_CONNECTIONS)]
@@ -78,7 +78,7 @@ async def _assert_shared(database_url: str, pooler_url: str) -> None:
             assert not await connection.fetchval("SELECT current_setting('app.account', true)")
             assert await connection.fetchval("SHOW lock_timeout") == "0"
         names = {row["name"]: row["sessions"] for row in await direct.fetch(_SESSIONS)}
-        assert names.pop("fatura listen") == 1
+        assert (names.pop("fatura listen"), names.pop("fatura ping")) == (1, 3)
         assert sum(names.values()) <= SERVER_CONNECTIONS + 1, names  # one more for the connection `direct`
     finally:
         for connection in [*pooled, direct]:

@@ -17,7 +17,7 @@ import asyncpg
 import httpx
 
 from fatura import settings
-from fatura.api.app import create_app
+from fatura.api.app import create_app, create_watch_app
 from fatura.bootstrap import real_clock, wire
 from fatura.domain.credentials import Mode
 from fatura.store.accounts import accounts as stored_accounts
@@ -244,6 +244,7 @@ async def world_on(db: Database, database_url: str, **environment: str) -> Async
     """Start an engine that uses these connections, and open its first sandbox account."""
     read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK, **environment})
     deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=ignore_notification)
+    deps.checks.keep_seconds = deps.lateness.keep_seconds = 0  # tests change what is checked
     async with api_client(deps) as client:
         opened = await open_account(deps, Mode.SANDBOX)
         yield World(deps, client, opened, database_url)
@@ -254,6 +255,15 @@ def api_client(deps: Deps) -> httpx.AsyncClient:
     """Return a client that calls the API in this process. The API answers an unexpected exception with 500."""
     transport = httpx.ASGITransport(create_app(deps), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://fatura.test")
+
+
+async def scrape(deps: Deps) -> str:
+    """Return the metrics, as the port for monitoring serves them."""
+    transport = httpx.ASGITransport(create_watch_app(deps))
+    async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    return answer.text
 
 
 def ignore_notification(_lane: str) -> None:

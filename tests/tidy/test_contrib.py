@@ -19,8 +19,8 @@ from tests.tidy.contrib_files import (
 )
 from tests.tidy.sources import ROOT, Finding, Source, none
 
-WORKER_PORT = 8101
-_PORT = re.compile(r"(?<![\d.\"-])8[01]\d\d\b(?! days)")
+API_METRICS_PORT, WORKER_PORT = 8200, 8101
+_PORT = re.compile(r"(?<![\d.\"-])8[012]\d\d\b(?! days)")
 _VARIABLE = re.compile(r"\bFATURA_[A-Z][A-Z_]*[A-Z]\b")
 CONFINED = (
     *("CapabilityBoundingSet=", "MemoryDenyWriteExecute=yes", "NoNewPrivileges=yes", "PrivateDevices=yes"),
@@ -63,7 +63,7 @@ def other_ports(source: Source) -> Iterator[Finding]:
     """Refuse ports that no process of `contrib` listens on."""
     for number, line in enumerate(source.lines, 1):
         for port in map(int, _PORT.findall(line)):
-            if port != DEFAULT_PORT and port // 10 != WORKER_PORT // 10:
+            if port != DEFAULT_PORT and port // 10 not in {API_METRICS_PORT // 10, WORKER_PORT // 10}:
                 yield Finding(source.path, number, f"nothing listens on {port}")
 
 
@@ -85,12 +85,14 @@ def wrong_pod_ports(source: Source) -> Iterator[Finding]:
         words, ports = arguments(container), container.get("ports", [])
         if not ports:
             continue
-        (port,) = ports
-        if str(port["containerPort"]) != words[words.index("--host") + 3]:
-            yield Finding(source.path, 1, f"{words} does not listen on {port['containerPort']}")
+        listening = {
+            words[place + 1] for place, word in enumerate(words) if word in {"--port", "--metrics-port"}
+        }
+        if listening != {str(port["containerPort"]) for port in ports}:
+            yield Finding(source.path, 1, f"the ports of {words} are not those of the container")
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            if container[probe]["httpGet"]["port"] != port["name"]:
-                yield Finding(source.path, 1, f"{probe} does not probe {port['name']}")
+            if container[probe]["httpGet"]["port"] != ports[0]["name"]:
+                yield Finding(source.path, 1, f"{probe} does not probe {ports[0]['name']}")
 
 
 def test_commands_and_options_exist():

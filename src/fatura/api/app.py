@@ -53,7 +53,7 @@ def create_app(
 
 
 def create_watch_app(deps: Deps) -> FastAPI:
-    """Return the application of a worker, which serves only liveness, readiness and metrics (D-128)."""
+    """Return the application of the port for monitoring: liveness, readiness and metrics (D-128, D-202)."""
     app = FastAPI(
         docs_url=None,
         redoc_url=None,
@@ -61,7 +61,7 @@ def create_watch_app(deps: Deps) -> FastAPI:
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
     )
-    app.router.routes += health.ROUTES
+    app.router.routes += health.WATCH_ROUTES
     app.middleware_stack = Observer(app.router)
     set_deps(app, deps)
     return app

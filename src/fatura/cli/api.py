@@ -1,14 +1,18 @@
 """`fatura api`: serve the HTTP API without background work."""
 
 from fatura import bootstrap
+from fatura.bootstrap import Address
 from fatura.cli.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     DataDir,
     Host,
+    MetricsHost,
+    MetricsPort,
     Port,
     WithParent,
     announce,
+    metrics_address,
     read_settings,
     require_database,
 )
@@ -19,17 +23,21 @@ def api(
     host: Host = DEFAULT_HOST,
     port: Port = DEFAULT_PORT,
     *,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = DEFAULT_HOST,
     data_dir: DataDir = None,
     until_stdin_closes: WithParent = False,
 ) -> None:
     """Serve the HTTP API; run `fatura worker` for the background work."""
     settings = read_settings(data_dir)
     require_database(settings)
-    bootstrap.check_port(host, port)
+    address = Address(host, port)
+    bootstrap.check_port(address)
+    metrics = metrics_address(metrics_host, metrics_port)
     with bootstrap.migrated_database(settings) as url:
         if not until_stdin_closes:  # `fatura up` has printed this line for its children
             announce(settings)
         run_until_stopped(
-            lambda stop: bootstrap.serve(settings, url, stop=stop, host=host, port=port),
+            lambda stop: bootstrap.serve(settings, url, stop=stop, address=address, metrics=metrics),
             with_parent=until_stdin_closes,
         )

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from fatura import bootstrap, postgres, settings
+from fatura.bootstrap import Address
 from fatura.observability import configure_logs, log
 from fatura.settings import Settings, SettingsError
 from fatura.usecases.deps import Deps
@@ -32,7 +33,22 @@ MetricsPort = Annotated[
         "--metrics-port",
         min=1,
         max=65535,
-        help="Serve this worker's /health, /health/ready and /metrics on this port; by default, on none.",
+        help="Serve /health, /health/ready and /metrics of this process on this port; by default, on none.",
+    ),
+]
+UpMetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=1,
+        max=65534,
+        help="Serve /health, /health/ready and /metrics of the API on this port, and of the worker on the next one.",
+    ),
+]
+MetricsHost = Annotated[
+    str,
+    typer.Option(
+        "--metrics-host", help="Address of the metrics' port. Everyone who reaches it can read them."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -52,6 +68,15 @@ ACCOUNT_FAILED = 3
 """Exit code of a command over all accounts if it had to pass over an account (D-216)."""
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
+
+
+def metrics_address(host: str, port: int | None) -> Address | None:
+    """Return the address for the metrics, or None without a port. Raises PortTakenError."""
+    if port is None:
+        return None
+    address = Address(host, port)
+    bootstrap.check_port(address, option="--metrics-port")
+    return address
 
 
 def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:

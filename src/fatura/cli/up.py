@@ -8,10 +8,22 @@ from functools import partial
 import typer
 
 from fatura import bootstrap
+from fatura.bootstrap import Address
 from fatura.cli import account
 from fatura.cli.client import connect
 from fatura.cli.operator import operator
-from fatura.cli.options import DEFAULT_HOST, DEFAULT_PORT, DataDir, Host, Port, announce, read_settings
+from fatura.cli.options import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    DataDir,
+    Host,
+    MetricsHost,
+    Port,
+    UpMetricsPort,
+    announce,
+    metrics_address,
+    read_settings,
+)
 from fatura.cli.processes import Child, run_until_set, run_until_stopped
 from fatura.domain.credentials import Mode
 from fatura.observability import log
@@ -21,16 +33,29 @@ DATABASE_CHECK_SECONDS = 2
 """Interval between checks that the embedded PostgreSQL runs."""
 
 
-def up(host: Host = DEFAULT_HOST, port: Port = DEFAULT_PORT, *, data_dir: DataDir = None) -> None:
+def up(
+    host: Host = DEFAULT_HOST,
+    port: Port = DEFAULT_PORT,
+    *,
+    metrics_port: UpMetricsPort = None,
+    metrics_host: MetricsHost = DEFAULT_HOST,
+    data_dir: DataDir = None,
+) -> None:
     """Start PostgreSQL (unless FATURA_DATABASE_URL is set), migrate, and run API and worker until Ctrl-C."""
     settings = read_settings(data_dir)
-    bootstrap.check_port(host, port)
+    address = Address(host, port)
+    bootstrap.check_port(address)
+    metrics = metrics_address(metrics_host, metrics_port)
+    if metrics_port is not None:
+        metrics_address(metrics_host, metrics_port + 1)
     with bootstrap.database(settings) as urls:
         bootstrap.migrate(urls)
         announce(settings)
         _show_account(settings, urls.url)
-        greet = partial(_greet_when_ready, host, port)
-        run_until_stopped(lambda stop: run_engine(settings, stop, host=host, port=port, meanwhile=greet))
+        greet = partial(_greet_when_ready, address)
+        run_until_stopped(
+            lambda stop: run_engine(settings, stop, address=address, metrics=metrics, meanwhile=greet)
+        )
 
 
 def _show_account(settings: Settings, url: str) -> None:
@@ -46,9 +71,10 @@ def _show_account(settings: Settings, url: str) -> None:
         )
 
 
-async def _greet_when_ready(host: str, port: int) -> None:
+async def _greet_when_ready(address: Address) -> None:
     """Print the addresses once the API answers, so that the first request succeeds."""
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    url = f"http://{host}:{address.port}"
     async with connect(url, api_key="") as client:
         with suppress(TimeoutError):
             await client.wait_until_ready()
@@ -59,15 +85,20 @@ async def run_engine(
     settings: Settings,
     stop: asyncio.Event,
     *,
-    host: str,
-    port: int,
+    address: Address,
+    metrics: Address | None = None,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run API and worker as child processes, and call `meanwhile`. Stop when `stop` is set or `meanwhile` fails."""
-    children = [
-        Child(["api", "--host", host, "--port", str(port)], settings=settings),
-        Child(["worker", "--beside-api"], settings=settings),
-    ]
+    """Run API and worker as child processes, and call `meanwhile`. Stop when `stop` is set or `meanwhile` fails.
+
+    The API serves its metrics on the address `metrics`, and the worker serves its own on the next port.
+    """
+    api = ["api", "--host", address.host, "--port", str(address.port)]
+    worker = ["worker", "--beside-api"]
+    if metrics is not None:
+        for place, command in enumerate((api, worker)):
+            command += ["--metrics-host", metrics.host, "--metrics-port", str(metrics.port + place)]
+    children = [Child(command, settings=settings) for command in (api, worker)]
     async with asyncio.TaskGroup() as group:
         for child in children:
             group.create_task(child.keep_running(stop))

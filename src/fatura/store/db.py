@@ -17,8 +17,8 @@ import msgspec
 
 from fatura import tracing
 from fatura.open_transaction import mark_open_transaction
-from fatura.store import multi_host
 from fatura.store.connection_shares import ConnectionShares
+from fatura.store.ping import Ping
 from fatura.store.pool import LOCK_TIMEOUT_MS, Opening, open_pool
 from fatura.store.traced_connection import TracedConnection
 from fatura.store.transaction_end import (
@@ -49,7 +49,6 @@ INSPECTION_TIMEOUT_SECONDS = 3600
 """Maximum duration of an `inspection`."""
 ACQUIRE_TIMEOUT_SECONDS = 10
 """Maximum wait for a free connection, and maximum wait for the answer to BEGIN."""
-PING_TIMEOUT_SECONDS = 1
 
 _TYPES_OF_DRIVER = (UUID, bytes, date, datetime, timedelta)
 """asyncpg returns these types as Python objects. msgspec converts all other values as it converts JSON."""
@@ -166,8 +165,7 @@ class Database:
 
     _pool: Any
     _opening: Opening
-    _url: str
-    _pooler_url: str | None
+    _ping: Ping
     _shares: ConnectionShares
     _limit: asyncio.Semaphore | None = None
 
@@ -230,20 +228,8 @@ class Database:
         return await tx.clock_time()
 
     async def ping(self) -> datetime:
-        """Return the time of the database. Use a new connection, because the whole pool may be in use.
-
-        If there is a pooler, check that the pooler accepts a connection too. Raises DatabaseUnavailableError.
-        """
-        try:
-            if self._pooler_url is not None:
-                (await multi_host.connect(self._pooler_url, timeout=PING_TIMEOUT_SECONDS)).terminate()
-            connection = await multi_host.connect(self._url, timeout=PING_TIMEOUT_SECONDS)
-            try:
-                return await connection.fetchval("SELECT clock_timestamp()", timeout=PING_TIMEOUT_SECONDS)
-            finally:
-                connection.terminate()
-        except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
-            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        """Return the time of the database, even while the whole pool is in use. Raises DatabaseUnavailableError."""
+        return await self._ping.time()
 
     async def notify(self, lanes: str) -> None:
         """Notify all workers that the named lanes have work. Workers also poll, so a lost notification is harmless."""
@@ -252,6 +238,7 @@ class Database:
             await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
     async def close(self) -> None:
+        self._ping.close()
         await self._pool.close()
 
     @asynccontextmanager
@@ -341,4 +328,4 @@ async def connect(
         )
     except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
         raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
-    return Database(pool, opening, url, pooler_url, ConnectionShares(max_connections))
+    return Database(pool, opening, Ping(url, pooler_url=pooler_url), ConnectionShares(max_connections))

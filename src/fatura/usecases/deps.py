@@ -10,6 +10,7 @@ from fatura.domain.endpoint_url import UrlRules
 from fatura.gateways.port import Providers
 from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
+from fatura.shared_call import SharedCall
 from fatura.store.db import Database
 from fatura.store.vault import Vault
 from fatura.usecases.answering_accounts import AnsweringAccounts
@@ -25,6 +26,10 @@ from fatura.usecases.open_call_limit import (
     MAX_OPEN_REQUESTS_IN_ALL,
     OpenCallLimit,
 )
+from fatura.views.health import ChecksView
+
+KEEP_CHECKS_SECONDS = 1
+"""How long the results of the readiness checks and of the gauges' measurement are kept (D-202)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +67,11 @@ class Deps:
     )
     clock_skew: ClockSkew = field(default_factory=ClockSkew)
     lane_polls: LanePolls = field(default_factory=LanePolls)
+    checks: SharedCall[ChecksView] = field(
+        default_factory=lambda: SharedCall[ChecksView](keep_seconds=KEEP_CHECKS_SECONDS)
+    )
+    lateness: SharedCall[None] = field(
+        default_factory=lambda: SharedCall[None](keep_seconds=KEEP_CHECKS_SECONDS)
+    )
     generation_batch: BatchSize = field(default_factory=BatchSize)
     answering: AnsweringAccounts = field(default_factory=AnsweringAccounts)

@@ -1,5 +1,6 @@
 """Remember which lanes of this process fail to poll for due work, and since when."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,7 +19,7 @@ _stuck = gauge(
 class LanePolls:
     """The outcomes of this process's polls; each process has one instance."""
 
-    __slots__ = ("_clock", "_failing_since", "_lanes", "tried_at")
+    __slots__ = ("_clock", "_failing_since", "_lanes", "tried_at", "trying")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,6 +27,8 @@ class LanePolls:
         self._failing_since: dict[str, float] = {}
         self.tried_at: float | None = None
         """When a process that runs no lanes last tried the lanes' polls; None in a worker."""
+        self.trying: asyncio.Task[None] | None = None
+        """The latest such try, which may have ended."""
 
     def note_success(self, lane: str) -> bool:
         """Record a poll that succeeded; return whether the lane's previous poll failed."""
@@ -60,6 +63,8 @@ class LanePolls:
         now = self._clock()
         if self.tried_at is None and self._lanes:
             return False  # this process is a worker, whose lanes poll anyway
+        if self.trying is not None and not self.trying.done():
+            return False
         if self.tried_at is not None and now - self.tried_at < every_seconds:
             return False
         self.tried_at = now

@@ -22,7 +22,7 @@ async def everything(
         yield "events", json.dumps(event)
     for received in receiver.received:
         yield "hook", f"{dict(received.headers)} {received.body.decode()}"
-    for port in stack.apis:
+    for port in stack.metrics_ports.values():
         async with httpx.AsyncClient() as http:
             yield "metrics", (await http.get(f"http://127.0.0.1:{port}/metrics")).text
     async for row in _rows(url):

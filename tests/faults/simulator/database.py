@@ -14,6 +14,7 @@ import asyncpg
 
 from fatura.store.connection_shares import ConnectionShares
 from fatura.store.db import Database, DatabaseUnavailableError, Tx
+from fatura.store.ping import Ping
 from fatura.store.pool import PLANNING, Opening
 from tests.faults.simulator.faults import COMMIT, STATEMENT, Faults
 from tests.faults.simulator.machines import HOST
@@ -253,7 +254,9 @@ class SimDatabase(Database):
     __slots__ = ("_sim",)
 
     def __init__(self, pool: SimPool) -> None:
-        super().__init__(pool, Opening(), pool.connections.url, None, ConnectionShares(UNLIMITED))
+        super().__init__(
+            pool, Opening(), Ping(pool.connections.url, pooler_url=None), ConnectionShares(UNLIMITED)
+        )
         self._sim = pool
 
     async def clock_time(self, _tx: Tx, /) -> datetime:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.scenarios.billing.test_billing import REFUSE_INVOICES
 from tests.support.sandbox_steps import pass_time
-from tests.support.world import Json, World, columns, item, rows
+from tests.support.world import Json, World, columns, item, rows, scrape
 
 MEND = "DROP TRIGGER refuse_invoice ON invoice; DROP FUNCTION refuse_invoice()"
 
@@ -32,7 +32,7 @@ async def stored(world: World, subscription: Json) -> Any:
 
 
 async def metric(world: World, name: str) -> float:
-    text = (await world._client.get("/metrics")).text
+    text = await scrape(world.deps)
     [line] = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     return float(line.split()[1])
 

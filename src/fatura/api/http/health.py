@@ -1,4 +1,4 @@
-"""Liveness, readiness and metrics (spec 4.1, D-5); no API key is needed."""
+"""Liveness, readiness and metrics (spec 4.1, D-5). No API key is needed, so the metrics have a port of their own."""
 
 from fastapi import Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -47,5 +47,6 @@ ROUTES = (
         ready,
         Documentation(TAG[0], "Check readiness", dict.fromkeys((200, 503), ReadinessView)),
     ),
-    OpenRoute("/metrics", metrics),
 )
+WATCH_ROUTES = (*ROUTES, OpenRoute("/metrics", metrics))
+"""The routes of the port for monitoring. The public port does not serve metrics (D-202)."""

@@ -16,6 +16,7 @@ from rich.console import Console
 
 import fatura
 from fatura import bootstrap
+from fatura.bootstrap import Address
 from fatura.cli import account
 from fatura.cli.client import connect
 from fatura.cli.demo.story import run_story
@@ -43,7 +44,8 @@ def demo(
     settings = read_settings(data_dir, quiet=True)
     if data_dir is None:  # another folder, so that the demo's account is not in the database of `fatura up`
         settings = replace(settings, data_dir=settings.data_dir / "demo")
-    bootstrap.check_port(host, port)
+    address = Address(host, port)
+    bootstrap.check_port(address)
     console = Console()
     console.print(
         "[bold]Fatura[/]: starting PostgreSQL, API and worker on this machine. No real charges are made."
@@ -68,10 +70,10 @@ def demo(
                         console.print("Serving until Ctrl-C.")
 
                 served = urlsplit(merchant)
-                port = served.port or 0
-                allowed = HostPorts(served.hostname or "", port, port)
+                merchant_port = served.port or 0
+                allowed = HostPorts(served.hostname or "", merchant_port, merchant_port)
                 engine = replace(settings, outbound_allow=(allowed,))
-                await run_engine(engine, stop, host=host, port=port, meanwhile=meanwhile)
+                await run_engine(engine, stop, address=address, meanwhile=meanwhile)
 
         run_until_stopped(story)
 

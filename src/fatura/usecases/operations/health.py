@@ -1,5 +1,8 @@
 """Check the database, this host's clock, and the polls of the lanes (spec 4.1, D-5)."""
 
+import asyncio
+from functools import partial
+
 from fatura.observability import log
 from fatura.store.db import DatabaseUnavailableError
 from fatura.usecases import due_accounts
@@ -10,15 +13,23 @@ from fatura.views.health import ChecksView
 
 TRY_EVERY_SECONDS = 10
 """Minimum time between two tries of the lanes' polls, in a process that runs no lanes."""
+TRY_FOR_SECONDS = 1
+"""How long a check waits for such a try. A longer try continues, and later checks show its result."""
 
 
 async def check(deps: Deps) -> ChecksView:
+    """Return the results of the checks. Calls within a second share them (D-202)."""
+    return await deps.checks.get(partial(_check, deps))
+
+
+async def _check(deps: Deps) -> ChecksView:
     try:
         skew = await deps.db.ping() - deps.clock()
-        if deps.lane_polls.must_try(every_seconds=TRY_EVERY_SECONDS):
-            await _try_polls(deps)
     except DatabaseUnavailableError:
         return ChecksView(database=False, clock=False, workers=not deps.lane_polls.stuck())
+    if deps.lane_polls.must_try(every_seconds=TRY_EVERY_SECONDS):
+        deps.lane_polls.trying = asyncio.create_task(_try_polls(deps))
+        await asyncio.wait({deps.lane_polls.trying}, timeout=TRY_FOR_SECONDS)
     return ChecksView(database=True, clock=abs(skew) <= MAX_CLOCK_SKEW, workers=not deps.lane_polls.stuck())
 
 
