@@ -4,10 +4,8 @@ import asyncio
 import os
 import resource
 import socket
-import stat
-import tempfile
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,6 +23,7 @@ from fatura.observability import log
 from fatura.outbound.http import MerchantClient
 from fatura.postgres import EmbeddedPostgresError, newer_minor
 from fatura.settings import Settings, SettingsError
+from fatura.store import key_ring_file
 from fatura.store.accounts.accounts import discover_newest
 from fatura.store.db import Database, DatabaseUnavailableError, connect
 from fatura.store.migrations import runner
@@ -32,7 +31,7 @@ from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noq
 from fatura.store.migrations.distribute import distribute as distribute  # noqa: PLC0414 - as above
 from fatura.store.migrations.runner import MigrationError, alone, pending
 from fatura.store.notify import Notifier, listen
-from fatura.store.vault import KeyRingError, Vault, new_key
+from fatura.store.vault import KeyRingError, Vault
 from fatura.tracing import TracingError
 from fatura.usecases.accounts import accounts
 from fatura.usecases.accounts.accounts import OpenedAccount
@@ -42,7 +41,6 @@ from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
 
 KEY_RING_FILE = "secret_keys"
-MAX_KEY_RING_CHARS = 65_536
 MAX_OPEN_FILES = 65_536
 SANDBOX_TRANSACTIONS = 2
 """Maximum concurrent transactions of the sandbox gateway in one process, so that live accounts get connections."""
@@ -89,16 +87,16 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     if settings.secret_keys:
         return settings.secret_keys
     path = settings.data_dir / KEY_RING_FILE
-    ring = _read_key_ring(path)
+    ring = key_ring_file.read(path)
     if ring is None:
         await _check_has_no_accounts(db, path)
-        _create_key_ring(path)
+        key_ring_file.create(path)
         log.warning(
             "key_ring.created",
             path=str(path),
             advice="copy it to every host and to a safe place apart from your backups",
         )
-        ring = _read_key_ring(path)
+        ring = key_ring_file.read(path)
     assert ring is not None, "this process or another one has created the file"
     return ring
 
@@ -111,53 +109,6 @@ async def _check_has_no_accounts(db: Database, path: Path) -> None:
                 f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {path.parent}"
             )
             raise KeyRingError(message)
-
-
-def _read_key_ring(path: Path) -> tuple[str, ...] | None:
-    """Return the keys of a key ring file, or None if there is no file.
-
-    A file of root may be readable by its group: Kubernetes and systemd give secrets to a process in this way.
-    Raises KeyRingError if other users may open the file, or if it is unreadable.
-    """
-    try:
-        with path.open(encoding="ascii") as file:
-            status = os.fstat(file.fileno())
-            text = file.read(MAX_KEY_RING_CHARS)
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it contains other characters than keys"
-        message = f"the key ring {path} cannot be read ({reason}): check its owner, or set FATURA_SECRET_KEYS"
-        raise KeyRingError(message) from None
-    mode = stat.S_IMODE(status.st_mode)
-    is_given_by_root = status.st_uid == 0 and os.geteuid() != 0
-    if mode & (0o037 if is_given_by_root else 0o077):
-        message = (
-            f"other users of this host may open the key ring {path} (mode {mode:04o}): run `chmod 600 {path}`"
-        )
-        raise KeyRingError(message)
-    return tuple(text.replace(",", " ").split())
-
-
-def _create_key_ring(path: Path) -> None:
-    """Write a new key ring atomically. If another process has written the file meanwhile, keep that file.
-
-    Raises KeyRingError if the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as file:
-            file.write(new_key() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-            with suppress(FileExistsError):
-                os.link(file.name, path)
-    except OSError as error:
-        message = (
-            f"the key ring {path} does not exist and cannot be created ({error.strerror}): set FATURA_SECRET_KEYS, "
-            "or choose another FATURA_DATA_DIR"
-        )
-        raise KeyRingError(message) from None
 
 
 def url_rules(settings: Settings) -> Mapping[Mode, UrlRules]:
