@@ -18,6 +18,7 @@ LISTS = (
     "/v1/integration/api-keys",
     "/v1/sandbox/charges",
     "/v1/sandbox/products",
+    "/v1/audit?limit=200",
 )
 
 
@@ -64,6 +65,8 @@ async def own_everything(world: World, merchant: Merchant) -> Owned:
     ids["accountId"] = [str(merchant.account_id)] * 2
     ids["connectionId"] = ids["gatewayConnectionId"] = [each["connectionId"] for each in connections]
     ids["apiKeyId"] = [each["id"] for each in keys]
+    used = (await merchant.get("/v1/integration/api-keys")).json["data"][-1]
+    ids["actor"] = [used["id"]] * 2
     ids["eventId"] = [each["id"] for each in (await merchant.events())[:2]]
     assert {len(each) for each in ids.values()} == {2}
     return Owned(merchant, ids)
@@ -96,6 +99,7 @@ def valid_bodies(own: Owned) -> dict[str, Json]:
         "post /v1/invoices/{invoiceId}/payments": {"method": "cash"},
         "patch /v1/customers/{customerId}": {"name": "Ana Lima"},
         "post /v1/integration/api-keys": {"name": "checkout"},
+        "post /v1/integration/secret/rotate": {"revokePrevious": False},
         "post /v1/integration/gateways": {"provider": "sandbox", "credentials": {}},
         "patch /v1/integration/gateways/{connectionId}": {"label": "Main"},
         "post /v1/integration/gateways/{connectionId}/move": {"toConnectionId": own.one("toConnectionId")},
