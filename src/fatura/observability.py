@@ -1,5 +1,6 @@
 """Structured logs with secrets redacted by name, and the metrics that `/metrics` serves."""
 
+import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any, TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor, WrappedLogger
 
 SECRET_NAMES = frozenset(
     {"api_key", "apikey", "authorization", "cookie", "document", "email", "key", "password", "token"}
@@ -50,6 +51,24 @@ def _redacted(value: Any) -> Any:
     return value
 
 
+def printable(text: str) -> str:
+    r"""Return the text with every control, format and separator character escaped as in Python, such as `\x1b`.
+
+    Use it where a text goes to a terminal or to a log of lines.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Make every value printable. A structlog processor for text; JSON escapes by itself."""
+    for name, value in event.items():
+        if name != "exc_info":
+            event[name] = printable(value if isinstance(value, str) else repr(value))
+    return event
+
+
 _SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
@@ -62,10 +81,21 @@ _JSON: list[Processor] = [
 ]
 
 
+TRACEBACK_MARK = "  | "
+"""Begins each line of a traceback in text logs, so that no text in it looks like a log line."""
+
+
+def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    """Write a traceback without local variables, which may contain secrets."""
+    traceback = io.StringIO()
+    structlog.dev.plain_traceback(traceback, exc_info)
+    lines = traceback.getvalue().strip("\n").split("\n")
+    out.write("".join(f"\n{TRACEBACK_MARK}{printable(line)}" for line in lines))
+
+
 def _console(*, colors: bool) -> list[Processor]:
-    """Return the renderers of text logs. Tracebacks do not show local variables, which may contain secrets."""
-    plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    """Return the renderers of text logs: one line for each event, and the lines of its traceback."""
+    return [_escape, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_traceback)]
 
 
 structlog.configure(processors=[*_SHARED, *_console(colors=False)])

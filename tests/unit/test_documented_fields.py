@@ -20,6 +20,7 @@ from fatura.api.http.fields import (
     PeriodMonths,
     Text,
 )
+from fatura.domain.text import NOT_BLANK_PATTERN, SAFE_PATTERN
 from tests.unit.test_fields import refuses
 
 Url = Annotated[str, EndpointUrl()]
@@ -34,9 +35,9 @@ Note = Annotated[str, Text(0, 5)]
         (PeriodMonths, {"type": "integer", "enum": [1, 3, 6, 12]}),
         (
             ExternalRef,
-            {"type": "string", "minLength": 1, "maxLength": 120, "pattern": r"[^\s\u001c-\u001f\u0085]"},
+            {"type": "string", "minLength": 1, "maxLength": 120, "pattern": NOT_BLANK_PATTERN},
         ),
-        (Note, {"type": "string", "maxLength": 5}),
+        (Note, {"type": "string", "maxLength": 5, "pattern": SAFE_PATTERN}),
         (Number, {"type": "integer", "minimum": 1, "maximum": 100}),
         (Flag, {"type": "boolean"}),
         (Id, {"type": "string", "format": "uuid"}),
@@ -62,8 +63,13 @@ def test_types_document_their_limits(kind, schema):
         (Url, "https://printer.local/", False),
         (Url, "https://10.0.0.1/", False),
         (Url, "http://merchant.example/", False),
-        (ExternalRef, "\N{ZERO WIDTH SPACE}", True),
-        (ExternalRef, " \t\N{NO-BREAK SPACE}\x1c\x85", False),
+        (ExternalRef, "Café \N{GREEK SMALL LETTER ALPHA}", True),
+        (ExternalRef, "a\N{ZERO WIDTH SPACE}", False),
+        (ExternalRef, "a\tb", False),
+        (ExternalRef, " \N{NO-BREAK SPACE}", False),
+        (Note, " ", True),
+        (Note, "\x1b[1m", False),
+        (Note, "\N{RIGHT-TO-LEFT OVERRIDE}", False),
         (Instant, "2026-12-10T03:00:00.000Z", True),
         (Instant, "2026-12-10T23:59:60Z", False),
         (Instant, "2026-12-10T03:00:00+03:00", False),

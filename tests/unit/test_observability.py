@@ -6,7 +6,7 @@ import logging
 import pytest
 import structlog
 
-from fatura.observability import BLANK, log, redact
+from fatura.observability import BLANK, TRACEBACK_MARK, log, printable, redact
 from tests.support.captured_logs import captured_logs
 
 
@@ -70,3 +70,42 @@ def test_libraries_log_the_same_way(lines):
         "r",
     )
     assert "ValueError: invalid literal" in line["exception"]
+
+
+HOSTILE = "a\n2026-11-24T00:00:00Z [error    ] forged\r\x1b[2J\x9b31m\u202e\u2028\ud800"
+
+
+def _fail() -> None:
+    raise ValueError(HOSTILE)
+
+
+def _log_hostile_text() -> None:
+    log.info(HOSTILE, name=HOSTILE, several=[HOSTILE])
+    logging.getLogger("library").warning("said %s", HOSTILE)
+    try:
+        _fail()
+    except ValueError as error:
+        error.add_note(HOSTILE)
+        log.exception("failed", error=str(error))
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_logs_have_no_raw_control_characters_and_one_line_for_each_event(format_):
+    """The lines of a traceback in text logs are marked. [D-219]"""
+    with captured_logs(format_) as stream:
+        _log_hostile_text()
+    written = stream.getvalue()
+    lines = written.removesuffix("\n").split("\n")
+    assert "".join(lines).isprintable()
+    records = [line for line in lines if not line.startswith(TRACEBACK_MARK)]
+    assert len(records) == 3
+    assert not any(line.startswith("2026-11-24T00") for line in lines)
+    marked = [line for line in lines if line.startswith(TRACEBACK_MARK)]
+    assert bool(marked) is (format_ == "console")
+    assert written.count("ValueError: a") == 1
+
+
+def test_printable_text_is_kept():
+    """[D-219]"""
+    assert printable("Ana São João 川 50%") == "Ana São João 川 50%"
+    assert printable("\x1b[1m\u202e\U000e0041") == "\\x1b[1m\\u202e\\U000e0041"

@@ -150,3 +150,10 @@ def test_the_request_has_the_fields_of_the_specification() -> None:
         '"subscription":{"externalRef":"s"},"customer":{"externalRef":"ç"},'
         '"period":{"start":"2026-01-28","end":"2026-02-27"},"cycle":3,"currency":"BRL"}'
     )
+
+
+def test_unsafe_characters_of_a_description_are_replaced():
+    """The price is valid, so the invoice is not held because of its line. [D-30, D-218]"""
+    body = json.dumps({"amount": 5, "description": "2 aulas\nsetembro \x1b[31m\u202e"}).encode()
+    answer = read_answer(body, cap_cents=100)
+    assert (str(answer.outcome), answer.description) == ("ok", "2 aulas setembro \ufffd[31m\ufffd")

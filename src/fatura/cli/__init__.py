@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from fatura import __version__
 from fatura.bootstrap import STARTUP_FAILURES
 from fatura.cli import account, api, check, keys, migrate, reference, restored, up, worker
 from fatura.cli.demo import command as demo
 from fatura.cli.listen import command as listen
+from fatura.observability import printable
 
 app = typer.Typer(
     name="fatura",
@@ -55,5 +57,6 @@ def main() -> None:
     try:
         app()
     except STARTUP_FAILURES as error:
-        Console(stderr=True).print(f"[bold red]fatura:[/] {error}", highlight=False, soft_wrap=True)
+        message = Text.assemble(("fatura:", "bold red"), f" {printable(str(error))}")
+        Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(1)

@@ -12,6 +12,7 @@ from fatura.cli.operator import operator
 from fatura.cli.options import DataDir, Json, run_with_deps
 from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
+from fatura.domain.text import unsafe_character
 from fatura.usecases.accounts.accounts import OpenedAccount, open_account
 from fatura.usecases.deps import Deps
 
@@ -22,6 +23,8 @@ MAX_NAME_CHARS = 120
 def _checked_name(name: str) -> str:
     if not name.strip() or len(name) > MAX_NAME_CHARS:
         raise typer.BadParameter(f"must be 1 to {MAX_NAME_CHARS} characters")
+    if unsafe_character(name) is not None:
+        raise typer.BadParameter("must not contain control or invisible characters")
     return name
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fatura.cli.failed_accounts import failed_as_json, print_failed
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
+from fatura.cli.output import add_row
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import (
     INVARIANTS,
@@ -90,7 +91,7 @@ def _print(checked: _Checked) -> None:
         for finding in checked.found:
             offenders = "\n".join(map(str, finding.offenders))
             account, invariant = str(finding.account_id), finding.invariant
-            table.add_row(account, invariant.name, invariant.description, offenders)
+            add_row(table, account, invariant.name, invariant.description, offenders)
         Console().print(table)
     elif not checked.failed:
         typer.echo(f"clean: every invariant holds in {checked.accounts} account(s)")

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-import typer
-
+from fatura.cli.output import echo
 from fatura.usecases.operations.each_account import FailedAccount
 
 
@@ -14,4 +13,4 @@ def failed_as_json(failed: Sequence[FailedAccount]) -> list[dict[str, str]]:
 def print_failed(failed: Sequence[FailedAccount], what: str) -> None:
     """Print a line to stderr for each account; `what` says what did not happen to it."""
     for each in failed:
-        typer.echo(f"account {each.account_id} {what}: {each.why}", err=True)
+        echo(f"account {each.account_id} {what}: {each.why}", err=True)

@@ -12,6 +12,7 @@ from rich.table import Table
 from fatura.cli.failed_accounts import failed_as_json, print_failed
 from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
+from fatura.cli.output import add_row
 from fatura.usecases.accounts import key_ring
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
@@ -120,6 +121,6 @@ def _print(state: _State, *, json_: bool) -> None:
     title = f"{state.reencrypted} re-encrypted, {state.unreadable} unreadable"
     table = Table("key", "values", "state", title=title if state.reencrypted or state.unreadable else None)
     for key, count, advice in state.lines():
-        table.add_row(key, str(count), advice)
+        add_row(table, key, count, advice)
     Console().print(table)
     print_failed(state.failed, "was passed over")

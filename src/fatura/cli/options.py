@@ -12,6 +12,7 @@ import typer
 
 from fatura import bootstrap, postgres, settings
 from fatura.bootstrap import Address
+from fatura.cli.output import echo
 from fatura.observability import configure_logs, log
 from fatura.settings import Settings, SettingsError
 from fatura.usecases.deps import Deps
@@ -107,7 +108,7 @@ def announce(settings: Settings) -> None:
         if user:
             database += f" as {user.partition(':')[0]}"
     ring = "FATURA_SECRET_KEYS" if settings.secret_keys else str(folder / bootstrap.KEY_RING_FILE)
-    typer.echo(f"fatura: {database}; key ring: {ring}", err=True)
+    echo(f"fatura: {database}; key ring: {ring}", err=True)
 
 
 def require_database(settings: Settings) -> None:

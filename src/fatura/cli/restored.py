@@ -16,6 +16,7 @@ from rich.table import Table
 from fatura import bootstrap
 from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
+from fatura.cli.output import add_row, echo
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
 from fatura.usecases.operations.each_account import EachAccount
@@ -125,7 +126,7 @@ def _print(reports: Sequence[RestoreReport]) -> None:
     counts = sum((each.counts for each in reports), Counter[MatchKind]())
     table = Table("charges", "", "", title=f"{len(reports)} account(s) compared with their gateways")
     for kind, meaning in MEANINGS.items():
-        table.add_row(str(counts[kind]), str(kind), meaning)
+        add_row(table, counts[kind], kind, meaning)
     Console().print(table)
     unmatched_charges = Table(
         "account", "charge", "invoice", "cents", "state", "why", title="A person must check"
@@ -133,11 +134,11 @@ def _print(reports: Sequence[RestoreReport]) -> None:
     for each in reports:
         for unmatched in each.unmatched:
             charge = unmatched.charge
-            ids = str(each.account_id), charge.charge_id, str(charge.invoice_id)
-            unmatched_charges.add_row(*ids, str(charge.amount_cents), str(charge.state), unmatched.why)
+            ids = each.account_id, charge.charge_id, charge.invoice_id
+            add_row(unmatched_charges, *ids, charge.amount_cents, charge.state, unmatched.why)
     if unmatched_charges.row_count:
         Console().print(unmatched_charges)
     for each in reports:
         for problem in each.problems:
             state = "stays frozen" if each.is_frozen else "may be billed, because it could not be frozen"
-            typer.echo(f"account {each.account_id} {state}: {problem}", err=True)
+            echo(f"account {each.account_id} {state}: {problem}", err=True)

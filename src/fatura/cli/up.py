@@ -24,6 +24,7 @@ from fatura.cli.options import (
     metrics_address,
     read_settings,
 )
+from fatura.cli.output import echo
 from fatura.cli.processes import Child, run_until_set, run_until_stopped
 from fatura.domain.credentials import Mode
 from fatura.observability import log
@@ -78,7 +79,7 @@ async def _greet_when_ready(address: Address) -> None:
     async with connect(url, api_key="") as client:
         with suppress(TimeoutError):
             await client.wait_until_ready()
-    typer.echo(f"API       {url}/v1\ndocs      {url}/docs\nPress Ctrl-C to stop.")
+    echo(f"API       {url}/v1\ndocs      {url}/docs\nPress Ctrl-C to stop.")
 
 
 async def run_engine(

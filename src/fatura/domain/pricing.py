@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any, cast
 from uuid import UUID
 
+from fatura.domain.text import with_safe_characters
+
 MAX_DESCRIPTION_CHARS = 300
 MAX_STORED_BYTES = 64 * 1024
 
@@ -85,7 +87,7 @@ def read_answer(body: bytes, *, cap_cents: int) -> PriceAnswer:
         return _invalid("`skip` is not true or false")
     if not isinstance(description, str) or not _is_storable(description):
         return _invalid("`description` is not text")
-    line = description[:MAX_DESCRIPTION_CHARS] if "description" in answer else None
+    line = with_safe_characters(description[:MAX_DESCRIPTION_CHARS]) if "description" in answer else None
     if skip:
         return PriceAnswer(PricingOutcome.SKIP, description=line)
     amount = answer.get("amount")

@@ -20,6 +20,7 @@ from fatura.open_transaction import mark_open_transaction
 from fatura.store.connection_shares import ConnectionShares
 from fatura.store.ping import Ping
 from fatura.store.pool import LOCK_TIMEOUT_MS, Opening, open_pool
+from fatura.store.row_details import hidden_row_details
 from fatura.store.traced_connection import TracedConnection
 from fatura.store.transaction_end import (
     UNAVAILABLE_ERRORS,
@@ -79,9 +80,13 @@ def record(kind: type[T], row: Row, **others: Any) -> T:
 
 @contextmanager
 def _translated_errors() -> Generator[None]:
-    """Raise LockTimeoutError, DeadlockError or DatabaseUnavailableError instead of the errors of the driver."""
+    """Raise LockTimeoutError, DeadlockError or DatabaseUnavailableError instead of the errors of the driver.
+
+    Other errors of the driver are raised without the data of rows.
+    """
     try:
-        yield
+        with hidden_row_details():
+            yield
     except asyncpg.LockNotAvailableError as error:
         raise LockTimeoutError(str(error)) from error
     except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:

@@ -21,6 +21,7 @@ from fatura.domain.audit import ActorKind
 from fatura.domain.calendar import EARLIEST_INSTANT, start_of_day
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.money import MAX_CENTS
+from fatura.domain.text import NOT_BLANK_PATTERN, SAFE_PATTERN, unsafe_character
 
 MAX_EMAIL_CHARS = 254
 MAX_COUNT = 2_147_483_647
@@ -30,7 +31,6 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,3})?Z", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _DOCUMENTED_INSTANT = r"^[2-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:[0-5]\d(\.\d{1,3})?Z$"
-_NOT_BLANK = r"[^\s\u001c-\u001f\u0085]"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PUBLIC_URL = (
     rf"^https://(?:{_LABEL}\.)+"
@@ -120,7 +120,10 @@ def _distinct(elements: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of `least` to `most` code points, stored unchanged. Blank text is refused if `least` is above 0 (D-11)."""
+    """Text of `least` to `most` code points, stored unchanged. Blank text is refused if `least` is above 0 (D-11).
+
+    Control characters and invisible characters are refused (D-218).
+    """
 
     least: int
     most: int
@@ -129,20 +132,33 @@ class Text:
         self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         if not self.least:
-            return {"type": "string", "maxLength": self.most}
-        return {"type": "string", "minLength": self.least, "maxLength": self.most, "pattern": _NOT_BLANK}
+            return {"type": "string", "maxLength": self.most, "pattern": SAFE_PATTERN}
+        return {
+            "type": "string",
+            "minLength": self.least,
+            "maxLength": self.most,
+            "pattern": NOT_BLANK_PATTERN,
+        }
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = core_schema.str_schema(strict=True, min_length=self.least or None, max_length=self.most)
-        if not self.least:
-            return _expecting(f"must be text of at most {self.most} characters", schema)
-        filled = core_schema.no_info_after_validator_function(_filled, schema)
-        return _expecting(f"must be text of {self.least} to {self.most} characters, and not blank", filled)
+        message = f"must be text of at most {self.most} characters"
+        if self.least:
+            schema = core_schema.no_info_after_validator_function(_filled, schema)
+            message = f"must be text of {self.least} to {self.most} characters, and not blank"
+        return core_schema.no_info_after_validator_function(_safe, _expecting(message, schema))
 
 
 def _filled(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
+    return text
+
+
+def _safe(text: str) -> str:
+    unsafe = unsafe_character(text)
+    if unsafe is not None:
+        raise refusal(f"must not contain control or invisible characters, such as U+{ord(unsafe):04X}")
     return text
 
 

@@ -5,11 +5,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from fatura.cli import credentials
 from fatura.cli.client import Client, connect
 from fatura.cli.demo.catalog import enroll, make_catalog
 from fatura.cli.demo.tables import events, invoices, metered_table, months_table, webhooks_line
+from fatura.observability import printable
 
 MONTHS_DAYS = 92
 STEP_DAYS = 4
@@ -90,9 +92,9 @@ async def _summary(client: Client, progress: Progress, *, merchant: str) -> tupl
 def _print_next_steps(client: Client, console: Console) -> None:
     key = client.api_key if credentials.is_shown() else "..."
     overdue = f"'{client.base_url}/v1/invoices?status=overdue'"
-    lines = (
-        f"[bold]try[/]      curl -H 'Authorization: Bearer {key}' {overdue}",
-        f"[bold]docs[/]     {client.base_url}/docs",
-    )
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
+    lines = {
+        "try": f"curl -H 'Authorization: Bearer {key}' {overdue}",
+        "docs": f"{client.base_url}/docs",
+    }
+    for name, value in lines.items():
+        console.print(Text.assemble((f"{name:<9}", "bold"), printable(value)), soft_wrap=True)

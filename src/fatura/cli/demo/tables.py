@@ -8,6 +8,7 @@ from rich.table import Table
 
 from fatura.cli.client import Client
 from fatura.cli.demo.catalog import METERED_PRODUCTS
+from fatura.cli.output import add_row
 
 PAGE = 100
 STATUSES = ("paid", "overdue", "issued", "awaiting_value")
@@ -24,7 +25,7 @@ async def months_table(client: Client) -> Table:
     heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held")
     table = _table("Invoices by due month", heads, ("total", *_cells(total)))
     for name, month in sorted(months.items()):
-        table.add_row(name, *_cells(month))
+        add_row(table, name, *_cells(month))
     return table
 
 
@@ -55,7 +56,7 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
             merchant["priceFailures"].get(product.external_ref, 0),
             *(metered[how] for how in ("endpoint", "skipped", "manual")),
         )
-        table.add_row(product.name, *map(str, numbers), money(metered["cents"]), str(metered["held"]))
+        add_row(table, product.name, *numbers, money(metered["cents"]), metered["held"])
     table.caption = ", ".join(f"{product.name.lower()} {product.says}" for product in METERED_PRODUCTS)
     return table
 

@@ -4,10 +4,10 @@ import json
 from datetime import UTC, datetime
 
 import typer
-from rich.console import Console
 
 from fatura.cli.listen.event_stream import StreamEvent
 from fatura.cli.listen.forwarding import Post
+from fatura.cli.output import echo
 
 TYPE_CHARS = 26
 """Length of the longest event type."""
@@ -20,7 +20,7 @@ class EventLines:
         self._shown: tuple[int, str] | None = None
 
     def print_note(self, text: str) -> None:
-        Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+        echo(text, err=True)
 
     def report(self, event: StreamEvent, post: Post) -> None:
         """Print a delivery attempt. In text format, skip a retry with the same outcome as the previous attempt."""
@@ -33,7 +33,7 @@ class EventLines:
             self._shown = (event.sequence, outcome)
             what = f"{now.astimezone():%H:%M:%S}  #{event.sequence}  {event.type:<{TYPE_CHARS}}"
             note = "" if post.is_delivered else f"  ({self._after_failure})"
-            typer.echo(f"{what}  {outcome}  {post.latency_ms} ms{note}")
+            echo(f"{what}  {outcome}  {post.latency_ms} ms{note}")
 
 
 def _members(event: StreamEvent, post: Post, now: datetime) -> dict[str, object]:

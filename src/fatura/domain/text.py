@@ -1,0 +1,38 @@
+"""Which characters a text from outside may contain (D-218).
+
+Control characters forge lines in logs and act on terminals. Invisible characters, and those that change the direction
+of the text beside them, make one name look like another.
+"""
+
+import re
+
+_REFUSED = (
+    r"\x00-\x1f\x7f-\x9f"  # control characters
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"  # invisible: soft hyphen, joiner, Arabic mark, fillers, vowels
+    r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"  # zero width, marks of direction, separators of lines
+    r"\u3164\ufeff\uffa0\ufff9-\ufffb"  # fillers, byte order mark, annotations
+)
+_REFUSED_RARE = "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+"""Formats of shorthand and of music, and tags, which can hide a whole text."""
+_JOINERS = r"\u200c\u200d"
+"""Scripts such as Persian and Hindi, and many emoji, need joiners between their characters. ASCII never does."""
+_UNSAFE = re.compile(
+    rf"[{_REFUSED}{_REFUSED_RARE}]|(?<![^\x00-\x7f])[{_JOINERS}]|[{_JOINERS}](?![^\x00-\x7f])"
+)
+_BREAKS = frozenset("\t\n\v\f\r")
+
+_SAFE = f"[^{_REFUSED}{_JOINERS}]"
+SAFE_PATTERN = f"^{_SAFE}*$"
+NOT_BLANK_PATTERN = rf"^{_SAFE}*[^\s{_REFUSED}{_JOINERS}]{_SAFE}*$"
+"""Patterns of safe text for JSON Schema. They leave out joiners, because a class cannot say where these are safe."""
+
+
+def unsafe_character(text: str) -> str | None:
+    """Return the first character that the text must not contain, or None."""
+    found = _UNSAFE.search(text)
+    return None if found is None else found[0]
+
+
+def with_safe_characters(text: str) -> str:
+    """Replace tabs and ASCII characters that break a line by spaces, and all other unsafe characters by U+FFFD."""
+    return _UNSAFE.sub(lambda found: " " if found[0] in _BREAKS else "\ufffd", text)
