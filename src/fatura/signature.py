@@ -25,9 +25,12 @@ class SignatureError(ValueError):
 
 
 def sign(body: bytes, secrets: Sequence[str], *, timestamp: int) -> str:
-    """Return the header `t=<Unix seconds>,v1=<hex>`, with one `v1` for each secret, the newest first (D-40)."""
-    assert secrets, "an unsigned request must not be sent"
-    assert all(secrets), "an empty secret would let anyone sign"
+    """Return the header `t=<Unix seconds>,v1=<hex>`, with one `v1` for each secret, the newest first (D-40).
+
+    Raises SignatureError if there is no secret, or if a secret is empty.
+    """
+    if not secrets or not all(secrets):
+        raise SignatureError("a secret is missing or empty; anyone could sign")
     return ",".join((f"t={timestamp}", *(f"v1={_v1(body, secret, timestamp)}" for secret in secrets)))
 
 

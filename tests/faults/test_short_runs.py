@@ -1,5 +1,8 @@
 """The fault runs at small scale. `constraints` and `orders` have test files of their own."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +17,7 @@ from tests.faults.report import Options, Report
 from tests.faults.restore import run as restore
 from tests.faults.secrets import run as secrets
 from tests.faults.simulator import run as simulator
+from tests.tidy.sources import ROOT
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 """Time limit for a busy machine. On an idle one, each test takes at most one minute."""
@@ -50,6 +54,20 @@ def test_a_hanging_endpoint_does_not_delay_other_merchants() -> None:
 def test_bad_requests_are_refused_and_change_nothing() -> None:
     """[D-8] [D-10] [D-11] [D-12] [D-13] [spec 7 400]"""
     assert_no_failures(bad_requests.run)
+
+
+def test_bad_requests_are_refused_without_assertions_too() -> None:
+    """Python runs with -O, which removes all assertions of the engine. [D-220] [D-11]"""
+    environment = {**os.environ, "PYTHONOPTIMIZE": "1"}  # for the processes that the run starts
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.faults", "bad-requests", "--short"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, (ended.stdout[-4000:], ended.stderr[-2000:])
 
 
 def test_another_accounts_ids_answer_like_unknown_ones() -> None:

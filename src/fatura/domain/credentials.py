@@ -68,7 +68,8 @@ def _encode(number: int, width: int) -> str:
     for _ in range(width):
         number, digit = divmod(number, len(ALPHABET))
         digits.append(ALPHABET[digit])
-    assert number == 0, "the number does not fit the width"
+    if number:
+        raise ValueError("the number does not fit the width")
     return "".join(reversed(digits))
 
 
@@ -81,7 +82,8 @@ def _decode(text: str) -> int:
 
 def format_key(account_id: UUID, mode: Mode, *, secret: bytes) -> str:
     """Return the text of an API key; `secret` is 32 random bytes."""
-    assert len(secret) == SECRET_BYTES, len(secret)
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
     return "_".join(
         (
             "rk",

@@ -39,7 +39,9 @@ __all__ = [
     "LockTimeoutError",
     "NoFreeConnectionError",
     "Row",
+    "RowCountError",
     "Tx",
+    "check_rows",
     "connect",
     "record",
 ]
@@ -66,8 +68,18 @@ class NoFreeConnectionError(DatabaseUnavailableError):
     """All connections that the account may use were in use for ACQUIRE_TIMEOUT_SECONDS."""
 
 
+class RowCountError(Exception):
+    """A statement changed another number of rows than it must, so its transaction must not commit."""
+
+
 class DeadlockError(Exception):
     """The database aborted this transaction because of a deadlock or a serialization failure. A repeat may succeed."""
+
+
+def check_rows(changed: int, expected: int) -> None:
+    """Raises RowCountError. This check also holds under `python -O`."""
+    if changed != expected:
+        raise RowCountError(f"{changed} rows were changed instead of {expected}")
 
 
 def record(kind: type[T], row: Row, **others: Any) -> T:

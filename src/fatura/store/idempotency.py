@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from fatura.store.db import Tx
+from fatura.store.db import Tx, check_rows
 
 PLACE = "idempotency_key.answer"
 BODY_PLACE = "idempotency_key.body_hash"
@@ -83,7 +83,7 @@ async def store_answer(
         sealed,
         expires_at,
     )
-    assert touched == 1, "the key was claimed in this transaction"
+    check_rows(touched, 1)  # the key was claimed in this transaction
 
 
 async def set_in_progress(tx: Tx, key: str, *, until: datetime) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from fatura.domain.account import Account
 from fatura.domain.errors import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED, EngineError
 from fatura.store import idempotency, leases
-from fatura.store.db import LOCK_TIMEOUT_MS, LockTimeoutError
+from fatura.store.db import LOCK_TIMEOUT_MS, DeadlockError, LockTimeoutError
 from fatura.store.idempotency import StoredKey
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
@@ -115,6 +115,17 @@ async def _execute(work: Work, function: Callable[[Work], Awaitable[View]], *, s
     return StoredAnswer(status, msgspec.json.encode(await function(work)))
 
 
+async def _stored(work: Work, request: IdempotentRequest) -> StoredKey:
+    """Return the request's key, which another transaction has committed.
+
+    Raises DeadlockError, after which the transaction runs again, if the key has expired and was deleted meanwhile.
+    """
+    stored = await idempotency.find(work.tx, request.key)
+    if stored is None:
+        raise DeadlockError("the key was deleted meanwhile")
+    return stored
+
+
 async def _execute_or_replay(
     work: Work,
     request: IdempotentRequest,
@@ -126,8 +137,7 @@ async def _execute_or_replay(
 ) -> StoredAnswer:
     progress.is_claimed = False  # after a deadlock, this function runs again
     if not await _claim(work, request):
-        stored = await idempotency.find(work.tx, request.key)
-        assert stored is not None, "a conflicting key is committed and visible"
+        stored = await _stored(work, request)
         answer = _answer(work, stored, request)
         if answer is not None:
             work.audit_nothing()
@@ -192,8 +202,7 @@ async def _begin(
     in_progress_until: datetime,
 ) -> StoredAnswer | T:
     if not await _claim(work, request):
-        stored = await idempotency.find(work.tx, request.key)
-        assert stored is not None, "a conflicting key is committed and visible"
+        stored = await _stored(work, request)
         answer = _answer(work, stored, request)
         if answer is not None:
             work.audit_nothing()
@@ -284,8 +293,7 @@ async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
     if request is None:
         return False
     if not await _claim(work, request):
-        stored = await idempotency.find(work.tx, request.key)
-        assert stored is not None, "a conflicting key is committed and visible"
+        stored = await _stored(work, request)
         _check_same(work, stored, request)
         work.audit_nothing()
         return True

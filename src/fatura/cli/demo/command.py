@@ -103,7 +103,8 @@ async def example_merchant(secret: str) -> AsyncGenerator[str]:
         assert process.stdout is not None
         async with asyncio.timeout(MERCHANT_STARTS_WITHIN_SECONDS):
             address = (await process.stdout.readline()).decode().strip()
-        assert address, "the example merchant did not start"
+        if not address:
+            raise RuntimeError("the example merchant did not start")
         yield address
     finally:
         if process.returncode is None:

@@ -9,7 +9,7 @@ from fatura.domain.invoice import InvoiceDraft, PricingStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.subscription import Customer
 from fatura.store.billing.invoices import customer_of
-from fatura.store.db import Row, Tx, record
+from fatura.store.db import Row, Tx, check_rows, record
 from fatura.store.pricing import price_pulls
 
 
@@ -131,7 +131,7 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
         [new.following_period_start for new in batch],
         [new.following_generate_at for new in batch],
     )
-    assert touched == len(batch), (touched, len(batch))
+    check_rows(touched, len(batch))
 
 
 async def insert_invoices(
@@ -172,7 +172,7 @@ async def insert_invoices(
         [draft.installments for draft in drafts],
         [draft.total_cents for draft in drafts],
     )
-    assert touched == len(batch), touched
+    check_rows(touched, len(batch))
 
 
 async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft]) -> None:
@@ -215,7 +215,7 @@ async def insert_items(tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[Inv
         [item.discount_percent for _, _, item in shared],
         [item.amount_cents for _, _, item in shared],
     )
-    assert touched == sum(len(new.item_ids) for new in batch), touched
+    check_rows(touched, sum(len(new.item_ids) for new in batch))
 
 
 async def insert_price_pulls(

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from uuid import UUID
 
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.store.db import Tx
+from fatura.store.db import Tx, check_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,4 +104,4 @@ async def write(tx: Tx, moves: Sequence[Move]) -> None:
         [move.is_dispute_cleared for move in moves],
         [move.keeps_schedule for move in moves],
     )
-    assert touched == len(moves), (touched, len(moves))
+    check_rows(touched, len(moves))

@@ -13,7 +13,7 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.propagation import SKIPPED_SHOWN, Propagation, SkipReason
 from fatura.domain.subscription import PaymentMethodSource
-from fatura.store.db import Row, Tx, record
+from fatura.store.db import Row, Tx, check_rows, record
 
 NO_SUBSCRIPTION = UUID(int=0)
 """An id that is less than any subscription's id."""
@@ -238,7 +238,7 @@ async def pin(tx: Tx, to: Propagation, moves: Sequence[tuple[UUID, PaymentMethod
         [subscription_id for subscription_id, _ in moves],
         [method for _, method in moves],
     )
-    assert touched == len(moves), (touched, len(moves))
+    check_rows(touched, len(moves))
 
 
 async def skip(tx: Tx, propagation_id: UUID, skipped: Sequence[tuple[UUID, SkipReason]]) -> None:

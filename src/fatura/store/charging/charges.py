@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fatura.domain.charge import ChargeStage, InvoiceCharge
 from fatura.store.billing import invoices
-from fatura.store.db import Tx
+from fatura.store.db import Tx, check_rows
 
 REQUEST_PLACE = "charge.request_sealed"
 
@@ -109,7 +109,7 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
         [charge.first_sent_at for charge in charges],
         [charge.sent_at for charge in charges],
     )
-    assert touched == len(charges), (touched, len(charges))
+    check_rows(touched, len(charges))
 
 
 async def insert_planned(tx: Tx, charge: InvoiceCharge) -> None:
@@ -165,7 +165,7 @@ async def lock(tx: Tx, charges: Sequence[InvoiceCharge]) -> dict[UUID, InvoiceCh
         """,
         [charge.charge_id for charge in charges],
     )
-    assert len(found) == len(charges), "a charge is committed before its request is sent"
+    check_rows(len(found), len(charges))  # a charge is committed before its request is sent
     return {charge.charge_id: charge for charge in found}
 
 

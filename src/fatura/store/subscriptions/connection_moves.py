@@ -8,7 +8,7 @@ from uuid import UUID
 from fatura.domain.connection_move import ConnectionMove, MoveStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.propagation import SKIPPED_SHOWN, SkipReason
-from fatura.store.db import Tx, record
+from fatura.store.db import Tx, check_rows, record
 
 NO_SUBSCRIPTION = UUID(int=0)
 """An id that is less than any subscription's id."""
@@ -217,7 +217,7 @@ async def pin(tx: Tx, to_connection_id: UUID, subscription_ids: Sequence[UUID]) 
         to_connection_id,
         subscription_ids,
     )
-    assert touched == len(subscription_ids), (touched, len(subscription_ids))
+    check_rows(touched, len(subscription_ids))
 
 
 async def skip(tx: Tx, of: ConnectionMove, skipped: Sequence[tuple[UUID, SkipReason]]) -> None:

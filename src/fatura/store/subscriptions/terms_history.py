@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.subscription import TermsChange, TermsReason
-from fatura.store.db import Tx
+from fatura.store.db import Tx, check_rows
 
 
 async def append(
@@ -29,7 +29,7 @@ async def append(
         reason,
         changed_at,
     )
-    assert touched == len(subscription_ids), (touched, len(subscription_ids))
+    check_rows(touched, len(subscription_ids))
 
 
 async def newest(tx: Tx, subscription_id: UUID, *, limit: int) -> Sequence[TermsChange]:

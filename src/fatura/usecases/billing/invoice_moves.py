@@ -74,10 +74,10 @@ async def _report(work: Work, reports: Sequence[Report], *, shown: _Shown) -> se
     if not reports:
         return set()
     by_id = {each.invoice_id: each for each in reports}
-    assert len(by_id) == len(reports), "one report per invoice"
-    assert all((each.fact in ENTRY_FACTS) is (each.entry is not None) for each in reports), (
-        "entry facts have entries"
-    )
+    if len(by_id) != len(reports):
+        raise ValueError("there must be one report per invoice")
+    if any((each.fact in ENTRY_FACTS) is (each.entry is None) for each in reports):
+        raise ValueError("exactly the facts about entries must have an entry")
     decided: list[tuple[LockedInvoice, Transition]] = []
     for locked in await invoice_status.lock(work.tx, list(by_id)):
         reported = by_id[locked.invoice_id]

@@ -41,7 +41,8 @@ async def to_send(
     FAILED and the next one is sent, because a charge's amount never changes. The next charge takes its
     payment method, installments and due date from the newest one, because a reissue may have changed them.
     """
-    assert amount_cents > 0, "a ready invoice is not paid in full"
+    if amount_cents <= 0:
+        raise ValueError(f"a charge of {amount_cents} cents must not be sent")
     if newest is None:
         return _first(work, invoice, amount_cents=amount_cents)
     if newest.stage is not ChargeStage.FAILED and newest.amount_cents != amount_cents:
@@ -57,7 +58,8 @@ async def to_send(
         return sending
     if newest.stage is ChargeStage.PLANNED:
         return replace(sending, first_sent_at=work.deps.clock())
-    assert newest.stage is ChargeStage.FAILED, newest.stage
+    if newest.stage is not ChargeStage.FAILED:
+        raise ValueError(f"no charge must follow one whose stage is {newest.stage}")
     return replace(
         sending,
         charge_id=work.new_id(),

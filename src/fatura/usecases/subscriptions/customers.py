@@ -10,6 +10,7 @@ from fatura.domain.errors import require
 from fatura.domain.filters import CustomerFilter
 from fatura.domain.subscription import Customer
 from fatura.store import counters
+from fatura.store.db import DeadlockError
 from fatura.store.subscriptions import customers
 from fatura.store.subscriptions.customers import StoredDocument
 from fatura.usecases.paging import Page
@@ -37,7 +38,8 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
         work.totals["customers"] += 1
     else:
         known = await customers.find_by_ref(work.tx, given.external_ref)
-        assert known is not None, "a conflicting customer is committed and visible"
+        if known is None:
+            raise DeadlockError("the customer with this externalRef was changed meanwhile")
         customer = known
     if given.document is not None:
         document = _seal(work, customer.customer_id, given.document)
