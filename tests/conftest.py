@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from fatura import postgres
-from tests.support.databases import ReusedDatabase, allow_new_databases, as_superuser, migrate_as_owner
+from tests.support.databases import ReusedDatabase, as_superuser, extend_roles, migrate_as_owner
 from tests.support.postgres_processes import sweep
 from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import World, open_world, world_on
@@ -97,7 +97,7 @@ def server_url() -> Iterator[str]:
 
 async def make_template(url: str) -> None:
     """Create the migrated database from which the tests' databases are copied."""
-    await allow_new_databases(url)
+    await extend_roles(url)
     connection = await asyncpg.connect(as_superuser(url))
     await connection.execute("CREATE DATABASE template_fatura OWNER fatura_owner")
     await connection.close()

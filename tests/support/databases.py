@@ -63,10 +63,10 @@ async def migrate_as_owner(url: str) -> None:
     await migrate(as_owner(url), engine_role="fatura")
 
 
-async def allow_new_databases(url: str) -> None:
-    """Let the role `fatura` create databases on a test's server, and own them."""
+async def extend_roles(url: str) -> None:
+    """Let tests create databases as the engine's role, and see as the owner which statements wait."""
     connection = await asyncpg.connect(as_superuser(url))
-    await connection.execute("ALTER ROLE fatura CREATEDB")
+    await connection.execute("ALTER ROLE fatura CREATEDB; GRANT pg_monitor TO fatura_owner")
     await connection.close()
 
 

@@ -13,6 +13,7 @@ from fatura.store.db import Database, DeadlockError, connect
 from tests.faults import place
 from tests.faults.orders.stepping import LOCK_SETTINGS, Step, Stepper
 from tests.faults.orders.stepping_connection import open_whole
+from tests.support.databases import as_owner
 
 NOBODY = UUID(int=0)
 UPDATE = "UPDATE counter SET n = n + 1 WHERE $1::uuid IS NOT NULL AND name = $2"
@@ -27,7 +28,7 @@ def stepped_server() -> Generator[str]:
 @asynccontextmanager
 async def setup(url: str) -> AsyncGenerator[tuple[Stepper, Database]]:
     async with place.database(url) as database_url:
-        control = await asyncpg.connect(database_url)
+        control = await asyncpg.connect(as_owner(database_url))
         await control.execute(
             "CREATE TABLE counter (name text PRIMARY KEY, n integer); GRANT ALL ON counter TO PUBLIC;"
             "INSERT INTO counter VALUES ('one', 0), ('two', 0)"
