@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from fatura.domain.invoice_states import InvoiceStatus
 from fatura.store.catalog import mirrors
 from fatura.store.charging import claims
 from fatura.store.db import Tx
@@ -50,8 +49,8 @@ async def test_no_claim_exceeds_its_limit(world: World, tempted: bool) -> None: 
         tx, real_now = Tx(connection, world.account_id), world.deps.clock()
         now, lease_until = real_now + timedelta(days=36500), real_now + timedelta(minutes=1)
         for _ in range(2):
-            ready = await claims.claim(
-                tx, InvoiceStatus.READY, now=now, real_now=real_now, lease_until=lease_until, limit=LIMIT
+            ready = await claims.claim_ready(
+                tx, now=now, real_now=real_now, lease_until=lease_until, limit=LIMIT
             )
             pulls = await price_pulls.claim(
                 tx, now=now, real_now=real_now, lease_until=lease_until, limit=LIMIT

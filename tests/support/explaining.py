@@ -1,4 +1,4 @@
-"""A database connection that records the plan of every query that runs with `fetch`."""
+"""A database connection that records the plan of every query that returns rows."""
 
 import json
 from typing import Any
@@ -15,6 +15,9 @@ class Explaining(asyncpg.Connection):
         plan = await super().fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
         PLANS.append(json.loads(plan[0][0])[0]["Plan"])
         return await super().fetch(query, *args, **options)
+
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
+        return next(iter(await self.fetch(query, *args, **options)), None)
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
         return (await self.fetch(query, *args, **options))[0][0]

@@ -61,6 +61,5 @@ async def named_by_webhook(world: World, invoice: Json) -> None:
 
 
 async def budget_free(world: World) -> None:
-    """Make the budget allow the next poll now, and make the charges of all issued invoices due for a poll."""
+    """Make the budget allow the next poll now."""
     await world.sql("UPDATE connection_health SET polls_from = NULL")
-    await world.sql("UPDATE invoice SET next_attempt_at = created_at WHERE status = 'issued'")

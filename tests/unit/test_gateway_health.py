@@ -64,31 +64,24 @@ def test_late_answers_of_other_calls_do_not_delay_the_probe() -> None:
     assert not after(None, health=later).is_failing
 
 
-def test_polls_are_spread_by_the_budget() -> None:
+def test_all_polls_of_a_second_may_be_made_at_its_start() -> None:
     """[D-55 budget]"""
     budget = PollBudget(2, NOW - timedelta(days=1))
-    assert [each.total_seconds() for each in budget.delays(5, real_now=NOW)] == [0, 0, 1, 1, 2]
-    free_from = budget.free_after(2, real_now=NOW)
-    assert free_from == NOW + timedelta(seconds=1)
-    early = PollBudget(2, free_from).delays(3, real_now=NOW + timedelta(seconds=0.5))
-    assert [each.total_seconds() for each in early] == [0.5, 0.5, 1.5]
+    assert budget.room(real_now=NOW) == 2
+    assert budget.free_after(2, real_now=NOW) == NOW + timedelta(seconds=1)
+    spent, early = PollBudget(2, NOW + timedelta(seconds=1)), NOW + timedelta(seconds=0.4)
+    assert (spent.room(real_now=early), spent.delay(real_now=early)) == (0, timedelta(seconds=0.6))
 
 
-def test_polls_that_wait_are_made_in_their_turn() -> None:
+def test_polls_that_stay_due_are_made_in_their_turn() -> None:
     """[D-55 budget]"""
-    at, free_from = NOW, NOW
-    waiting = dict.fromkeys(range(5), NOW)
+    at, budget, waiting = NOW, PollBudget(2, None), 5
     made: list[float] = []
     while waiting and at < NOW + timedelta(minutes=1):
-        due = [each for each, since in waiting.items() if since <= at]
-        budget = PollBudget(2, free_from)
-        delays = budget.delays(len(due), real_now=at)
-        for each, delay in zip(due, delays, strict=True):
-            if delay:
-                waiting[each] = at + delay
-            else:
-                made.append((at - NOW).total_seconds())
-                del waiting[each]
-        free_from = budget.free_after(delays.count(timedelta()), real_now=at)
+        polls = min(waiting, budget.room(real_now=at))
+        if polls:
+            made += [(at - NOW).total_seconds()] * polls
+            budget = PollBudget(2, budget.free_after(polls, real_now=at))
+        waiting -= polls
         at += timedelta(seconds=0.05)
     assert made == [0, 0, 1, 1, 2]

@@ -1,6 +1,5 @@
 """Due dates of charges, and the schedules of polling and retrying (D-5, D-26, D-33 to D-35, D-125)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
@@ -142,24 +141,25 @@ def next_poll_at(
 
 @dataclass(frozen=True, slots=True)
 class PollBudget:
-    """How fast a connection's charges may be polled; `free_from` is when the next poll is allowed (D-55)."""
+    """How fast a connection's charges may be polled (D-55).
+
+    `free_from` is when the next poll is allowed, or None before the first.
+    """
 
     per_second: int
-    free_from: datetime
+    free_from: datetime | None
 
-    def delays(self, polls: int, *, real_now: datetime) -> Sequence[timedelta]:
-        """Return how long each poll must wait.
+    def delay(self, *, real_now: datetime) -> timedelta:
+        """Return how long the next poll must wait."""
+        return timedelta() if self.free_from is None else max(self.free_from - real_now, timedelta())
 
-        All polls of a second may be made at the start of the second. So if `free_from` has passed, the first
-        `per_second` polls have no delay.
-        """
-        first = max(self.free_from, real_now)
-        at = [first + place // self.per_second * timedelta(seconds=1) for place in range(polls)]
-        return [max(each - real_now, timedelta()) for each in at]
+    def room(self, *, real_now: datetime) -> int:
+        """Return how many polls may be made now. All polls of a second may be made at the start of the second."""
+        return 0 if self.delay(real_now=real_now) else self.per_second
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed if `polls` polls are made now. Polls that must wait do not count."""
-        return max(self.free_from, real_now) + polls * timedelta(seconds=1) // self.per_second
+        """Return when the next poll is allowed after `polls` polls. These begin when the budget allows the first."""
+        return real_now + self.delay(real_now=real_now) + polls * timedelta(seconds=1) // self.per_second
 
 
 def jitter(invoice_id: UUID, *, within: timedelta) -> timedelta:

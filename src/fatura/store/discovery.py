@@ -200,12 +200,23 @@ WHERE CASE
                 OR v.lease_until > $1::timestamptz + interval '3 minutes')
         ORDER BY v.next_attempt_at LIMIT 1
     ) WHEN $2 = 'reconciliation' THEN coalesce((
-        SELECT true FROM invoice v
-        WHERE v.account_id = a.account_id AND v.status IN ('issued', 'overdue', 'paid', 'canceled')
-            AND v.next_attempt_at <= a.now
+        SELECT true FROM connection_health h CROSS JOIN LATERAL (
+            SELECT v.next_attempt_at FROM invoice v
+            WHERE v.account_id = a.account_id AND v.connection_id = h.connection_id AND v.polls_first
+                AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= a.now
                 AND (v.lease_until IS NULL OR v.lease_until <= $1
                     OR v.lease_until > $1::timestamptz + interval '3 minutes')
-        ORDER BY v.status, v.next_attempt_at LIMIT 1
+            ORDER BY v.next_attempt_at LIMIT 1
+        ) n WHERE h.account_id = a.account_id LIMIT 1
+    ), (
+        SELECT true FROM connection_health h CROSS JOIN LATERAL (
+            SELECT v.next_attempt_at FROM invoice v
+            WHERE v.account_id = a.account_id AND v.connection_id = h.connection_id AND NOT v.polls_first
+                AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= a.now
+                AND (v.lease_until IS NULL OR v.lease_until <= $1
+                    OR v.lease_until > $1::timestamptz + interval '3 minutes')
+            ORDER BY v.next_attempt_at LIMIT 1
+        ) n WHERE h.account_id = a.account_id LIMIT 1
     ), (
         SELECT true FROM late_charge_check l
         WHERE l.account_id = a.account_id AND l.next_check_at <= a.now
@@ -246,8 +257,7 @@ not with sums. GROUP BY keeps PostgreSQL from merging this subquery into the out
 merge too, but Citus would collect the rows of the CTE on one node. `ORDER BY ... LIMIT 1` uses an index, but EXISTS may
 read the whole table.
 """
-LANES = frozenset(DISCOVER_DUE)
-"""The lanes that `discover` knows."""
+LANES = frozenset(DISCOVER_DUE)  # the lanes that `discover` knows
 
 
 async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Sequence[Account]:

@@ -28,17 +28,23 @@ SELECT n.lane, min(n.due_at) AS due_at FROM (
     SELECT 'issuance', (SELECT min(v.next_attempt_at) FROM invoice v
         WHERE v.account_id = $1 AND v.status = 'ready' AND v.next_attempt_at IS NOT NULL)
     UNION ALL
-    SELECT 'reconciliation', (SELECT min(v.next_attempt_at) FROM invoice v
-        WHERE v.account_id = $1 AND v.status = 'issued' AND v.next_attempt_at IS NOT NULL)
+    SELECT 'reconciliation', (
+        SELECT min(n.next_attempt_at) FROM connection_health h CROSS JOIN LATERAL (
+            SELECT v.next_attempt_at FROM invoice v
+            WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first
+                AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at IS NOT NULL
+            ORDER BY v.next_attempt_at LIMIT 1
+        ) n WHERE h.account_id = $1
+    )
     UNION ALL
-    SELECT 'reconciliation', (SELECT min(v.next_attempt_at) FROM invoice v
-        WHERE v.account_id = $1 AND v.status = 'overdue' AND v.next_attempt_at IS NOT NULL)
-    UNION ALL
-    SELECT 'reconciliation', (SELECT min(v.next_attempt_at) FROM invoice v
-        WHERE v.account_id = $1 AND v.status = 'paid' AND v.next_attempt_at IS NOT NULL)
-    UNION ALL
-    SELECT 'reconciliation', (SELECT min(v.next_attempt_at) FROM invoice v
-        WHERE v.account_id = $1 AND v.status = 'canceled' AND v.next_attempt_at IS NOT NULL)
+    SELECT 'reconciliation', (
+        SELECT min(n.next_attempt_at) FROM connection_health h CROSS JOIN LATERAL (
+            SELECT v.next_attempt_at FROM invoice v
+            WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND NOT v.polls_first
+                AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at IS NOT NULL
+            ORDER BY v.next_attempt_at LIMIT 1
+        ) n WHERE h.account_id = $1
+    )
     UNION ALL
     SELECT 'reconciliation', (SELECT min(l.next_check_at) FROM late_charge_check l
         WHERE l.account_id = $1 AND l.next_check_at IS NOT NULL)
@@ -102,13 +108,19 @@ async def due_reconciliation(tx: Tx, *, now: datetime) -> frozenset[str]:
         SELECT
             EXISTS (SELECT FROM poll_round p WHERE p.account_id = $1 AND p.next_step_at <= $2) AS rounds,
             EXISTS (
-                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'issued' AND v.next_attempt_at <= $2
+                SELECT FROM connection_health h CROSS JOIN LATERAL (
+                    SELECT v.next_attempt_at FROM invoice v
+                    WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first
+                        AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                    ORDER BY v.next_attempt_at LIMIT 1
+                ) n WHERE h.account_id = $1
                 UNION ALL
-                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'overdue' AND v.next_attempt_at <= $2
-                UNION ALL
-                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'paid' AND v.next_attempt_at <= $2
-                UNION ALL
-                SELECT FROM invoice v WHERE v.account_id = $1 AND v.status = 'canceled' AND v.next_attempt_at <= $2
+                SELECT FROM connection_health h CROSS JOIN LATERAL (
+                    SELECT v.next_attempt_at FROM invoice v
+                    WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND NOT v.polls_first
+                        AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                    ORDER BY v.next_attempt_at LIMIT 1
+                ) n WHERE h.account_id = $1
             ) AS polls,
             EXISTS (
                 SELECT FROM late_charge_check l WHERE l.account_id = $1 AND l.next_check_at <= $2

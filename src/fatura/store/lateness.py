@@ -30,17 +30,19 @@ FROM account a CROSS JOIN LATERAL (
     SELECT 'issuance', min(v.next_attempt_at) FROM invoice v
     WHERE v.account_id = a.account_id AND v.status = 'ready' AND v.next_attempt_at IS NOT NULL
     UNION ALL
-    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
-    WHERE v.account_id = a.account_id AND v.status = 'issued' AND v.next_attempt_at IS NOT NULL
+    SELECT 'reconciliation', min(n.next_attempt_at) FROM connection_health h CROSS JOIN LATERAL (
+        SELECT v.next_attempt_at FROM invoice v
+        WHERE v.account_id = a.account_id AND v.connection_id = h.connection_id AND v.polls_first
+            AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at IS NOT NULL
+        ORDER BY v.next_attempt_at LIMIT 1
+    ) n WHERE h.account_id = a.account_id
     UNION ALL
-    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
-    WHERE v.account_id = a.account_id AND v.status = 'overdue' AND v.next_attempt_at IS NOT NULL
-    UNION ALL
-    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
-    WHERE v.account_id = a.account_id AND v.status = 'paid' AND v.next_attempt_at IS NOT NULL
-    UNION ALL
-    SELECT 'reconciliation', min(v.next_attempt_at) FROM invoice v
-    WHERE v.account_id = a.account_id AND v.status = 'canceled' AND v.next_attempt_at IS NOT NULL
+    SELECT 'reconciliation', min(n.next_attempt_at) FROM connection_health h CROSS JOIN LATERAL (
+        SELECT v.next_attempt_at FROM invoice v
+        WHERE v.account_id = a.account_id AND v.connection_id = h.connection_id AND NOT v.polls_first
+            AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at IS NOT NULL
+        ORDER BY v.next_attempt_at LIMIT 1
+    ) n WHERE h.account_id = a.account_id
     UNION ALL
     SELECT 'reconciliation', min(l.next_check_at) FROM late_charge_check l
     WHERE l.account_id = a.account_id AND l.next_check_at IS NOT NULL

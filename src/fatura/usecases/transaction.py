@@ -3,11 +3,12 @@
 Before the commit, update the account's totals, and insert events and audit entries.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -92,7 +93,7 @@ class Work:
     draft: AuditDraft | None = None
     is_audited: bool = False
     pending_entries: list[NewEntry] = field(default_factory=list)
-    lanes_to_notify: set[LaneName] = field(default_factory=set)
+    lanes_to_notify: dict[LaneName, timedelta] = field(default_factory=dict[LaneName, timedelta])
     event_numbers: str | None = None
     """The numbers of the emitted events, such as `12-15`, after `finish`."""
 
@@ -195,9 +196,10 @@ class Work:
             self.totals, self.is_audited = totals, is_audited
             raise
 
-    def notify(self, *lanes: LaneName) -> None:
-        """Notify the workers of these lanes after the commit."""
-        self.lanes_to_notify.update(lanes)
+    def notify(self, *lanes: LaneName, after: timedelta = timedelta()) -> None:
+        """Notify the workers of these lanes when the transaction is committed and then `after` has passed."""
+        for lane in lanes:
+            self.lanes_to_notify[lane] = min(after, self.lanes_to_notify.get(lane, after))
 
     async def finish(self) -> None:
         """Update the totals, number the events and audit entries, and insert them.
@@ -270,8 +272,11 @@ async def open_work(
     if work.event_numbers is not None:
         add_to_logs(events=work.event_numbers)
         tracing.current().set(fatura__events=work.event_numbers)
-    for lane in work.lanes_to_notify:
-        deps.notify(lane)
+    for lane, after in work.lanes_to_notify.items():
+        if after:
+            asyncio.get_running_loop().call_later(after.total_seconds(), deps.notify, lane)
+        else:
+            deps.notify(lane)
 
 
 async def in_transaction(

@@ -36,9 +36,8 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "audit_entry": frozenset({"sequence"}),
     "connection_health": frozenset({"polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
-    # A poll that began before a webhook does not reset `polls_first`. A poll sets `polled_at` even if its answer is
-    # outdated and not recorded.
-    "invoice": frozenset({"polls_first", "polled_at"}),
+    # A poll that began before a webhook does not reset `polls_first`.
+    "invoice": frozenset({"polls_first"}),
     "pricing_attempt": frozenset({"latency_ms"}),
     "webhook": frozenset({"at_once", "push_at"}),
 }

@@ -32,7 +32,10 @@ async def issued(world: World) -> Json:
 async def test_copies_do_not_stop_the_poll_of_another_named_charge(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """The budget allows one poll at a time, and copies about another charge arrive. [D-35 webhook fair]"""
+    """The budget allows one poll at a time, and copies about a charge that was named earlier arrive.
+
+    [D-35 webhook fair]
+    """
     other = await issued_invoice(world)
     await paid_unnoticed(world, other)
     await world.sql(ONE_POLL_PER_SECOND)
@@ -47,6 +50,7 @@ async def test_copies_do_not_stop_the_poll_of_another_named_charge(
         return await get_charge(self, charge_id)
 
     monkeypatch.setattr(SandboxGateway, "get_charge", answer)
+    await copy.send(world)
     await named_by_webhook(world, other)
     for _ in range(3):
         await copy.send(world)
@@ -89,7 +93,7 @@ async def test_copies_about_issued_invoices_do_not_stop_the_polls_of_overdue_one
 
 
 async def test_due_issued_invoices_do_not_stop_the_polls_of_overdue_ones(world: World, issued: Json) -> None:
-    """Each state of an invoice has a share of a batch. [D-35 polling]"""
+    """Whatever their states, the invoices that have been due longest are polled first. [D-35 polling]"""
     await pass_time(world, days=6)
     for _ in range(8):
         await issued_invoice(world)
@@ -175,18 +179,30 @@ async def test_looks_leave_half_of_the_budget_to_polls(
 
 
 @pytest.mark.usefixtures("issued")
-async def test_a_look_that_the_budget_refuses_is_made_soon(world: World) -> None:
-    """[D-162, D-55 budget]"""
+async def test_a_look_that_the_budget_refuses_stays_due(world: World) -> None:
+    """It is made as soon as the budget allows it. Until then, nothing is written. [D-162, D-55 budget]"""
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '5 seconds'"
+        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 minute'"
     )
     await named_by_webhook(world, {"gatewayInvoiceId": UNKNOWN_CHARGE})
-    await pass_time(world, minutes=2)
-    [waits] = await world.sql(
-        "SELECT u.next_look_at - (now() + a.clock_offset) < interval '10 seconds' AS shortly "
-        "FROM unmatched_charge u JOIN account a ON a.account_id = u.account_id"
+    await world.sql(ALL_LOOKS_DUE)
+    written = "SELECT xmin::text, next_look_at FROM unmatched_charge"
+    before = await world.sql(written)
+    assert await world.run("reconciliation") == 0
+    assert await world.sql(written) == before
+    await budget_free(world)
+    assert await world.run("reconciliation") == 1
+    assert await world.sql(written) == []
+
+
+async def test_a_test_clock_waits_for_the_budget(world: World, issued: Json) -> None:
+    """[D-55 budget, D-45]"""
+    await paid_unnoticed(world, issued)
+    await world.sql(
+        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '0.3 seconds'"
     )
-    assert waits["shortly"]
+    await pass_time(world, days=1)
+    assert (await read(world, issued))["status"] == "paid"
 
 
 async def account_of(world: World) -> Account:

@@ -14,14 +14,15 @@ from fatura.store.db import Tx
 
 async def make_named_due(
     tx: Tx,
-    connection_id: UUID,
-    charge_ids: Sequence[str],
+    charges: Sequence[tuple[UUID, str]],
     *,
     now: datetime,
     real_now: datetime,
     polls_first: bool,
 ) -> int:
-    """Make the invoices of the charges with these gateway ids due for polling; return how many invoices changed.
+    """Make the invoices of these stored charges due for polling; return how many invoices changed.
+
+    Each charge is given by its connection and the gateway's id.
 
     A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook.
     Invoices that are already due and not leased are skipped, so that a repeated webhook writes nothing. With
@@ -33,8 +34,9 @@ async def make_named_due(
         WITH due AS MATERIALIZED (
             SELECT x.invoice_id FROM invoice x
             WHERE x.account_id = $1 AND x.status <> 'ready' AND x.invoice_id = ANY(ARRAY(
-                    SELECT c.invoice_id FROM charge c
-                    WHERE c.account_id = $1 AND c.connection_id = $2 AND c.gateway_invoice_id = ANY($3::text[])
+                    SELECT c.invoice_id FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
+                    JOIN charge c ON c.connection_id = n.connection_id AND c.gateway_invoice_id = n.gateway_charge_id
+                    WHERE c.account_id = $1
                 ))
                 AND (x.next_attempt_at IS NULL OR x.next_attempt_at > $4 OR x.lease_until > $5
                     OR ($6 AND NOT x.polls_first))
@@ -44,8 +46,8 @@ async def make_named_due(
             next_attempt_at = CASE WHEN v.lease_until > $5 THEN $4 ELSE least(v.next_attempt_at, $4) END
         FROM due WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
         """,
-        connection_id,
-        charge_ids,
+        [connection_id for connection_id, _ in charges],
+        [gateway_charge_id for _, gateway_charge_id in charges],
         now,
         real_now,
         polls_first,

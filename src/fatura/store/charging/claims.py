@@ -1,12 +1,11 @@
 """SQL that leases invoices for issuing and polling, and schedules their next attempt (D-34, D-35)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
 from fatura.domain.invoice import IssueFailure
-from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.store import leases
 from fatura.store.billing import invoices as stored_invoices
@@ -43,54 +42,24 @@ class ClaimedInvoice:
     issue_delay_emitted: bool
 
 
-async def claim(
-    tx: Tx, status: InvoiceStatus, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
-) -> Sequence[UUID]:
-    """Lease up to `limit` due invoices with this status that no worker has leased, earliest due first.
-
-    Polls of charges that a webhook named are left to `claim_polls_first`. A `ready` invoice may still have
-    `polls_first` from before its reissue.
-    """
-    rows = await tx.fetch(
-        """
-        WITH due AS MATERIALIZED (
-            SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND x.status = $2 AND x.next_attempt_at <= $3
-                AND (NOT x.polls_first OR x.status = 'ready')
-                AND (x.lease_until IS NULL OR x.lease_until <= $4 OR x.lease_until > $7)
-            ORDER BY x.next_attempt_at LIMIT $6
-            FOR NO KEY UPDATE SKIP LOCKED
-        )
-        UPDATE invoice v SET lease_until = $5, waits_for_connection = false FROM due
-        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
-        RETURNING v.invoice_id
-        """,
-        status,
-        now,
-        real_now,
-        lease_until,
-        limit,
-        leases.horizon(real_now),
-    )
-    return [row["invoice_id"] for row in rows]
+@dataclass(frozen=True, slots=True)
+class DuePoll:
+    connection_id: UUID
+    polls_first: bool
+    invoice_id: UUID
 
 
-async def claim_polls_first(
+async def claim_ready(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[UUID]:
-    """Lease up to `limit` invoices that are due for polling because a webhook named their charges.
-
-    The invoices that were polled longest ago are leased first, so that copies of webhooks about some charges cannot
-    keep the others waiting. Their `polls_first` stays true until they are polled, so a poll that the budget delays
-    keeps its priority.
-    """
+    """Lease up to `limit` invoices that are due for issuing and that no worker has leased, earliest due first."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
             SELECT x.invoice_id FROM invoice x
-            WHERE x.account_id = $1 AND x.polls_first AND x.status <> 'ready' AND x.next_attempt_at <= $2
+            WHERE x.account_id = $1 AND x.status = 'ready' AND x.next_attempt_at <= $2
                 AND (x.lease_until IS NULL OR x.lease_until <= $3 OR x.lease_until > $6)
-            ORDER BY greatest(x.polled_at, x.issued_at) LIMIT $5
+            ORDER BY x.next_attempt_at LIMIT $5
             FOR NO KEY UPDATE SKIP LOCKED
         )
         UPDATE invoice v SET lease_until = $4, waits_for_connection = false FROM due
@@ -104,6 +73,77 @@ async def claim_polls_first(
         leases.horizon(real_now),
     )
     return [row["invoice_id"] for row in rows]
+
+
+async def due_polls(
+    tx: Tx, limits: Mapping[UUID, int], *, now: datetime, real_now: datetime
+) -> Sequence[DuePoll]:
+    """Return invoices that are due for polling and that no worker has leased, earliest due first.
+
+    `limits` has the limit of each connection. It applies to the invoices whose charges a webhook named, and to the
+    others, separately.
+
+    An invoice that is polled becomes due later than all invoices that are due now. So copies of webhooks about some
+    charges cannot keep other named charges waiting.
+    """
+    return await tx.fetch_as(
+        DuePoll,
+        """
+        SELECT c.connection_id, k.polls_first, n.invoice_id
+        FROM unnest($2::uuid[], $3::int[]) AS c (connection_id, most)
+        CROSS JOIN (VALUES (true), (false)) AS k (polls_first)
+        CROSS JOIN LATERAL (
+            SELECT v.invoice_id, v.next_attempt_at FROM invoice v
+            WHERE v.account_id = $1 AND v.connection_id = c.connection_id AND v.polls_first = k.polls_first
+                AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $4
+                AND (v.lease_until IS NULL OR v.lease_until <= $5 OR v.lease_until > $6)
+            ORDER BY v.next_attempt_at LIMIT c.most
+        ) n
+        ORDER BY n.next_attempt_at
+        """,
+        list(limits),
+        list(limits.values()),
+        now,
+        real_now,
+        leases.horizon(real_now),
+    )
+
+
+async def lease_polls(
+    tx: Tx, invoice_ids: Sequence[UUID], *, now: datetime, real_now: datetime, lease_until: datetime
+) -> Sequence[UUID]:
+    """Lease invoices that `due_polls` returned. Leave out those that are not due any more, are leased, or are locked.
+
+    Their `polls_first` stays true until they are polled, so a poll that is put off keeps its priority.
+    """
+    rows = await tx.fetch(
+        """
+        WITH due AS MATERIALIZED (
+            SELECT x.invoice_id FROM invoice x
+            WHERE x.account_id = $1 AND x.invoice_id = ANY($2::uuid[])
+                AND x.status IN ('issued', 'overdue', 'paid', 'canceled') AND x.next_attempt_at <= $3
+                AND (x.lease_until IS NULL OR x.lease_until <= $4 OR x.lease_until > $6)
+            FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE invoice v SET lease_until = $5, waits_for_connection = false FROM due
+        WHERE v.account_id = $1 AND v.invoice_id = due.invoice_id
+        RETURNING v.invoice_id
+        """,
+        invoice_ids,
+        now,
+        real_now,
+        lease_until,
+        leases.horizon(real_now),
+    )
+    return [row["invoice_id"] for row in rows]
+
+
+async def release(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
+    """End the leases of invoices that this transaction has leased. They stay due."""
+    await tx.execute(
+        "UPDATE invoice v SET lease_until = NULL WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])",
+        invoice_ids,
+    )
 
 
 async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[datetime]) -> None:
@@ -120,7 +160,7 @@ async def put_off(tx: Tx, invoice_ids: Sequence[UUID], *, until: Sequence[dateti
 
 
 async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
-    """Return these invoices, ordered by their newest poll or issue, oldest first."""
+    """Return these invoices, earliest due first."""
     return await tx.fetch_as(
         ClaimedInvoice,
         """
@@ -132,7 +172,7 @@ async def read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[ClaimedInvoice]:
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
         WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
-        ORDER BY greatest(v.polled_at, v.issued_at) NULLS FIRST
+        ORDER BY v.next_attempt_at, v.invoice_id
         """,
         invoice_ids,
     )
@@ -204,7 +244,7 @@ async def reschedule_polls(
     invoices: Sequence[ClaimedInvoice],
     *,
     next_attempts_at: Sequence[datetime | None],
-    polled_at: datetime | None,
+    were_polled: bool,
 ) -> set[UUID]:
     """End the leases and set the times of the next polls. Return the invoices that do not get the given time.
 
@@ -212,15 +252,15 @@ async def reschedule_polls(
     made `ready` is neither changed nor returned. Invoices are locked first, in id order, to avoid deadlocks with
     `charge_polling`.
 
-    `polled_at` is None if the invoices were not polled. They then keep `polls_first`. A polled invoice keeps it only if
-    another transaction, perhaps that of a webhook, rescheduled the invoice.
+    Without `were_polled`, the invoices keep `polls_first`. A polled invoice keeps it only if another transaction,
+    perhaps that of a webhook, rescheduled the invoice.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)
     rows = await tx.fetch(
         """
-        UPDATE invoice v SET lease_until = NULL, polled_at = coalesce($5, v.polled_at),
-            polls_first = v.polls_first AND ($5 IS NULL OR v.next_attempt_at IS DISTINCT FROM u.claimed_for),
+        UPDATE invoice v SET lease_until = NULL,
+            polls_first = v.polls_first AND (NOT $5 OR v.next_attempt_at IS DISTINCT FROM u.claimed_for),
             next_attempt_at =
                 CASE WHEN v.next_attempt_at = u.claimed_for THEN u.next_attempt_at ELSE v.next_attempt_at END
         FROM unnest($2::uuid[], $3::timestamptz[], $4::timestamptz[]) AS u (invoice_id, claimed_for, next_attempt_at)
@@ -231,7 +271,7 @@ async def reschedule_polls(
         invoice_ids,
         [invoice.next_attempt_at for invoice in invoices],
         next_attempts_at,
-        polled_at,
+        were_polled,
     )
     set_to = dict(zip(invoice_ids, next_attempts_at, strict=True))
     return {row["invoice_id"] for row in rows if row["next_attempt_at"] != set_to[row["invoice_id"]]}

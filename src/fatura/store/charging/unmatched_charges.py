@@ -5,7 +5,7 @@ is due. The table also has charges stored in `charge` that were reported because
 (D-185). Polls read these charges, so no look at them is due.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -146,39 +146,69 @@ async def count_waiting(tx: Tx, connection_id: UUID) -> int:
     )
 
 
-async def claim(tx: Tx, *, now: datetime, retry_at: datetime, limit: int) -> Sequence[UnmatchedCharge]:
-    """Return charges whose look is due. Schedule each of these looks again at `retry_at`, in case this worker dies."""
+async def due_looks(tx: Tx, limits: Mapping[UUID, int], *, now: datetime) -> Sequence[tuple[UUID, str]]:
+    """Return charges whose look is due, by connection and the gateway's id, earliest due first.
+
+    `limits` has the limit of each connection.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT c.connection_id, n.gateway_charge_id
+        FROM unnest($2::uuid[], $3::int[]) AS c (connection_id, most)
+        CROSS JOIN LATERAL (
+            SELECT u.gateway_charge_id, u.next_look_at FROM unmatched_charge u
+            WHERE u.account_id = $1 AND u.connection_id = c.connection_id AND u.next_look_at <= $4
+            ORDER BY u.next_look_at LIMIT c.most
+        ) n
+        ORDER BY n.next_look_at
+        """,
+        list(limits),
+        list(limits.values()),
+        now,
+    )
+    return [(row["connection_id"], row["gateway_charge_id"]) for row in rows]
+
+
+async def claim(
+    tx: Tx, charges: Sequence[tuple[UUID, str]], *, now: datetime, retry_at: datetime
+) -> Sequence[UnmatchedCharge]:
+    """Return those of the given charges whose look is still due.
+
+    Schedule each of these looks again at `retry_at`, in case this worker dies.
+    """
     return await tx.fetch_as(
         UnmatchedCharge,
         """
         WITH due AS MATERIALIZED (
-            SELECT x.connection_id, x.gateway_charge_id FROM unmatched_charge x
-            WHERE x.account_id = $1 AND x.next_look_at <= $2
-            ORDER BY x.next_look_at LIMIT $4
-            FOR NO KEY UPDATE SKIP LOCKED
+            SELECT x.connection_id, x.gateway_charge_id
+            FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
+            JOIN unmatched_charge x ON x.connection_id = n.connection_id AND x.gateway_charge_id = n.gateway_charge_id
+            WHERE x.account_id = $1 AND x.next_look_at <= $4
+            FOR NO KEY UPDATE OF x SKIP LOCKED
         )
-        UPDATE unmatched_charge u SET next_look_at = $3 FROM due
+        UPDATE unmatched_charge u SET next_look_at = $5 FROM due
         WHERE u.account_id = $1 AND u.connection_id = due.connection_id
             AND u.gateway_charge_id = due.gateway_charge_id
         RETURNING u.connection_id, u.gateway_charge_id, u.found_at, u.state, u.next_look_at
         """,
+        [connection_id for connection_id, _ in charges],
+        [gateway_charge_id for _, gateway_charge_id in charges],
         now,
         retry_at,
-        limit,
     )
 
 
-async def put_off(tx: Tx, charges: Sequence[UnmatchedCharge], *, until: Sequence[datetime]) -> None:
-    """Schedule the next looks at charges that this transaction has claimed."""
+async def make_due(tx: Tx, charges: Sequence[UnmatchedCharge], *, now: datetime) -> None:
+    """Make the looks at charges that this transaction has claimed due again."""
     await tx.execute(
         """
-        UPDATE unmatched_charge u SET next_look_at = n.at
-        FROM unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS n (connection_id, gateway_charge_id, at)
+        UPDATE unmatched_charge u SET next_look_at = $4
+        FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
         WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
         """,
         [each.connection_id for each in charges],
         [each.gateway_charge_id for each in charges],
-        until,
+        now,
     )
 
 

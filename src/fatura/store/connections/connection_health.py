@@ -1,4 +1,4 @@
-"""SQL of `connection_health`: whether a connection's calls succeed, its next probe, and its budget of polls (D-55)."""
+"""SQL of `connection_health`: whether a connection's calls succeed, and its next probe (D-55)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -83,52 +83,6 @@ async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until
         leases.horizon(real_now),
     )
     return [row["connection_id"] for row in rows]
-
-
-async def lock_polls_from(tx: Tx, connection_id: UUID, *, of_looks: bool) -> datetime | None:
-    """Lock the connection's budget. Return the instant (real time) from which the next poll or look is allowed."""
-    return await tx.fetchval(
-        """
-        SELECT CASE WHEN $3 THEN greatest(h.polls_from, h.looks_from) ELSE h.polls_from END FROM connection_health h
-        WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
-        """,
-        connection_id,
-        of_looks,
-    )
-
-
-async def polled_named(tx: Tx, connection_id: UUID) -> bool:
-    """Return whether the connection's newest poll of an invoice was of a charge that a webhook had named.
-
-    The caller must have locked the connection's budget of polls.
-    """
-    return await tx.fetchval(
-        "SELECT h.polled_named FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2",
-        connection_id,
-    )
-
-
-async def set_polled_named(tx: Tx, connection_id: UUID, *, polled_named: bool) -> None:
-    await tx.execute(
-        "UPDATE connection_health h SET polled_named = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
-        connection_id,
-        polled_named,
-    )
-
-
-async def set_polls_from(
-    tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime | None = None
-) -> None:
-    """Set from when the budget allows the next poll. Unless `looks_from` is None, also set it for the next look."""
-    await tx.execute(
-        """
-        UPDATE connection_health h SET polls_from = $3, looks_from = coalesce($4, h.looks_from)
-        WHERE h.account_id = $1 AND h.connection_id = $2
-        """,
-        connection_id,
-        polls_from,
-        looks_from,
-    )
 
 
 async def discover_probes(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:

@@ -82,14 +82,18 @@ CYCLES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "due_work_is_claimed_in_an_hour",
-        "no generation, issuance, poll, refund, look, price call, probe or batch is an hour late, no sweep 25 hours",
+        "no generation, issuance, poll, refund, look, price call, probe or batch is an hour late, no sweep 25 hours; "
+        "polls and looks may wait while their connection's budget is used up",
         """
         SELECT u.offender FROM (
             SELECT s.subscription_id AS offender, coalesce(s.put_off_until, s.generate_at) AS due_at FROM subscription s
             WHERE s.account_id = $1 AND s.status = 'active'
             UNION ALL
             SELECT v.invoice_id, v.next_attempt_at FROM invoice v
-            WHERE v.account_id = $1 AND v.next_attempt_at IS NOT NULL
+            WHERE v.account_id = $1 AND v.next_attempt_at IS NOT NULL AND (v.status = 'ready' OR NOT EXISTS (
+                SELECT FROM connection_health b WHERE b.account_id = $1 AND b.connection_id = v.connection_id
+                    AND b.polls_from > $3::timestamptz - interval '1 minute'
+            ))
             UNION ALL
             SELECT p.invoice_id, p.next_attempt_at FROM price_pull p
             WHERE p.account_id = $1 AND p.next_attempt_at IS NOT NULL
@@ -106,7 +110,10 @@ CYCLES: tuple[Invariant, ...] = (
             WHERE h.account_id = $1 AND h.next_probe_at IS NOT NULL
             UNION ALL
             SELECT x.connection_id, x.next_look_at FROM unmatched_charge x
-            WHERE x.account_id = $1 AND x.next_look_at IS NOT NULL
+            WHERE x.account_id = $1 AND x.next_look_at IS NOT NULL AND NOT EXISTS (
+                SELECT FROM connection_health b WHERE b.account_id = $1 AND b.connection_id = x.connection_id
+                    AND b.polls_from > $3::timestamptz - interval '1 minute'
+            )
             UNION ALL
             SELECT l.connection_id, l.next_step_at FROM poll_round l
             WHERE l.account_id = $1 AND l.next_step_at IS NOT NULL

@@ -5,8 +5,7 @@
 -- `next_attempt_at` (account's clock) is when the next work on the invoice is due: its issuance while the status is
 -- `ready`, later a poll of its charges. `lease_until` (real time) is when a worker's lease for this work ends.
 -- `polls_first` is set while a poll is due because a gateway's webhook named one of the charges. While such polls are
--- due, a connection's budget serves them and the other polls in turn. `polled_at` is when the newest poll ended, also if
--- the gateway did not answer. Of the invoices that are due, those polled longest ago are polled first.
+-- due, a connection polls them and the others in turn. A poll that its budget does not allow yet stays due.
 -- `waits_for_connection` is set while the work is put off because the connection is failing or inactive.
 -- `retry_paced_until` (real time) limits how often a person's request retries the issuance.
 CREATE TABLE invoice (
@@ -36,7 +35,6 @@ CREATE TABLE invoice (
     next_attempt_at timestamptz,
     lease_until timestamptz,
     polls_first boolean NOT NULL DEFAULT false,
-    polled_at timestamptz,
     waits_for_connection boolean NOT NULL DEFAULT false,
     issue_failures integer NOT NULL DEFAULT 0,
     issue_failing_since timestamptz,
@@ -97,8 +95,11 @@ CREATE UNIQUE INDEX invoice_charge_once ON invoice (account_id, connection_id, g
 CREATE INDEX invoice_by_status ON invoice (account_id, status, invoice_id);
 -- For a filter by due date, PostgreSQL counts and sorts the matching invoices from this index alone.
 CREATE INDEX invoice_by_due_date ON invoice (account_id, due_date, status, invoice_id);
-CREATE INDEX invoice_work ON invoice (account_id, status, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
-CREATE INDEX invoice_polls_first ON invoice (account_id, next_attempt_at) WHERE polls_first;
+CREATE INDEX invoice_issuance ON invoice (account_id, next_attempt_at)
+    WHERE status = 'ready' AND next_attempt_at IS NOT NULL;
+-- A claim of polls skips each connection whose budget is used up, and must not read the invoices that wait for it.
+CREATE INDEX invoice_polls ON invoice (account_id, connection_id, polls_first, next_attempt_at)
+    WHERE status IN ('issued', 'overdue', 'paid', 'canceled') AND next_attempt_at IS NOT NULL;
 CREATE INDEX invoice_issuance_by_time ON invoice (next_attempt_at)
     WHERE status = 'ready' AND next_attempt_at > '-infinity';
 CREATE INDEX invoice_polls_by_time ON invoice (next_attempt_at)

@@ -386,5 +386,6 @@ CREATE TABLE unmatched_charge (
     CONSTRAINT unmatched_charge_state CHECK (state IN ('parked', 'open', 'paid', 'refused', 'expired', 'canceled')),
     CONSTRAINT unmatched_charge_looked CHECK (state IS NOT NULL OR (next_look_at IS NOT NULL AND paid_at IS NULL))
 );
-CREATE INDEX unmatched_charge_due ON unmatched_charge (account_id, next_look_at) WHERE next_look_at IS NOT NULL;
+CREATE INDEX unmatched_charge_due ON unmatched_charge (account_id, connection_id, next_look_at)
+    WHERE next_look_at IS NOT NULL;
 CREATE INDEX unmatched_charge_by_time ON unmatched_charge (next_look_at) WHERE next_look_at > '-infinity';

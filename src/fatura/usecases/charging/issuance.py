@@ -127,13 +127,8 @@ async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[Gateway
     if not await frozen_accounts.may_charge(work.tx):
         return 0, []
     real_now = work.deps.clock()
-    invoice_ids = await claims.claim(
-        work.tx,
-        InvoiceStatus.READY,
-        now=work.now,
-        real_now=real_now,
-        lease_until=real_now + LEASE,
-        limit=limit,
+    invoice_ids = await claims.claim_ready(
+        work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit
     )
     return len(invoice_ids), await _reserve_leased(work, invoice_ids)
 

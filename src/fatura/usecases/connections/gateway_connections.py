@@ -271,9 +271,9 @@ async def _write_changes(
     if has_new_access:
         changed = _with_access(work, connection, _access_after(work, stored, changes))
     changed = replace(changed, provider_account=stored.provider_account or provider_account)
-    await connections.update(work.tx, changed)
     if "settings" in changes and work.account.mode is Mode.SANDBOX:
         await _poll_all(work, connection_id)
+    await connections.update(work.tx, changed)
     await _update_health(work, stored, connection, changes)
     if has_new_access or "active" in changes:
         await _enqueue_catalog(work, changed.connection)

@@ -73,8 +73,9 @@ async def _make_due(work: Work, connection_id: UUID, named: Sequence[str] | None
         await poll_rounds.request(work, connection_id)
         return
     storable = [each for each in named if each.isprintable() and 0 < len(each) <= MAX_ID_LENGTH]
+    charges = [(connection_id, each) for each in storable]
     due = await charge_polling.make_named_due(
-        work.tx, connection_id, storable, now=work.now, real_now=work.deps.clock(), polls_first=True
+        work.tx, charges, now=work.now, real_now=work.deps.clock(), polls_first=True
     )
     due += await charge_polling.make_earlier_due(work.tx, connection_id, storable, now=work.now)
     await unmatched_charges.look_later(work, connection_id, storable)

@@ -43,7 +43,6 @@ from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 _POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
 """States in which an invoice can be due for a poll. For example, a webhook makes a CANCELED invoice due."""
-LEASE = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=10)
 """Delay before a poll is repeated, for example because the gateway did not answer."""
 FACT_OF_STATE = {
@@ -54,11 +53,12 @@ FACT_OF_STATE = {
 
 
 async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` invoices whose poll is due, and poll their charges concurrently.
+    """Claim up to `limit` invoices whose poll is due and allowed, and poll their charges concurrently.
 
     One transaction records all answers. If it fails, one transaction for each invoice records the answers about that
     invoice, so that one faulty answer does not block the others. Afterwards, charges that nobody should pay are
-    canceled at the gateway. Return how many invoices were claimed.
+    canceled at the gateway. Return how many invoices were claimed. Polls that the budgets do not allow yet stay due,
+    and are neither claimed nor counted.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, polls = await in_transaction(deps, account, _claim, limit=limit)
@@ -111,36 +111,13 @@ async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
-    """Lease invoices whose poll is due. Return how many were leased, and the polls to make now.
-
-    Up to half of `limit` are invoices whose charges a webhook named. The invoice states share the other half equally.
-    Free places go to further invoices, first to those that no webhook named. Invoices that may not be polled now are
-    put off.
-    """
-    named: dict[InvoiceStatus | None, int] = {None: (limit + 1) // 2}
-    shares = named | dict.fromkeys(_POLLED_STATES, max(limit // 2 // len(_POLLED_STATES), 1))
-    ids: list[UUID] = []
-    with_further: list[InvoiceStatus | None] = []
-    for state, share in shares.items():
-        leased = await _lease(work, state, limit=min(share, limit - len(ids)))
-        ids += leased
-        if len(leased) == share:
-            with_further.append(state)
-    for state in reversed(with_further):
-        if len(ids) < limit:
-            ids += await _lease(work, state, limit=limit - len(ids))
+    """Return how many invoices were leased, and the polls to make now. Failing connections are not polled."""
+    ids = await poll_times.lease_due(work, limit=limit)
     return len(ids), await each_alone_if_one_fails(work, ids, _due_polls, put_off=_put_off_failing)
 
 
-async def _lease(work: Work, state: InvoiceStatus | None, *, limit: int) -> Sequence[UUID]:
-    """Lease due invoices in this state that no webhook named. If `state` is None, lease named ones in any state."""
-    real_now = work.deps.clock()
-    claim = claims.claim_polls_first if state is None else partial(claims.claim, status=state)
-    return await claim(work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit)
-
-
 async def _due_polls(work: Work, ids: Sequence[UUID]) -> Sequence[Poll]:
-    """Return the polls of leased invoices to make now. Put off the invoices that may not be polled now."""
+    """Return the polls of leased invoices to make now."""
     invoices = await claims.read(work.tx, ids)
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
     polls: list[Poll] = []
@@ -158,7 +135,7 @@ async def _due_polls(work: Work, ids: Sequence[UUID]) -> Sequence[Poll]:
 async def _claim_probe(work: Work, connection_id: UUID) -> Sequence[Poll]:
     real_now = work.deps.clock()
     ids = await waiting.claim(
-        work.tx, connection_id, _POLLED_STATES, real_now=real_now, lease_until=real_now + LEASE
+        work.tx, connection_id, _POLLED_STATES, real_now=real_now, lease_until=real_now + poll_times.LEASE
     )
     return await each_alone_if_one_fails(
         work, ids, partial(_probe_polls, connection_id=connection_id), put_off=_put_off_failing
@@ -188,7 +165,7 @@ async def _polls(
 async def _put_off(work: Work, invoice: ClaimedInvoice) -> None:
     """Schedule another poll of an invoice whose answers were not recorded."""
     await claims.reschedule_polls(
-        work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER], polled_at=work.now
+        work.tx, [invoice], next_attempts_at=[work.now + RETRY_AFTER], were_polled=True
     )
 
 
@@ -214,7 +191,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     polls = [replace(each, paid_at=paid_at.get(each.invoice.invoice_id)) for each in polls]
     next_at = [_next_poll_at(work, each) for each in polls]
     due_again = await claims.reschedule_polls(
-        work.tx, [each.invoice for each in polls], next_attempts_at=next_at, polled_at=work.now
+        work.tx, [each.invoice for each in polls], next_attempts_at=next_at, were_polled=True
     )
     unanswered = [each.invoice.invoice_id for each in polls if not each.is_answered]
     if unanswered:

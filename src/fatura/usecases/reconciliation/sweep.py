@@ -148,7 +148,7 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
         at = next_sweep_at(connection_id, now=work.now)
         await connection_sweeps.release(work.tx, claimed, next_sweep_at=at)
         return True, None
-    (delay,) = await poll_times.take(work, opened.stored, 1)
+    delay = await poll_times.take(work, opened.stored)
     if delay > LONGEST_PAUSE:
         await _release(work, claimed, after=delay)
         return True, None
@@ -237,7 +237,7 @@ async def _compare(
     compared = await each_alone_if_one_fails(work, charges, compare, put_off=_log_skipped)
     findings = sum(compared, Counter[str]())
     findings["invalid"] = len(page) - len(charges)
-    (delay,) = await poll_times.take(work, stored, 1)
+    delay = await poll_times.take(work, stored)
     return _Step(sweep, findings, delay)
 
 
@@ -392,8 +392,7 @@ async def _check(work: Work, of: ClaimedSweep) -> _Step | None:
 
 async def _poll(work: Work, charge_ids: Sequence[str], *, connection_id: UUID) -> Sequence[str]:
     """Make stored charges of a connection due for polling, and return their ids at the gateway."""
-    await charge_polling.make_named_due(
-        work.tx, connection_id, charge_ids, now=work.now, real_now=work.deps.clock(), polls_first=False
-    )
+    charges, real_now = [(connection_id, each) for each in charge_ids], work.deps.clock()
+    await charge_polling.make_named_due(work.tx, charges, now=work.now, real_now=real_now, polls_first=False)
     work.notify(LaneName.RECONCILIATION)
     return charge_ids

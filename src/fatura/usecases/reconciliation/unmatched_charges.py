@@ -28,6 +28,7 @@ from fatura.store.billing import invoices
 from fatura.store.charging import charge_polling, charges
 from fatura.store.charging import unmatched_charges as stored_unmatched
 from fatura.store.charging.unmatched_charges import UnmatchedCharge
+from fatura.store.connections import poll_budgets
 from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -65,6 +66,13 @@ class _Look:
     gateway: ObservedGateway
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A charge that the engine has stored by now, so that it is polled instead."""
+
+    found: UnmatchedCharge
+
+
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
@@ -92,9 +100,13 @@ async def schedule(work: Work, connection_id: UUID, gateway_charge_ids: Sequence
 
 
 async def look(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` charges whose look is due, and look at them concurrently. Return how many were claimed."""
+    """Claim up to `limit` charges whose look is due and allowed, and look at them concurrently.
+
+    Return how many were claimed. Looks that the budgets do not allow yet stay due, and are neither claimed nor counted.
+    """
     limit = deps.answering.limit(account.account_id, limit)
-    claimed, looks = await in_transaction(deps, account, _claim, limit=limit)
+    count, claimed = await in_transaction(deps, account, _claim, limit=limit)
+    looks = [each for each in claimed if isinstance(each, _Look)]
     failures = await asyncio.gather(
         *(_look(deps, account, each) for each in looks),
         return_exceptions=True,
@@ -103,13 +115,27 @@ async def look(deps: Deps, account: Account, *, limit: int) -> int:
     for each, failure in zip(looks, failures, strict=True):
         if failure is not None:  # only logged, because `_claim` has already scheduled the next look
             log.error("charge.look_failed", charge_id=each.found.gateway_charge_id, exc_info=failure)
-    return claimed
+    known = [each.found for each in claimed if isinstance(each, _Known)]
+    if known:  # in another transaction, because `_claim` must not wait for the locks of invoices
+        await in_transaction(deps, account, _poll_known, known)
+    return count
 
 
-async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look]]:
-    """Return how many charges were claimed, and the looks to make now. `claim` has made the other charges due later."""
-    due = await stored_unmatched.claim(work.tx, now=work.now, retry_at=work.now + RETRY_AFTER, limit=limit)
-    if not due or not await frozen_accounts.may_charge(work.tx):
+async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look | _Known]]:
+    """Return how many charges were claimed, and those to handle now. `claim` has made the other charges due later.
+
+    The account's connections take turns.
+    """
+    real_now, may_look = work.deps.clock(), await frozen_accounts.may_charge(work.tx)
+    budgets = await poll_budgets.lock_lookable(work.tx, now=work.now, real_now=real_now)
+    if not budgets:
+        return 0, []
+    most = poll_times.rooms(budgets, limit=limit, real_now=real_now)
+    found = await stored_unmatched.due_looks(work.tx, most, now=work.now)
+    queues = [[(of, charge_id) for of, charge_id in found if of == connection_id] for connection_id in most]
+    chosen = poll_times.in_turn(queues)[:limit]
+    due = await stored_unmatched.claim(work.tx, chosen, now=work.now, retry_at=work.now + RETRY_AFTER)
+    if not may_look:
         return len(due), []
     return len(due), await each_alone_if_one_fails(work, due, _due_looks, put_off=_log_put_off)
 
@@ -119,46 +145,45 @@ async def _log_put_off(_work: Work, found: UnmatchedCharge) -> None:
     log.exception("charge.look_put_off", charge_id=found.gateway_charge_id)
 
 
-async def _due_looks(work: Work, due: Sequence[UnmatchedCharge]) -> Sequence[_Look]:
+async def _due_looks(work: Work, due: Sequence[UnmatchedCharge]) -> Sequence[_Look | _Known]:
     opened = await gateway_connections.open_gateways(work, {each.connection_id for each in due})
-    looks: list[_Look] = []
+    handled: list[_Look | _Known] = []
     for connection_id, connection in opened.items():
         of_connection = [each for each in due if each.connection_id == connection_id]
-        looks += await _looks(work, connection, of_connection)
-    return looks
+        ids = [each.gateway_charge_id for each in of_connection]
+        unknown = set(await stored_unmatched.without_charge(work.tx, connection_id, ids))
+        handled += [_Known(each) for each in of_connection if each.gateway_charge_id not in unknown]
+        waiting = [each for each in of_connection if each.gateway_charge_id in unknown]
+        handled += await _looks(work, connection, waiting)
+    return handled
 
 
-async def _looks(work: Work, connection: OpenedConnection, due: Sequence[UnmatchedCharge]) -> Sequence[_Look]:
-    """Return the looks that the connection's health and budget of polls allow now.
-
-    A charge that the engine has stored by now is polled instead, and is not unmatched any more.
-    """
+async def _looks(
+    work: Work, connection: OpenedConnection, waiting: Sequence[UnmatchedCharge]
+) -> Sequence[_Look]:
+    """Return the looks that the connection's health and budget of polls allow now."""
     gateway, connection_id = connection.gateway, connection.stored.connection.connection_id
-    ids = [each.gateway_charge_id for each in due]
-    unknown = set(await stored_unmatched.without_charge(work.tx, connection_id, ids))
-    await _forget(work, [each for each in due if each.gateway_charge_id not in unknown])
-    waiting = [each for each in due if each.gateway_charge_id in unknown]
     if gateway is None or connection.stored.health.is_failing:
         return []
-    delays = await poll_times.take(work, connection.stored, len(waiting), are_looks=True)
-    looks = list(zip(waiting, delays, strict=True))
-    later = [(each, work.now + delay) for each, delay in looks if delay]
-    if later:
-        await stored_unmatched.put_off(work.tx, [each for each, _ in later], until=[at for _, at in later])
-    return [_Look(each, gateway) for each, delay in looks if not delay]
+    made = await poll_times.take_looks(work, connection_id, wanted=len(waiting))
+    if made < len(waiting):
+        await stored_unmatched.make_due(work.tx, waiting[made:], now=work.now)
+    return [_Look(each, gateway) for each in waiting[:made]]
 
 
-async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> None:
+async def _poll_known(work: Work, known: Sequence[UnmatchedCharge]) -> None:
+    await each_alone_if_one_fails(work, known, _forget, put_off=_log_put_off)
+
+
+async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> Sequence[None]:
     """Remove unmatched charges, and poll those that are stored as charges now."""
-    if not found:
-        return
+    charges = [(each.connection_id, each.gateway_charge_id) for each in found]
+    if await charge_polling.make_named_due(
+        work.tx, charges, now=work.now, real_now=work.deps.clock(), polls_first=True
+    ):
+        work.notify(LaneName.RECONCILIATION)
     await stored_unmatched.remove(work.tx, found)
-    for connection_id in {each.connection_id for each in found}:
-        ids = [each.gateway_charge_id for each in found if each.connection_id == connection_id]
-        if await charge_polling.make_named_due(
-            work.tx, connection_id, ids, now=work.now, real_now=work.deps.clock(), polls_first=True
-        ):
-            work.notify(LaneName.RECONCILIATION)
+    return []
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:

@@ -1,0 +1,140 @@
+"""SQL of the budgets of polls and looks in `connection_health` (D-55, D-162).
+
+Lock order: rounds, invoices, unmatched charges, budgets. So a claim, which locks the budgets first, locks invoices and
+unmatched charges only with SKIP LOCKED.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.charging import PollBudget
+from fatura.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class LockedBudget:
+    """A locked connection's budget of polls or looks. `free_from` is real time; it is None before the first of them.
+
+    `polled_named` is true if the connection's newest poll of an invoice was of a charge that a webhook had named.
+    """
+
+    connection_id: UUID
+    polls_per_second: int | None
+    free_from: datetime | None
+    polled_named: bool
+    is_failing: bool
+
+    @property
+    def budget(self) -> PollBudget | None:
+        """Return None if the connection has no limit."""
+        return None if self.polls_per_second is None else PollBudget(self.polls_per_second, self.free_from)
+
+
+async def lock(tx: Tx, connection_id: UUID, *, of_looks: bool) -> LockedBudget:
+    """Lock a connection's budget. With `of_looks`, its `free_from` is when the next look is allowed."""
+    found = await tx.fetchrow_as(
+        LockedBudget,
+        """
+        SELECT h.connection_id, h.polls_per_second, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
+            CASE WHEN $3 THEN greatest(h.polls_from, h.looks_from) ELSE h.polls_from END AS free_from
+        FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
+        """,
+        connection_id,
+        of_looks,
+    )
+    assert found is not None, "every connection has a row"
+    return found
+
+
+async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
+    """Lock, in id order, the budgets of the connections that have a due poll and may be polled now.
+
+    Failing connections with a due poll are included, because their polls must be put off.
+    """
+    return await tx.fetch_as(
+        LockedBudget,
+        """
+        SELECT h.connection_id, h.polls_per_second, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
+            h.polls_from AS free_from
+        FROM connection_health h
+        WHERE h.account_id = $1
+            AND (h.polls_per_second IS NULL OR coalesce(h.polls_from <= $3, true) OR h.next_probe_at IS NOT NULL)
+            AND coalesce((
+                SELECT true FROM invoice v
+                WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first
+                    AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                ORDER BY v.next_attempt_at LIMIT 1
+            ), (
+                SELECT true FROM invoice v
+                WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND NOT v.polls_first
+                    AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                ORDER BY v.next_attempt_at LIMIT 1
+            ), false)
+        ORDER BY h.connection_id FOR NO KEY UPDATE OF h
+        """,
+        now,
+        real_now,
+    )
+
+
+async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
+    """Lock, in id order, the budgets of the connections that have a due look and may make looks now.
+
+    Failing connections with a due look are included, because their looks must be put off.
+    """
+    return await tx.fetch_as(
+        LockedBudget,
+        """
+        SELECT h.connection_id, h.polls_per_second, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
+            greatest(h.polls_from, h.looks_from) AS free_from
+        FROM connection_health h
+        WHERE h.account_id = $1
+            AND (h.polls_per_second IS NULL OR coalesce(greatest(h.polls_from, h.looks_from) <= $3, true)
+                OR h.next_probe_at IS NOT NULL)
+            AND coalesce((
+                SELECT true FROM unmatched_charge u
+                WHERE u.account_id = $1 AND u.connection_id = h.connection_id AND u.next_look_at <= $2
+                ORDER BY u.next_look_at LIMIT 1
+            ), false)
+        ORDER BY h.connection_id FOR NO KEY UPDATE OF h
+        """,
+        now,
+        real_now,
+    )
+
+
+async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -> None:
+    """Set from when the locked budget allows the next call."""
+    await tx.execute(
+        "UPDATE connection_health h SET polls_from = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
+        connection_id,
+        polls_from,
+    )
+
+
+async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polled_named: bool) -> None:
+    """Set from when the locked budget allows the next call, and whether the newest poll was of a named charge."""
+    await tx.execute(
+        """
+        UPDATE connection_health h SET polls_from = $3, polled_named = $4
+        WHERE h.account_id = $1 AND h.connection_id = $2
+        """,
+        connection_id,
+        polls_from,
+        polled_named,
+    )
+
+
+async def note_looks(tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime) -> None:
+    """Set from when the locked budget allows the next call, and from when it allows the next look."""
+    await tx.execute(
+        """
+        UPDATE connection_health h SET polls_from = $3, looks_from = $4
+        WHERE h.account_id = $1 AND h.connection_id = $2
+        """,
+        connection_id,
+        polls_from,
+        looks_from,
+    )
