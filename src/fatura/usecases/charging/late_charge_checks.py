@@ -40,6 +40,7 @@ RETRY_AFTER = timedelta(minutes=10)
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` charges whose late look-up is due, and look them up. Return how many were claimed."""
+    limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(*(_check(deps, account, call) for call in calls), return_exceptions=True)
     await connection_health.record(deps, account, [call.gateway for call in calls])

@@ -76,6 +76,7 @@ _Answer = port.Charge | port.GatewayError | TimeoutError
 
 async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed."""
+    limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)
     await _call_and_record(deps, account, calls)
     return claimed
