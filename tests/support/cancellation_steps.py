@@ -32,6 +32,36 @@ def around_the_cancellation(
         yield
 
 
+@contextmanager
+def suspended(
+    world: World,
+    meanwhile: Callable[[], Awaitable[object]],
+    *,
+    after: Callable[[], Awaitable[object]] = nothing,
+) -> Generator[None]:
+    """Suspend the process of the first request for over 30 s, before its call to the gateway.
+
+    Do `meanwhile` in this time. Do `after` after each cancellation, except those during `meanwhile`.
+    """
+    is_first = True
+    is_over = False
+
+    async def before() -> None:
+        nonlocal is_first, is_over
+        if is_first:
+            is_first = False
+            await end_requests(world)
+            await meanwhile()
+            is_over = True
+
+    async def after_it() -> None:
+        if is_over:
+            await after()
+
+    with around_the_cancellation(before, after_it):
+        yield
+
+
 async def die() -> None:
     raise asyncio.CancelledError
 

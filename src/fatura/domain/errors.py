@@ -84,13 +84,15 @@ INVOICE_NOT_CANCELABLE = Problem(
     "engine.invoice_not_cancelable",
     409,
     "Invoice not cancelable",
-    "The invoice is paid, canceled or being issued, or the gateway did not confirm the cancellation.",
+    "The invoice is paid, canceled or being issued, another request for the invoice is in progress or came later, or "
+    "the gateway did not confirm the cancellation.",
 )
 INVOICE_NOT_REISSUABLE = Problem(
     "engine.invoice_not_reissuable",
     409,
     "Invoice not reissuable",
-    "The invoice's state allows no reissue, it has 50 charges, or the gateway did not confirm a cancellation.",
+    "The invoice's state allows no reissue, it has 50 charges, another request for the invoice is in progress or came "
+    "later, or the gateway did not confirm a cancellation.",
 )
 INVOICE_NOT_READY = Problem(
     "engine.invoice_not_ready",
@@ -102,7 +104,8 @@ INVOICE_NOT_PAYABLE = Problem(
     "engine.invoice_not_payable",
     409,
     "Invoice not payable",
-    "The invoice's state allows no payment, or the gateway did not confirm that its charge is canceled.",
+    "The invoice's state allows no payment, another request for the invoice is in progress or came later, or the "
+    "gateway did not confirm that its charge is canceled.",
 )
 INVOICE_NOT_REFUNDABLE = Problem(
     "engine.invoice_not_refundable",

@@ -39,6 +39,15 @@ async def refuse(world: World, invoice: Json, action: str, *, key: str, fault: s
     return answer.json["detail"]
 
 
+async def stored_kinds(world: World) -> list[str]:
+    """Return the kinds of the stored requests, the oldest first."""
+    rows = await world.sql("""
+        SELECT CASE WHEN payment_method IS NOT NULL THEN 'reissue' WHEN amount_cents IS NOT NULL THEN 'payment'
+            ELSE 'cancellation' END AS kind FROM merchant_request ORDER BY number
+    """)
+    return [row["kind"] for row in rows]
+
+
 async def check_continued(world: World, invoice: Json, action: str) -> None:
     """Run the polls. Check that they have continued the action."""
     await pass_time(world, hours=2)

@@ -14,7 +14,7 @@ import pytest
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, ChargeState
 from tests.scenarios.merchant_actions.test_concurrent_cancellations import overlapping
-from tests.scenarios.merchant_actions.test_refused_later_requests import lose_answer, send
+from tests.scenarios.merchant_actions.test_refused_later_requests import lose_answer, send, stored_kinds
 from tests.support.cancellation_steps import around_the_cancellation, die, end_requests, killed
 from tests.support.reissue_steps import ask, unpaid_invoice
 from tests.support.restore_steps import compare, create_unmatched_charge
@@ -158,7 +158,7 @@ async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_c
         await end_requests(world)
         await queue_fault(world, "cancel_charge", "timeout_before")
         assert (await cancel(world, invoice)).status == 409
-        assert await world.sql("SELECT FROM merchant_request") == []
+        assert await stored_kinds(world) == ["cancellation"]
         await pay_unsure(world, invoice, "timeout_after", key="p")
         if resumes:
             await queue_fault(world, "cancel_charge", "timeout_before")
@@ -310,24 +310,6 @@ async def test_a_cancellation_begun_before_an_unsure_payment(world: World) -> No
         answer.status,
         await show(world, invoice),
     )
-
-
-async def test_a_payment_whose_charge_was_canceled_is_recorded_beside_a_reissue(world: World) -> None:
-    """The process of the payment p is suspended, and the reissue r begins. Only p cancels the charge. [D-52]"""
-    invoice = await unpaid_invoice(world)
-    first_calls, first_done = asyncio.Event(), asyncio.Event()
-    with overlapping(first_calls, first_done):
-        first = asyncio.create_task(send(world, invoice, "payment", key="p"))
-        await first_calls.wait()
-        await end_requests(world)
-        second = asyncio.create_task(send(world, invoice, "reissue", key="r"))
-        p = await first
-        await queue_fault(world, "cancel_charge", "rate_limited")
-        first_done.set()
-        r = await second
-    await pass_time(world, hours=2)
-    shown = await show(world, invoice)
-    assert (p.status, r.status, shown[:2]) == (200, 409, ("paid", 9990))
 
 
 async def test_a_refused_cancellation_does_not_free_the_key_of_its_repeat(world: World) -> None:

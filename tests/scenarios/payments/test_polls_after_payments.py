@@ -9,7 +9,7 @@ import pytest
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, TransientError
 from tests.support.reissue_steps import ask, unpaid_invoice
-from tests.support.sandbox_steps import cancel, now, pass_time, pay_silently, read
+from tests.support.sandbox_steps import cancel, now, pass_time, pay_silently, read, ready_invoice
 from tests.support.world import Json, World
 
 AFTER = [1, 7, 30, 60, 120]
@@ -108,6 +108,34 @@ async def test_a_paid_second_charge_that_the_gateway_forgets_is_still_polled(
 
     assert polls.days(second, since=paid_at) == [0, *AFTER]  # on day 0, the payment triggers a look (D-162)
     assert (await read(world, issued))["refundedCents"] == 990
+
+
+@pytest.mark.parametrize("is_reissued", [False, True])
+async def test_a_part_payment_of_an_invoice_that_the_merchant_cancels_is_polled(
+    world: World, issued: Json, polls: Polls, *, is_reissued: bool
+) -> None:
+    """[D-55 paid charges, D-27]"""
+    charge_id = issued["gatewayInvoiceId"]
+    paid_at = await pay(world, charge_id, amountCents=4000)
+    if is_reissued:
+        await reissued(world, issued)
+    assert (await cancel(world, issued)).status == 200
+    await pass_time(world, days=2)
+    await refund_quietly(world, charge_id)
+    await pass_time(world, days=6)
+
+    assert [day for day in polls.days(charge_id, since=paid_at) if day > 0] == [1, 7]
+    assert (await read(world, issued))["refundedCents"] == 990
+    assert await world.broken() == []
+
+
+async def test_a_canceled_invoice_without_a_charge_is_not_polled(world: World) -> None:
+    """It has a manual payment, but no gateway can answer about it. [D-55 paid charges, D-52]"""
+    invoice = await ready_invoice(world)
+    await world.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash", "amountCents": 1000})
+    assert (await cancel(world, invoice)).status == 200
+    found = await world.sql("SELECT next_attempt_at FROM invoice")
+    assert [row["next_attempt_at"] for row in found] == [None]
 
 
 async def test_a_paid_earlier_charge_of_a_canceled_invoice_is_polled(

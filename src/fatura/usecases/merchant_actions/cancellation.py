@@ -33,7 +33,7 @@ from fatura.usecases.idempotency import (
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Begun, Ending, Refused, Released
 from fatura.usecases.open_call_limit import Places
-from fatura.usecases.payments import merchant_requests, replacement
+from fatura.usecases.payments import gateway_payments, merchant_requests, replacement, second_charges
 from fatura.usecases.transaction import Work, in_transaction
 from fatura.views.invoices import InvoiceView
 from fatura.views.view import View
@@ -79,7 +79,7 @@ async def cancel(
             return await finish(deps, account, request, read, draft=draft)
         raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
     complete = partial(_complete, stored=begun.request, released=released)
-    return await finish(deps, account, request, complete, draft=draft)
+    return await charge_release.complete(deps, account, request, begun, complete, draft=draft)
 
 
 async def _reserve(
@@ -121,11 +121,14 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
         return await _read_canceled(work, invoice_id=invoice_id)
     if not (is_released and state.status in WITH_CHARGE):
         _check_state(work, state)
-    if await merchant_requests.is_replaced(work, stored):
-        detail = "A later request has replaced this one; read the invoice in a minute."
+    if not is_released:
+        detail = "The invoice was reissued while it was being canceled; read it, then cancel it again."
         raise EngineError(INVOICE_NOT_CANCELABLE, detail)
-    if is_released:
-        await replacement.release(work, released.charge, released.state)
+    if await merchant_requests.is_replaced(work, stored):
+        raise charge_release.replaced(INVOICE_NOT_CANCELABLE)
+    await replacement.release(work, released.charge, released.state)
+    # a canceled invoice without payments is not polled, so late look-ups read the canceled charge
+    await second_charges.plan_checks(work, released.charge.charge_id)
     return await _cancel(work, state)
 
 
@@ -146,6 +149,7 @@ async def _cancel(work: Work, state: IssuanceState) -> InvoiceView:
     await charges.close_unsent(work.tx, [invoice_id], now=work.now)
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
+    await gateway_payments.plan_polls(work, invoice_id)
     work.audit(invoice_id, before={"status": state.status}, after={"status": InvoiceStatus.CANCELED})
     return await invoices.read(work, invoice_id)
 

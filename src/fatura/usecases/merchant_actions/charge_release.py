@@ -1,7 +1,7 @@
 """Cancel a charge at the gateway, before its invoice is canceled or gets another charge (D-27, D-51)."""
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum, auto
@@ -18,11 +18,12 @@ from fatura.store.charging import charge_polling, charges, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.connections import connections
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.idempotency import IdempotentRequest, abandon, pause
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, finish, pause
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import gateway_payments, merchant_requests, replacement
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
@@ -123,6 +124,39 @@ async def read_applied(work: Work, *, invoice_id: UUID) -> InvoiceView:
     """Return the invoice of a request that a poll has applied. The poll has added the audit entry."""
     work.audit_nothing()
     return await invoices.read(work, invoice_id)
+
+
+def replaced(refusal: Problem) -> EngineError:
+    """Return the error for a request that a later one replaces. Its key stays reserved, because it may still apply."""
+    detail = "A later request replaces this one, unless the gateway refuses that one; read the invoice in a minute."
+    return EngineError(refusal, detail, retry_after_seconds=60)
+
+
+async def complete(
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest | None,
+    begun: Begun,
+    function: Callable[[Work], Awaitable[InvoiceView]],
+    *,
+    draft: AuditDraft | None,
+) -> StoredAnswer:
+    """Run `function`, which does what a request asks for after its charge was canceled, and store the answer.
+
+    If `function` raises, poll the charge immediately, because the newest stored request must still be applied.
+    Raises what `function` raises.
+    """
+    try:
+        return await finish(deps, account, request, function, draft=draft)
+    except EngineError:
+        await in_transaction(deps, account, _end_uncompleted, begun.request)
+        raise
+
+
+async def _end_uncompleted(work: Work, stored: MerchantRequest) -> None:
+    await issuance_state.lock(work.tx, stored.invoice_id)
+    await merchant_requests.end_attempt(work, stored)
+    await polling.poll_now(work, stored.invoice_id)
 
 
 class Ending(StrEnum):

@@ -105,7 +105,7 @@ async def receive(
             return await finish(deps, account, request, read, draft=draft)
         raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if ending is Ending.KEPT else ""))
     complete = partial(_complete, received=received, stored=begun.request, released=released)
-    return await finish(deps, account, request, complete, draft=draft)
+    return await charge_release.complete(deps, account, request, begun, complete, draft=draft)
 
 
 async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: Places) -> Begun | View:
@@ -122,8 +122,11 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     open_cents, ledger = await _open_cents(work, state)
     entry_id = received.entry_id(invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
-    if any(each.terms is not None and each.in_progress_until > work.deps.clock() for each in stored):
-        raise EngineError(INVOICE_NOT_PAYABLE, "The invoice is being reissued; read it again in a minute.")
+    if merchant_requests.is_in_progress(work, stored, other_than=entry_id):
+        detail = (
+            "A reissue or another payment of the invoice is in progress; read the invoice again in a minute."
+        )
+        raise EngineError(INVOICE_NOT_PAYABLE, detail)
     own = next((each.payment for each in stored if each.request_id == entry_id), None)
     if own is not None:  # the open amount may have grown since the payment was stored
         amount_cents = own.recorded_cents(open_cents=open_cents)
@@ -131,8 +134,8 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
         amount_cents = open_cents if received.amount_cents is None else received.amount_cents
     is_part = not _covers(work, state, received, ledger, amount_cents=amount_cents)
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
-    if own is None:
-        await _check_others(work, stored, is_part=is_part)
+    if is_part and own is None:
+        await _drop_other_payments(work, stored)
     charge = state.charge
     if charge is None or not charge.is_unpaid_at_gateway or (is_part and own is None):
         return await _record(work, state, received, amount_cents=amount_cents)
@@ -166,13 +169,15 @@ async def _complete(
     amount_cents = stored.payment.recorded_cents(open_cents=open_cents)
     charge = state.charge
     if charge is not None and released.charge.charge_id == charge.charge_id:
+        if await merchant_requests.is_replaced(work, stored):
+            raise charge_release.replaced(INVOICE_NOT_PAYABLE)
         await replacement.release(work, charge, released.state)
         await _record(work, state, received, amount_cents=amount_cents)
         await replacement.charge_rest(work, invoice_id)
         return await invoices.read(work, invoice_id)
     is_part = not _covers(work, state, received, ledger, amount_cents=amount_cents)
     await _check(work, invoice_id, amount_cents=amount_cents, open_cents=open_cents, is_part=is_part)
-    if not is_part and charge is not None and charge.is_unpaid_at_gateway:
+    if state.status is not InvoiceStatus.READY:
         detail = "The invoice was issued while the payment was being recorded; read it, then try again."
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
     return await _record(work, state, received, amount_cents=amount_cents)
@@ -238,22 +243,19 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
             raise EngineError(TOO_MANY_PAYMENTS, detail, meta={"limit": MAX_MANUAL_PAYMENTS})
 
 
-async def _check_others(work: Work, stored: Sequence[MerchantRequest], *, is_part: bool) -> None:
-    """Refuse a payment while another one is in progress (D-171).
+async def _drop_other_payments(work: Work, stored: Sequence[MerchantRequest]) -> None:
+    """Drop the stored payments of an invoice before a part payment is recorded.
 
-    Also refuse a part payment while another payment waits until the gateway has canceled the charge. If the other
-    payments may be dropped, drop them before the part payment is recorded.
+    Refuse the part payment if a stored payment must be kept, because the engine could record both (D-52, D-171).
     """
     others = [each for each in stored if each.payment is not None]
-    is_kept = is_part and not all([await merchant_requests.may_drop(work, each) for each in others])
-    if is_kept or any(each.in_progress_until > work.deps.clock() for each in others):
+    if not all([await merchant_requests.may_drop(work, each) for each in others]):
         detail = (
-            "Another payment is in progress, or waits until the gateway has canceled the charge; read the invoice in a "
-            "minute, or repeat that payment with its Idempotency-Key."
+            "Another payment waits until the gateway has canceled the charge; read the invoice in a minute, or repeat "
+            "that payment with its Idempotency-Key."
         )
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
-    if is_part and others:
-        await stored_requests.remove(work.tx, [each.request_id for each in others])
+    await stored_requests.remove(work.tx, [each.request_id for each in others])
 
 
 def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:

@@ -102,7 +102,7 @@ async def reissue(
             INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if ending is Ending.KEPT else "")
         )
     complete = partial(_complete, stored=begun.request, released=released)
-    return await finish(deps, account, request, complete, draft=draft)
+    return await charge_release.complete(deps, account, request, begun, complete, draft=draft)
 
 
 async def _reserve(
@@ -142,12 +142,11 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
     if await charges.exists(work.tx, stored.request_id):
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     charge = await _reissuable_charge(work, state)
-    if await merchant_requests.is_replaced(work, stored):
-        detail = "A later request has replaced this one; read the invoice in a minute."
-        raise EngineError(INVOICE_NOT_REISSUABLE, detail)
     if released.charge.charge_id != charge.charge_id:
         detail = "The invoice was issued while it was being reissued; read it, then try again."
         raise EngineError(INVOICE_NOT_REISSUABLE, detail)
+    if await merchant_requests.is_replaced(work, stored):
+        raise charge_release.replaced(INVOICE_NOT_REISSUABLE)
     await replacement.release(work, charge, released.state)
     assert stored.terms is not None, "a reissue has terms"
     return await _replace(work, state, charge, stored.terms, next_charge_id=stored.request_id)

@@ -1,9 +1,10 @@
 """Requests of merchants that wait until the gateway has canceled a charge: reissues, manual payments, cancellations.
 
 A request is in progress while its process may still wait for the gateway's answer. A process that was suspended may
-cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time. A poll
-that finds the charge canceled applies the newest request of the invoice. If the gateway refuses a request, only this
-request is dropped; the earlier ones stay stored (D-171).
+cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time. The newest
+request of the invoice decides what happens when the charge is canceled: a poll applies it, and a process that continues
+an earlier request does not. If the gateway refuses a request, only this request is dropped; the earlier ones stay
+stored (D-171).
 """
 
 from collections.abc import Collection, Sequence
@@ -79,20 +80,24 @@ async def store(work: Work, request: MerchantRequest) -> tuple[MerchantRequest, 
 async def end_unsure(work: Work, request: MerchantRequest) -> bool:
     """End an attempt of a request whose answer from the gateway was lost. Return whether the request stays stored.
 
-    If it stays stored, a poll applies it if the charge was canceled, and the earlier requests of the invoice are
-    dropped. A cancellation of the invoice is dropped too, because a poll that finds the charge canceled cancels the
-    invoice without it. If the request is not stored any more, nothing changes.
+    If it stays stored, a poll applies it if the charge was canceled. The earlier requests of the invoice are dropped,
+    unless a repeat of this request has begun, because the repeat decides. If the request is not stored any more,
+    nothing changes.
     """
     stored = await of_invoice(work, request.invoice_id)
-    if all(each.request_id != request.request_id for each in stored):
-        return False
-    replaced = [each.request_id for each in stored if each.number < request.number]
-    if request.is_cancellation:
-        replaced.append(request.request_id)
-    elif any(_is_same_attempt(each, request) for each in stored):
-        await merchant_requests.save(work.tx, replace(request, in_progress_until=work.deps.clock()))
-    await merchant_requests.remove(work.tx, replaced)
-    return True
+    if await end_attempt(work, request):
+        earlier = [each.request_id for each in stored if each.number < request.number]
+        await merchant_requests.remove(work.tx, earlier)
+    return any(each.request_id == request.request_id for each in stored)
+
+
+async def end_attempt(work: Work, request: MerchantRequest) -> bool:
+    """Store that an attempt of a request is no longer in progress. Return False if this attempt is not stored."""
+    for each in await of_invoice(work, request.invoice_id):
+        if _is_same_attempt(each, request):
+            await merchant_requests.save(work.tx, replace(each, in_progress_until=work.deps.clock()))
+            return True
+    return False
 
 
 async def end_refused(work: Work, request: MerchantRequest, *, previous: MerchantRequest | None) -> bool:
@@ -116,10 +121,15 @@ def _is_same_attempt(one: MerchantRequest, other: MerchantRequest) -> bool:
 
 
 async def is_replaced(work: Work, request: MerchantRequest) -> bool:
-    """Return whether a later reissue or payment has replaced a request whose charge the gateway has canceled."""
+    """Return whether a later request of a locked invoice decides what happens after the charge was canceled.
+
+    A request that is not stored any more is older than all stored ones. A cancellation does not replace another one,
+    because both have the same effect.
+    """
     stored = await of_invoice(work, request.invoice_id)
-    is_stored = any(each.request_id == request.request_id for each in stored)
-    return not is_stored and any(not each.is_cancellation for each in stored)
+    number = next((each.number for each in stored if each.request_id == request.request_id), 0)
+    later = [each for each in stored if each.number > number]
+    return any(not (each.is_cancellation and request.is_cancellation) for each in later)
 
 
 async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:

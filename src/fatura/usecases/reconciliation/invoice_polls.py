@@ -1,6 +1,7 @@
 """Poll an invoice: read all confirmed charges of the invoice from the gateway, with no transaction open."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -17,6 +18,7 @@ from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.payments import replacement
+from fatura.usecases.payments.gateway_payments import ChargeAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Poll:
     polled_at: datetime
     asked: tuple[Asked, ...]
     paid_at: datetime | None = None
+
+    @property
+    def newest(self) -> InvoiceCharge:
+        """Return the newest of the polled charges. Since the poll began, the invoice may have got another charge."""
+        return self.asked[-1].charge
 
     @property
     def decisive(self) -> Asked:
@@ -83,6 +90,15 @@ class Poll:
         The gateway must have answered about the decisive charge or, for a paid invoice, about every charge.
         """
         return self.decisive.has_answer and (self.invoice.paid_at is None or self.has_all_answers)
+
+
+def answers_of(polls: Sequence[Poll]) -> Sequence[ChargeAnswer]:
+    return [
+        ChargeAnswer(each.charge.invoice_id, each.charge.connection_id, each.answer)
+        for poll in polls
+        for each in poll.asked
+        if each.answer is not None
+    ]
 
 
 async def ask(poll: Poll) -> Poll:

@@ -13,16 +13,14 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.calendar import local_date
-from fatura.domain.charge import PAYABLE, STAGES, ChargeStage, InvoiceCharge, may_move
 from fatura.domain.charging import POLL_FOR, is_past_due, next_paid_poll_at
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways.port import Charge, ChargeState
 from fatura.observability import log
 from fatura.store.billing import invoices as stored_invoices
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charge_polling, charges, claims, confirmed_charges, waiting
+from fatura.store.charging import charge_polling, charges, claims, waiting
 from fatura.store.charging.claims import ClaimedInvoice
-from fatura.store.charging.confirmed_charges import Answered
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
@@ -37,8 +35,8 @@ from fatura.usecases.payments import (
     waiting_requests,
 )
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
-from fatura.usecases.reconciliation import missing_charges, poll_times
-from fatura.usecases.reconciliation.invoice_polls import Asked, Poll, ask
+from fatura.usecases.reconciliation import charge_stages, missing_charges, poll_times
+from fatura.usecases.reconciliation.invoice_polls import Asked, Poll, answers_of, ask
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 _POLLED_STATES = (InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE, InvoiceStatus.PAID, InvoiceStatus.CANCELED)
@@ -84,7 +82,7 @@ async def _poll_and_record(deps: Deps, account: Account, polls: Sequence[Poll]) 
 
 async def _record_answers(deps: Deps, account: Account, answered: Sequence[Poll]) -> None:
     try:
-        await gateway_payments.record_ahead(deps, account, _answers(answered))
+        await gateway_payments.record_ahead(deps, account, answers_of(answered))
         unwanted = await in_transaction(deps, account, _record, answered)
     except Exception:  # noqa: BLE001 - each answer is recorded alone; the failure of one is logged
         if len(answered) == 1:
@@ -196,24 +194,24 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     unanswered = [each.invoice.invoice_id for each in polls if not each.is_answered]
     if unanswered:
         await waiting.mark(work.tx, unanswered)
-    answers = _answers(polls)
+    answers = answers_of(polls)
     await gateway_payments.record(work, answers, due_again=due_again)
     poll_at = dict(zip(ids, next_at, strict=True)) | dict.fromkeys(due_again, work.now)
     undecided = await merchant_requests.undecided(work, ids)
     current = [each for each in polls if each.invoice.invoice_id not in due_again or each.is_closed]
     current = [each for each in current if each.invoice.invoice_id not in undecided or not each.is_released]
-    current, seconds = await _record_stages(work, current)
-    await second_charges.note_canceled(
-        work, [(each.connection_id, each.charge) for each in _answers(current)]
-    )
-    newest = [(each.asked[-1].charge, each.asked[-1].answer) for each in current]
+    current, seconds = await charge_stages.record(work, current)
+    newest = [(each.newest, each.asked[-1].answer) for each in current]
     answered = [(charge, answer) for charge, answer in newest if answer is not None]
     reissued = await waiting_requests.settle(work, answered)
     current = [each for each in current if each.invoice.invoice_id not in reissued]
     facts = [fact for fact in map(_fact, current) if fact is not None]
     await invoice_moves.report(work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in facts])
     payable = [charge.invoice_id for charge, answer in answered if answer.is_payable]
-    await merchant_requests.plan_polls(work, [*payable, *undecided])
+    await merchant_requests.plan_polls(work, payable)
+    if undecided:
+        decided_at = work.now + merchant_requests.IN_PROGRESS_FOR
+        await charge_polling.make_due_by(work.tx, list(undecided), at=[decided_at] * len(undecided))
     unwanted = [*seconds, *await _payable_in_vain(work, polls, answers, seconds)]
     if unwanted:  # if the cancellation of a charge fails, the next poll repeats it
         planned = await second_charges.next_cancellations(
@@ -237,77 +235,6 @@ async def _payable_in_vain(
         for each in await gateway_payments.payable_in_vain(work, answers)
         if (gateway := gateways[each.invoice_id]) is not None and each.charge_id not in reported
     ]
-
-
-def _answers(polls: Sequence[Poll]) -> Sequence[ChargeAnswer]:
-    return [
-        ChargeAnswer(each.charge.invoice_id, each.charge.connection_id, each.answer)
-        for poll in polls
-        for each in poll.asked
-        if each.answer is not None
-    ]
-
-
-async def _record_stages(
-    work: Work, polls: Sequence[Poll]
-) -> tuple[list[Poll], Sequence[tuple[ObservedGateway, Charge]]]:
-    """Store the stages of the polled charges.
-
-    Return all polls without their outdated answers, and the second charges to cancel. An answer is outdated if another
-    transaction has changed the charge since the poll began, unless the answer says that the charge is paid. A charge
-    that the engine has canceled or replaced is a second charge if the gateway shows it as payable.
-    """
-    locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
-    newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
-    answers: list[Answered] = []
-    seconds: list[tuple[ObservedGateway, Charge]] = []
-    current: list[Poll] = []
-    for poll in polls:
-        kept = [_without_outdated_answer(each, locked[each.charge.charge_id]) for each in poll.asked]
-        current.append(replace(poll, asked=tuple(kept)))
-        for charge, answer in [(each.charge, each.answer) for each in kept]:
-            if answer is None:
-                continue
-            stage, own = ChargeStage(answer.state), newest[charge.invoice_id]
-            is_allowed = may_move(charge.stage, stage) and (
-                stage not in PAYABLE or own.charge_id == charge.charge_id
-            )
-            if is_allowed or stage is charge.stage:
-                closed_at = (charge.closed_at or work.now) if STAGES[stage].is_closed else None
-                answers.append(Answered(charge, stage, answer.pay, closed_at))
-            elif stage in PAYABLE and charge.stage is not ChargeStage.PAID and poll.gateway is not None:
-                known = own.gateway_invoice_id
-                await second_charges.emit(
-                    work,
-                    charge.invoice_id,
-                    connection_id=charge.connection_id,
-                    known=known,
-                    charge=answer,
-                )
-                seconds.append((poll.gateway, answer))
-    answers += [
-        await missing_charges.record(work, poll.decisive.charge, polled_at=poll.polled_at)
-        for poll in current
-        if poll.decisive.is_unknown and poll.decisive.charge.is_unpaid_at_gateway
-    ]
-    await confirmed_charges.record(work.tx, answers, now=work.now)
-    return current, seconds
-
-
-def _without_outdated_answer(asked: Asked, charge: InvoiceCharge) -> Asked:
-    """Return `asked` with the stored charge as it is now.
-
-    Drop the answer if the charge's stage has changed since the poll began, unless the answer says that the charge is
-    paid.
-    """
-    has_changed = charge.stage is not asked.charge.stage
-    if has_changed and not (asked.answer is not None and _is_paid(asked.answer)):
-        return Asked(charge)
-    return replace(asked, charge=charge)
-
-
-def _is_paid(answer: Charge) -> bool:
-    return answer.state is ChargeState.PAID
 
 
 def _next_poll_at(work: Work, poll: Poll) -> datetime | None:
