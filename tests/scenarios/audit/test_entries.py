@@ -274,10 +274,12 @@ async def test_a_cancellation_whose_answer_was_lost_is_audited_when_it_is_confir
     assert await world.audit("invoice.cancel") == []
     await pass_time(world, minutes=2)
     assert (await read(world, invoice))["status"] == "canceled"
-    assert (await world.post(path, key="one")).status == 200
-    assert (await world.post(path, key="one")).status == 200
     [entry] = await world.audit("invoice.cancel")
-    assert changes(entry) == ({}, {"status": "canceled"})
+    assert changes(entry) == ({"status": "issued"}, {"status": "canceled"})
+    assert entry["actor"]["kind"] == "api_key"
+    assert (await world.post(path, key="one")).status == 200
+    assert (await world.post(path, key="one")).status == 200
+    assert await world.audit("invoice.cancel") == [entry]
 
 
 async def test_the_engine_says_that_it_disabled_the_webhook(world: World, receiver: Receiver):

@@ -358,6 +358,7 @@ def read_query(query_string: bytes, known: frozenset[str]) -> tuple[dict[str, st
             refused.append((name, "must appear only once"))
         elif not body.is_storable(text):
             refused.append((name, body.UNSTORABLE))
+            continue
         parameters[name] = text
     return parameters, refused
 

@@ -79,7 +79,7 @@ async def cancel(
             return await finish(deps, account, request, read, draft=draft)
         raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
     complete = partial(_complete, stored=begun.request, released=released)
-    return await charge_release.complete(deps, account, request, begun, complete, draft=draft)
+    return await charge_release.complete(deps, account, request, begun, function=complete, draft=draft)
 
 
 async def _reserve(

@@ -137,8 +137,8 @@ async def complete(
     account: Account,
     request: IdempotentRequest | None,
     begun: Begun,
-    function: Callable[[Work], Awaitable[InvoiceView]],
     *,
+    function: Callable[[Work], Awaitable[InvoiceView]],
     draft: AuditDraft | None,
 ) -> StoredAnswer:
     """Run `function`, which does what a request asks for after its charge was canceled, and store the answer.

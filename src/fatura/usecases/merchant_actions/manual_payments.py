@@ -105,7 +105,7 @@ async def receive(
             return await finish(deps, account, request, read, draft=draft)
         raise EngineError(INVOICE_NOT_PAYABLE, released.detail + (_UNSURE if ending is Ending.KEPT else ""))
     complete = partial(_complete, received=received, stored=begun.request, released=released)
-    return await charge_release.complete(deps, account, request, begun, complete, draft=draft)
+    return await charge_release.complete(deps, account, request, begun, function=complete, draft=draft)
 
 
 async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: Places) -> Begun | View:

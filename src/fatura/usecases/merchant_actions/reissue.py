@@ -102,7 +102,7 @@ async def reissue(
             INVOICE_NOT_REISSUABLE, released.detail + (_UNSURE if ending is Ending.KEPT else "")
         )
     complete = partial(_complete, stored=begun.request, released=released)
-    return await charge_release.complete(deps, account, request, begun, complete, draft=draft)
+    return await charge_release.complete(deps, account, request, begun, function=complete, draft=draft)
 
 
 async def _reserve(
