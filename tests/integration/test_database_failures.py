@@ -216,15 +216,13 @@ async def test_a_silent_host_does_not_hide_the_primary(tmp_path: Path):
     host, port = silent.getsockname()
     with socket.create_server(("127.0.0.1", 0)) as free:
         listens = {"listen_addresses": "127.0.0.1", "port": str(free.getsockname()[1])}
-    rules = tmp_path / "hba.conf"
-    rules.write_text("local all all peer map=fatura\nhost all all 127.0.0.1/32 scram-sha-256\n")
-    rules.chmod(0o644)
-    server = await asyncio.to_thread(
-        postgres.start, tmp_path / "data", settings=FAST | listens | {"hba_file": str(rules)}
-    )
+    server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings=FAST | listens)
     try:
         await migrate_as_owner(server.url)
         connection = await asyncpg.connect(as_superuser(server.url))
+        rule = "COPY (SELECT 'host all all 127.0.0.1/32 scram-sha-256') TO PROGRAM 'cat >> pg_hba.conf'"
+        await connection.execute(rule)
+        await connection.execute("SELECT pg_reload_conf()")
         await connection.execute("ALTER ROLE fatura PASSWORD 'secret'")
         await connection.close()
         hosts = f"{host}:{port},127.0.0.1:{listens['port']}"
