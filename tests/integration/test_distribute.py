@@ -160,7 +160,11 @@ async def test_distribution_revokes_the_functions_that_move_shards(coordinator: 
 
 async def test_settings_reach_the_nodes_of_a_cluster(coordinator: str, monkeypatch: pytest.MonkeyPatch):
     """Citus passes a setting to its nodes only if a transaction changes it with SET LOCAL."""
-    monkeypatch.setattr(pool, "_SERVER", "SELECT true AS bound_by_row_security, true AS has_citus")
+    monkeypatch.setattr(
+        pool,
+        "_SERVER",
+        "SELECT true AS bound_by_row_security, true AS has_citus, 180006 AS version, false AS owns_tables",
+    )
     sent: list[str] = []
 
     class Recording(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.databases import as_owner
 from tests.support.fatura_processes import environment, run_here
 from tests.support.postgres_processes import value
 from tests.support.world import Json
@@ -19,7 +20,7 @@ def failing(database_url: str) -> tuple[dict[str, str], str]:
         for _ in range(3)
     ]
     account_id = made[1]["accountId"]
-    value(database_url, "ALTER TABLE account DROP CONSTRAINT account_clock")
+    value(as_owner(database_url), "ALTER TABLE account DROP CONSTRAINT account_clock")
     moved = "UPDATE account SET clock_offset = '293000 years' RETURNING 1"
     value(database_url, moved, server_settings={"app.account": account_id})
     return env, account_id

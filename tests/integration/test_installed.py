@@ -120,7 +120,7 @@ def test_the_installed_command_completes_words(installed: Installed) -> None:
     words = {"_FATURA_COMPLETE": "complete_bash", "COMP_WORDS": "fatura wo", "COMP_CWORD": "1"}
     assert installed.run(env=environment() | words).stdout.split() == ["worker"]
     words = {"_FATURA_COMPLETE": "complete_bash", "COMP_WORDS": "fatura worker --m", "COMP_CWORD": "2"}
-    assert installed.run(env=environment() | words).stdout.split() == ["--metrics-port"]
+    assert installed.run(env=environment() | words).stdout.split() == ["--metrics-port", "--metrics-host"]
 
 
 @pytest.mark.faults

@@ -40,7 +40,7 @@ async def _unmatched_charge(env: dict[str, str], database_url: str) -> UUID:
             await gateway.create_charge(request)
 
         await in_transaction(deps, await load_account(deps, account_id), effect)
-        await comparison.freeze(deps, account_id, asked_by=OPERATOR)
+        await comparison.freeze(deps, account_id)
     return account_id
 
 

@@ -11,7 +11,6 @@ from fatura.usecases.connections import gateway_connections
 from fatura.usecases.restore import comparison
 from fatura.usecases.restore.comparison import RestoreReport
 from fatura.usecases.transaction import Work, in_transaction, load_account
-from tests.support.operator import OPERATOR
 from tests.support.sandbox_steps import connection_id, now, read
 from tests.support.world import Json, World
 
@@ -55,7 +54,7 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
     A dry run writes nothing. Any other run first freezes the account.
     """
     if not dry_run:
-        await comparison.freeze(world.deps, world.account_id, asked_by=OPERATOR)
+        await comparison.freeze(world.deps, world.account_id)
     since = world.deps.clock()
     return await comparison.compare(world.deps, world.account_id, since=since, dry_run=dry_run)
 

@@ -81,11 +81,13 @@ async def _recover(
         if not dry_run:
             for account_id in progress.track(accounts, description="freezing accounts"):
                 async with freezing.attempt(account_id):
-                    await comparison.freeze(deps, account_id, asked_by=operator())
+                    await comparison.freeze(deps, account_id)
         unfrozen = {failure.account_id for failure in freezing.failed}
         frozen = [each for each in accounts if each not in unfrozen]
         for account_id in progress.track(frozen, description="comparing with gateways"):
             async with comparing.attempt(account_id):
+                if not dry_run:
+                    await comparison.record(deps, account_id, asked_by=operator())
                 reports.append(
                     await comparison.compare(
                         deps, account_id, since=since, skipping=skipping, dry_run=dry_run

@@ -24,7 +24,6 @@ from tests.faults.connections import Send, connection_class
 from tests.faults.engine import open_engine
 from tests.faults.journal import Journal
 from tests.faults.restore.gateway import journal_providers
-from tests.support.operator import OPERATOR
 
 
 def counting(before_each: Callable[[], None]) -> "type[asyncpg.Connection[asyncpg.Record]]":
@@ -61,7 +60,7 @@ async def _compare(
     async with engine as deps:
         accounts = await all_accounts(deps)
         for account_id in accounts:
-            await comparison.freeze(deps, account_id, asked_by=OPERATOR)
+            await comparison.freeze(deps, account_id)
         reports = [await comparison.compare(deps, account_id, since=since) for account_id in accounts]
     counts = {str(kind): count for each in reports for kind, count in each.counts.items()}
     unmatched = [unmatched.charge.charge_id for each in reports for unmatched in each.unmatched]

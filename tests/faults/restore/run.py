@@ -20,7 +20,6 @@ from tests.faults.place import server
 from tests.faults.report import Options, Report, Scale
 from tests.faults.restore.story import Story
 from tests.faults.restore.truth import Truth, judge
-from tests.support.operator import OPERATOR
 from tests.support.world import run_until_idle
 
 STORIES = 4
@@ -129,7 +128,7 @@ async def _compare(story: Story, truth: Truth) -> None:
                 await story.compare(merchant.deps, since=since, die_at=rng.randrange(1, 40)) is None
             )
         assert story.opened is not None
-        await comparison.freeze(merchant.deps, story.opened.account_id, asked_by=OPERATOR)
+        await comparison.freeze(merchant.deps, story.opened.account_id)
         concurrent = asyncio.create_task(run_until_idle(merchant.deps, LANES))
         compared = await story.compare(merchant.deps, since=since)
         await concurrent

@@ -193,7 +193,7 @@ class Story:
 
         async def command() -> comparison.RestoreReport:
             assert self.opened is not None
-            await comparison.freeze(deps, self.opened.account_id, asked_by=OPERATOR)
+            await comparison.freeze(deps, self.opened.account_id)
             return await comparison.compare(deps, self.opened.account_id, since=since)
 
         self.running = asyncio.create_task(command())

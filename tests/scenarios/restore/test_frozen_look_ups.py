@@ -7,7 +7,6 @@ import pytest
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
 from fatura.usecases.restore import comparison
-from tests.support.operator import OPERATOR
 from tests.support.restore_steps import compare, create_unmatched_charge
 from tests.support.sandbox_steps import (
     charges,
@@ -49,7 +48,7 @@ async def test_a_late_look_up_of_a_frozen_account_waits_for_the_comparison(world
         for attempt in (1, 2)
     ]
     await pay_silently(world, newer)
-    await comparison.freeze(world.deps, world.account_id, asked_by=OPERATOR)
+    await comparison.freeze(world.deps, world.account_id)
     await let_look_ups_be_due(world)
     await world.run("reconciliation", "gateway_probe")
     assert (await read(world, invoice))["status"] == "ready"
@@ -75,7 +74,7 @@ async def test_a_late_look_up_answered_after_the_freeze_is_not_recorded(
     find_charges = SandboxGateway.find_charges
 
     async def freeze_and_find(gateway: SandboxGateway, invoice_id: UUID, attempt: int) -> list[Charge]:
-        await comparison.freeze(world.deps, world.account_id, asked_by=OPERATOR)
+        await comparison.freeze(world.deps, world.account_id)
         return list(await find_charges(gateway, invoice_id, attempt))
 
     monkeypatch.setattr(SandboxGateway, "find_charges", freeze_and_find)
@@ -97,7 +96,7 @@ async def test_a_look_answered_after_the_freeze_is_not_recorded(
     get_charge = SandboxGateway.get_charge
 
     async def freeze_and_get(gateway: SandboxGateway, charge_id: str) -> Charge:
-        await comparison.freeze(world.deps, world.account_id, asked_by=OPERATOR)
+        await comparison.freeze(world.deps, world.account_id)
         return await get_charge(gateway, charge_id)
 
     with monkeypatch.context() as patched:

@@ -10,7 +10,6 @@ from fatura import ids
 from fatura.usecases.restore import comparison
 from fatura.usecases.restore.matching import MatchKind
 from tests.support.expect import problem
-from tests.support.operator import OPERATOR
 from tests.support.restore_steps import compare, create_unmatched_charge, issued_by
 from tests.support.sandbox_steps import (
     charges,
@@ -168,7 +167,7 @@ async def test_an_invoice_reissued_after_the_backup_gets_its_next_charge(world: 
     await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
     charge = await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
 
-    await comparison.freeze(world.deps, world.account_id, asked_by=OPERATOR)
+    await comparison.freeze(world.deps, world.account_id)
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     await world.run("reconciliation")
     assert (await read(world, invoice))["status"] == "issued"
@@ -211,7 +210,7 @@ async def test_while_an_account_is_frozen_nothing_is_charged(world: World):
     """[D-123, D-34 retry]"""
     invoice = await ready_invoice(world)
     subscription = await world.enroll(await world.plan())
-    await comparison.freeze(world.deps, world.account_id, asked_by=OPERATOR)
+    await comparison.freeze(world.deps, world.account_id)
 
     await world.run("generation", "issuance")
     refused = await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")

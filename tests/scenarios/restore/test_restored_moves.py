@@ -9,7 +9,6 @@ import pytest
 
 from fatura.usecases.restore import comparison
 from fatura.usecases.restore.matching import MatchKind
-from tests.support.operator import OPERATOR
 from tests.support.restore_steps import compare, create_unmatched_charge, lost_invoice_id
 from tests.support.sandbox_steps import charges, connection_id, pass_time, pay_silently, queue_fault, read
 from tests.support.sweep_steps import second_charge_events, share_provider_account, sweep
@@ -190,7 +189,7 @@ async def test_a_charge_is_only_reported_if_the_connection_of_its_invoice_was_sk
     lost = await lost_invoice_id(world, subscription)
     await world.run()
     charge = (await create_unmatched_charge(world, lost, TOTAL)).charge_id
-    await comparison.freeze(world.deps, world.account_id, asked_by=OPERATOR)
+    await comparison.freeze(world.deps, world.account_id)
     since = world.deps.clock()
     await comparison.compare(world.deps, world.account_id, since=since, skipping=[UUID(first)])
     assert await second_charge_events(world) == [charge]

@@ -101,23 +101,27 @@ class _Comparison:
             self.report.problems.append(f"connection {connection_id}: {type(error).__name__}: {error}")
 
 
-async def freeze(deps: Deps, account_id: UUID, *, asked_by: Actor) -> None:
-    """Wait for the account's running billing transactions, then stop its billing.
+async def freeze(deps: Deps, account_id: UUID) -> None:
+    """Wait for the account's running billing transactions, then stop its billing. Raises DatabaseUnavailableError.
 
-    Raises DatabaseUnavailableError, WrongClockError.
+    This does not read the account's clock, so that an account whose clock is wrong can be frozen too.
     """
-    account = await load_account(deps, account_id)
     while True:
         try:
-            return await in_transaction(deps, account, _freeze, asked_by)
+            async with deps.db.transaction(account_id) as tx:
+                return await frozen_accounts.freeze(tx, since=deps.clock())
         except LockTimeoutError:
             log.warning(
                 "restore.freeze_waited", account_id=str(account_id), reason="a billing run is in progress"
             )
 
 
-async def _freeze(work: Work, asked_by: Actor) -> None:
-    await frozen_accounts.freeze(work.tx, since=work.deps.clock())
+async def record(deps: Deps, account_id: UUID, *, asked_by: Actor) -> None:
+    """Add the audit entry of a restore. Raises DatabaseUnavailableError, WrongClockError."""
+    await in_transaction(deps, await load_account(deps, account_id), _audit, asked_by)
+
+
+async def _audit(work: Work, asked_by: Actor) -> None:
     account_id = work.account.account_id
     work.audit_for(Origin(asked_by), ACCOUNT_RESTORE, resource_id=account_id, before={}, after={})
 
