@@ -9,6 +9,7 @@ CODES = rows("""
     engine.invalid_request                | 400
     engine.idempotency_key_required       | 400
     engine.unauthorized                   | 401
+    engine.forbidden                      | 403
     engine.not_found                      | 404
     engine.method_not_allowed             | 405
     engine.pricing_mode_immutable         | 409
@@ -29,6 +30,7 @@ CODES = rows("""
     engine.gateway_account_changed        | 409
     engine.gateway_move_running           | 409
     engine.gateway_connection_failing     | 409
+    engine.last_key                       | 409
     engine.payload_too_large              | 413
     engine.discount_on_variable_product   | 422
     engine.payment_method_unsupported     | 422

@@ -106,7 +106,7 @@ async def test_a_patch_distinguishes_null_from_an_omitted_field(client):
         ("page=1000000001", ["page"]),
         ("page=&pageSize=x&archived=yes&plan=1", ["page", "pageSize", "archived", "plan"]),
         ("page=1&page=1", ["page"]),
-        ("page=1%002", ["page", "page"]),
+        ("page=1%002", ["page"]),
         ("page=%ff", ["query"]),
         ("&".join(f"x{number}=1" for number in range(101)), ["query"]),
     ],
