@@ -28,6 +28,7 @@ CREATE TABLE unprotected (
 @pytest.fixture(autouse=True)
 async def _unprotected(world: World) -> AsyncIterator[None]:
     await world.sql(UNPROTECTED)
+    await world.sql("GRANT ALL ON unprotected TO fatura")
     yield
     await world.sql("DROP TABLE unprotected")
 
