@@ -1,6 +1,6 @@
 """Random histories of requests and polls of an invoice: the newest request that was not refused decides (D-171)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
@@ -14,6 +14,8 @@ from tests.support.sandbox_steps import charges, connection_id, issued_invoice, 
 from tests.support.world import Json, World
 
 TOTAL_CENTS = 9990
+FOUND_FAULTS = (611, 619, 626, 678, 736, 741, 861, 880, 904, 973)
+"""Seeds whose histories once ended wrongly, each in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,10 @@ def wrong_decisions(end: End) -> Iterator[str]:
             yield f"{kept[-1].key} was not done, but its charge was canceled"
 
 
-async def check(world: World, seeds: range) -> None:
+async def check(world: World, seeds: Iterable[int]) -> None:
+    """Run histories without the nightly sweep, so that polls and late look-ups must find everything."""
     await world.set_up_gateway(behaviour="never_pay")
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     here = await connection_id(world)
     elsewhere = (await world.connect(issuesCharges=False))["connectionId"]
     failed: list[str] = []
@@ -157,12 +161,12 @@ async def check(world: World, seeds: range) -> None:
 
 
 async def test_the_newest_request_decides(world: World) -> None:
-    """[D-171, D-27, D-51, D-52]"""
-    await check(world, range(12))
+    """[D-171, D-27, D-51, D-52, D-55 paid charges, D-125]"""
+    await check(world, FOUND_FAULTS)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("first", range(100, 500, 40))
+@pytest.mark.parametrize("first", range(0, 400, 40))
 async def test_the_newest_request_decides_in_long_series(world: World, first: int) -> None:
-    """[D-171, D-27, D-51, D-52]"""
+    """[D-171, D-27, D-51, D-52, D-55 paid charges, D-125]"""
     await check(world, range(first, first + 40))

@@ -129,6 +129,22 @@ async def test_a_part_payment_of_an_invoice_that_the_merchant_cancels_is_polled(
     assert await world.broken() == []
 
 
+async def test_a_part_payment_that_is_recorded_with_the_cancellation_is_polled(
+    world: World, issued: Json, polls: Polls
+) -> None:
+    """One poll finds the part payment and that the charge was canceled. [D-55 paid charges, D-27]"""
+    charge_id, paid_at = issued["gatewayInvoiceId"], await now(world)
+    await world.sql("""
+        UPDATE sandbox_charge SET status = 'canceled', entries = jsonb_build_array(jsonb_build_object(
+            'kind', 'payment', 'reference', 'part', 'amount_cents', 4000, 'occurred_at', created_at))
+    """)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("reconciliation")
+    assert (await read(world, issued))["status"] == "canceled"
+    await pass_time(world, days=8)
+    assert [day for day in polls.days(charge_id, since=paid_at) if day > 0] == [1, 7]
+
+
 async def test_a_canceled_invoice_without_a_charge_is_not_polled(world: World) -> None:
     """It has a manual payment, but no gateway can answer about it. [D-55 paid charges, D-52]"""
     invoice = await ready_invoice(world)

@@ -149,7 +149,7 @@ async def _cancel(work: Work, state: IssuanceState) -> InvoiceView:
     await charges.close_unsent(work.tx, [invoice_id], now=work.now)
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.CANCEL_REQUESTED)])
-    await gateway_payments.plan_polls(work, invoice_id)
+    await gateway_payments.plan_polls(work, [invoice_id])
     work.audit(invoice_id, before={"status": state.status}, after={"status": InvoiceStatus.CANCELED})
     return await invoices.read(work, invoice_id)
 

@@ -215,12 +215,15 @@ async def _plan_polls(work: Work, new: Sequence[PaymentEntry]) -> None:
         await charge_polling.make_paid_due(work.tx, list(first), at=list(first.values()))
 
 
-async def plan_polls(work: Work, invoice_id: UUID) -> None:
-    """If a locked invoice that was just canceled has payments, poll it for refunds and disputes (D-55)."""
-    for paid_at in (await payment_entries.newest_payments(work.tx, [invoice_id])).values():
-        at = next_paid_poll_at(invoice_id, paid_at=paid_at, polled_at=work.now)
-        if at is not None:
-            await charge_polling.make_paid_due(work.tx, [invoice_id], at=[at])
+async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
+    """Schedule a poll of each locked invoice that was just canceled and has payments (D-55)."""
+    next_at = {
+        invoice_id: at
+        for invoice_id, paid_at in (await payment_entries.newest_payments(work.tx, invoice_ids)).items()
+        if (at := next_paid_poll_at(invoice_id, paid_at=paid_at, polled_at=work.now)) is not None
+    }
+    if next_at:
+        await charge_polling.make_paid_due(work.tx, list(next_at), at=list(next_at.values()))
 
 
 async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:

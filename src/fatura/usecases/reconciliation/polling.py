@@ -206,7 +206,11 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     reissued = await waiting_requests.settle(work, answered)
     current = [each for each in current if each.invoice.invoice_id not in reissued]
     facts = [fact for fact in map(_fact, current) if fact is not None]
-    await invoice_moves.report(work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in facts])
+    moved = await invoice_moves.report(
+        work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in facts]
+    )
+    if moved:  # `next_at` does not depend on payments that are recorded now
+        await gateway_payments.plan_polls(work, list(moved))
     payable = [charge.invoice_id for charge, answer in answered if answer.is_payable]
     await merchant_requests.plan_polls(work, payable)
     if undecided:
