@@ -103,8 +103,8 @@ def ignore_lease(*, put: Put = setattr) -> None:
     """Claim invoices that another worker has leased. The run `orders` detects this."""
     weaken(
         "WITH due AS MATERIALIZED ( SELECT x.invoice_id",
-        "AND (x.lease_until IS NULL OR x.lease_until <= $4 OR x.lease_until > $7)",
-        "AND $4::timestamptz < $7::timestamptz",
+        "AND (x.lease_until IS NULL OR x.lease_until <= $3 OR x.lease_until > $6)",
+        "AND $3::timestamptz < $6::timestamptz",
         put=put,
     )
 

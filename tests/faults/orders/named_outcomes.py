@@ -68,6 +68,12 @@ _OTHER_IN_PROGRESS = tuple(
     )
     for done, refused in ("ab", "ba")
 )
+_LATER_DECIDES = NamedOutcome(
+    "the other request began later, while the cancellation waited for the gateway, so the other one decides (D-171)",
+    "a",
+    {"b": "A later request replaces this one"},
+    _ANSWERED,
+)
 
 NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
     ("price pull", "manual value"): (NamedOutcome(_ASKED_BEFORE, "b a", ignored_tables=_ASKED),),
@@ -116,9 +122,9 @@ NAMED_OUTCOMES: Mapping[tuple[str, str], tuple[NamedOutcome, ...]] = {
         ),
     ),
     ("reissue", "reissue again"): _OTHER_IN_PROGRESS,
-    ("reissue", "cancel invoice"): _OTHER_IN_PROGRESS,
+    ("reissue", "cancel invoice"): (*_OTHER_IN_PROGRESS, _LATER_DECIDES),
     ("manual payment", "manual payment again"): _OTHER_IN_PROGRESS,
-    ("manual payment", "cancel invoice"): _OTHER_IN_PROGRESS,
+    ("manual payment", "cancel invoice"): (*_OTHER_IN_PROGRESS, _LATER_DECIDES),
     ("refund", "refund again"): (
         NamedOutcome(_PENDING_REFUND, "a", {"b": _NOT_REFUNDABLE}),
         NamedOutcome(_PENDING_REFUND, "b", {"a": _NOT_REFUNDABLE}),
