@@ -73,7 +73,8 @@ async def engine_on(
     notify: Callable[[str], None] = lambda _lane: None,
 ) -> AsyncGenerator[Deps]:
     """Do the same as `open_engine`, but on a database that is already open. The caller closes the database."""
-    read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK})
+    allow = {"FATURA_OUTBOUND_ALLOW": LOOPBACK, "FATURA_OUTBOUND_ALLOW_LIVE": LOOPBACK}
+    read = settings.read({**UNLIMITED, **allow})
     deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
     try:
         if providers is None:

@@ -253,11 +253,14 @@ class SimDatabase(Database):
 
     __slots__ = ("_sim",)
 
-    def __init__(self, pool: SimPool) -> None:
+    def __init__(self, pool: SimPool, limit: asyncio.Semaphore | None = None) -> None:
         super().__init__(
-            pool, Opening(), Ping(pool.connections.url, pooler_url=None), ConnectionShares(UNLIMITED)
+            pool, Opening(), Ping(pool.connections.url, pooler_url=None), ConnectionShares(UNLIMITED), limit
         )
         self._sim = pool
+
+    def limited(self, limit: asyncio.Semaphore) -> "SimDatabase":
+        return SimDatabase(self._sim, limit)
 
     async def clock_time(self, _tx: Tx, /) -> datetime:
         return self._sim.schedule.now
