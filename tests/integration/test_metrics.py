@@ -92,10 +92,11 @@ DUE = rows("""
     reconciliation | UPDATE late_charge_check SET next_check_at = '2000-01-01'
     gateway_probe  | UPDATE connection_health SET UNPROBED
     mirroring      | UPDATE product_mirror SET next_attempt_at = '2000-01-01'
-    push           | UPDATE webhook SET next_attempt_at = '2000-01-01', failures = 0, failing_since = NULL; UNDELIVERED
+    push           | UPDATE webhook SET next_attempt_at = '2000-01-01', HEALTHY; UNDELIVERED
     retention      | UPDATE idempotency_key SET expires_at = '2000-01-01'
 """)
 SHORT = {
+    "HEALTHY": "failures = 0, failing_since = NULL, real_failing_since = NULL",
     "ISSUED": "status = 'issued'",
     "CANCELED": "canceled_at = now()",
     "OPEN": "latency_ms = NULL, response_body = NULL, open_until = '2000-01-01'",

@@ -45,6 +45,14 @@ async def skip(world: World, duration: timedelta) -> None:
     )
 
 
+async def fail_for_ten_minutes(world: World) -> None:
+    """Let the failures of the endpoint have begun ten minutes earlier in real time (D-65)."""
+    await world.sql(
+        "UPDATE webhook SET real_failing_since = real_failing_since - interval '10 minutes' WHERE account_id = $1",
+        world.account_id,
+    )
+
+
 async def event_at(merchant: Merchant, sequence: int) -> Json:
     (found,) = (await merchant.get(f"/v1/events?cursor={sequence - 1}&limit=1")).json["data"]
     return found

@@ -18,6 +18,8 @@ from fatura.outbound.http import Exchange, ExchangeOutcome
 from fatura.outbound.webhook import parse_retry_after, read
 
 NOW = datetime(2033, 11, 20, 15, tzinfo=UTC)
+REAL = datetime(2026, 11, 27, 15, tzinfo=UTC)
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 GOOD = AttemptResult(Outcome.DELIVERED, 200, 5, None, None, None)
 BAD = AttemptResult(Outcome.HTTP_ERROR, 500, 5, "answered 500", "", None)
@@ -39,7 +41,7 @@ def test_an_event_is_attempted_twelve_times():
 @pytest.mark.parametrize("jitter_permille", [0, 100])
 def test_an_event_is_given_up_after_the_schedule(jitter_permille: int):
     """[D-39 schedule]"""
-    health = EndpointHealth(1, 1, NOW, NOW, NOW)
+    health = EndpointHealth(1, 1, NOW, NOW, NOW, REAL)
     each, at = OPEN, NOW
     for failures, delay in enumerate(RETRY_DELAYS, 1):
         each = each.failed(BAD, now=at, health=health, claimed_for=at, jitter_permille=jitter_permille)
@@ -53,7 +55,7 @@ def test_an_event_is_given_up_after_the_schedule(jitter_permille: int):
 def test_an_event_is_not_given_up_while_all_deliveries_fail():
     """[D-39 schedule]"""
     tried = Delivery(1, 11, 11, NOW, NOW + 2 * DAY, NOW + 3 * DAY, None, None)
-    dead = EndpointHealth(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY)
+    dead = EndpointHealth(1, 400, NOW, NOW - HOUR, NOW + 3 * DAY, REAL)
     at = NOW + 3 * DAY
     once = tried.failed(BAD, now=at, health=dead, claimed_for=at, jitter_permille=100)
     assert (once.failures, once.next_attempt_at) == (12, at + DAY)
@@ -92,7 +94,7 @@ def test_an_endpoint_goes_down_and_up():
     """
     health, at, waits = NEW_ENDPOINT, NOW, list[int]()
     for _ in range(7):
-        health = health.after_round([BAD, BAD], now=at)
+        health = health.after_round([BAD, BAD], now=at, real_now=at)
         assert (health.max_concurrent, health.failing_since) == (1, NOW)
         assert health.next_attempt_at is not None
         waits.append(int((health.next_attempt_at - at).total_seconds()))
@@ -100,8 +102,9 @@ def test_an_endpoint_goes_down_and_up():
     assert waits == [5, 30, 120, 300, 600, 600, 600]
     sizes: list[int] = []
     for _ in range(8):
-        health = health.after_round([GOOD, BAD], now=at)
+        health = health.after_round([GOOD, BAD], now=at, real_now=at)
         assert (health.failures, health.failing_since, health.next_attempt_at) == (0, None, None)
+        assert health.real_failing_since is None
         sizes.append(health.max_concurrent)
     assert sizes == [2, 4, 8, 16, 32, 64, 64, 64]
     assert health.last_delivered_at == at
@@ -109,45 +112,56 @@ def test_an_endpoint_goes_down_and_up():
 
 def test_an_endpoint_is_paused_for_the_longest_retry_after():
     """[D-39 Retry-After]"""
-    busy = EndpointHealth(64, 0, None, None, None)
-    slower = busy.after_round([GOOD, with_retry_after(seconds=30), with_retry_after(seconds=90)], now=NOW)
+    busy = EndpointHealth(64, 0, None, None, None, None)
+    pauses = [with_retry_after(seconds=30), with_retry_after(seconds=90)]
+    slower = busy.after_round([GOOD, *pauses], now=NOW, real_now=REAL)
     assert (slower.max_concurrent, slower.next_attempt_at) == (32, NOW + timedelta(seconds=90))
-    down = busy.after_round([with_retry_after(hours=2)], now=NOW)
+    down = busy.after_round([with_retry_after(hours=2)], now=NOW, real_now=REAL)
     assert (down.max_concurrent, down.next_attempt_at) == (1, NOW + 2 * HOUR)
 
 
 @pytest.mark.parametrize(
     ("health", "answers", "hopeless"),
     [
-        (EndpointHealth(1, 9, NOW - 5 * DAY, None, NOW), [BAD], True),  # [D-39 disabling]
-        (EndpointHealth(1, 9, NOW - 5 * DAY + timedelta(seconds=1), None, NOW), [BAD], False),
+        (EndpointHealth(1, 9, NOW - 5 * DAY, None, NOW, REAL - 10 * MINUTE), [BAD], True),  # [D-39 disabling]
+        (EndpointHealth(1, 9, NOW - 5 * DAY + SECOND, None, NOW, REAL - 5 * DAY), [BAD], False),
+        (EndpointHealth(1, 9, NOW - 9 * DAY, None, NOW, REAL - 10 * MINUTE + SECOND), [BAD], False),  # [D-65]
         (
-            EndpointHealth(8, 0, None, NOW, None),
+            EndpointHealth(8, 0, None, NOW, None, None),
             [GOOD, AttemptResult(Outcome.HTTP_ERROR, 410, 1, "", "", None)],
             True,
         ),
-        (EndpointHealth(8, 0, None, NOW, None), [GOOD, BAD], False),
+        (EndpointHealth(8, 0, None, NOW, None, None), [GOOD, BAD], False),
     ],
 )
 def test_an_endpoint_is_disabled_after_five_days_or_a_410(
     health: EndpointHealth, answers: list[AttemptResult], *, hopeless: bool
 ):
     """[D-39 disabling, D-39 gone]"""
-    assert health.should_disable(answers, now=NOW) is hopeless
+    assert health.should_disable(answers, now=NOW, real_now=REAL) is hopeless
+
+
+def test_an_endpoint_that_no_longer_has_to_be_disabled_soon_is_probed_daily():
+    """A test clock passed five days within ten minutes of real time. [D-250]"""
+    failing = EndpointHealth(1, 400, NOW - 6 * DAY, None, NOW, REAL)
+    assert failing.after_round([BAD], now=NOW, real_now=REAL).next_attempt_at == NOW + DAY
+    tried = Delivery(1, 20, 20, NOW - 6 * DAY, NOW - DAY, NOW, None, None)
+    again = tried.failed(BAD, now=NOW, health=failing, claimed_for=NOW, jitter_permille=0)
+    assert again.next_attempt_at == NOW + DAY
 
 
 def test_failures_before_a_long_gap_do_not_count():
     """An endpoint's earlier failures no longer count if no attempt was made for 30 hours after an attempt was
     due. The retries of an undelivered event always come sooner. [D-39 disabling]
     """
-    failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW)
-    assert failed.after_round([BAD], now=NOW + 27 * HOUR).failing_since == NOW - 4 * DAY
+    failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW, REAL)
+    assert failed.after_round([BAD], now=NOW + 27 * HOUR, real_now=REAL).failing_since == NOW - 4 * DAY
     later = NOW + 30 * DAY
-    anew = failed.after_round([BAD], now=later)
-    assert (anew.failures, anew.failing_since) == (1, later)
+    anew = failed.after_round([BAD], now=later, real_now=REAL + DAY)
+    assert (anew.failures, anew.failing_since, anew.real_failing_since) == (1, later, REAL + DAY)
     assert anew.next_attempt_at == later + timedelta(seconds=5)
-    assert not anew.should_disable([BAD], now=later)
-    assert failed.without_stale_failures(now=later) == EndpointHealth(1, 0, None, NOW - 6 * DAY, NOW)
+    assert not anew.should_disable([BAD], now=later, real_now=REAL + DAY)
+    assert failed.without_stale_failures(now=later) == EndpointHealth(1, 0, None, NOW - 6 * DAY, NOW, None)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,12 @@ PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
 MAX_CONCURRENT = 64
 """Maximum number of concurrent requests to one endpoint."""
 DISABLE_AFTER = timedelta(days=5)
-"""A webhook is disabled when every attempt has failed for this long."""
+"""A webhook is disabled when every attempt has failed for this long on the account's clock."""
+DISABLE_AFTER_REAL = timedelta(minutes=10)
+"""A webhook is disabled only if every attempt has also failed for this long in real time (D-65).
+
+Only a test clock makes a difference: it can pass five days while the receiver restarts.
+"""
 STALE_AFTER = timedelta(hours=30)
 """An endpoint's failures are forgotten if no attempt was made for this long after `next_attempt_at`.
 
@@ -99,8 +104,8 @@ class EndpointHealth:
     """An endpoint's recent successes and failures.
 
     A worker sends the requests of a round at the same time. A round fails if no request in it succeeds. `failures`
-    counts the rounds that failed since the last success. `failing_since` is when the first of these rounds ended. No
-    event is sent before `next_attempt_at`.
+    counts the rounds that failed since the last success. `failing_since` is when the first of these rounds ended, and
+    `real_failing_since` is the same instant in real time. No event is sent before `next_attempt_at`.
     """
 
     max_concurrent: int
@@ -108,14 +113,17 @@ class EndpointHealth:
     failing_since: datetime | None
     last_delivered_at: datetime | None
     next_attempt_at: datetime | None
+    real_failing_since: datetime | None
 
     def without_stale_failures(self, *, now: datetime) -> "EndpointHealth":
         """Return the health; clear its failures if STALE_AFTER has passed since `next_attempt_at`."""
         if self.next_attempt_at is None or now - self.next_attempt_at < STALE_AFTER:
             return self
-        return replace(self, failures=0, failing_since=None)
+        return replace(self, failures=0, failing_since=None, real_failing_since=None)
 
-    def after_round(self, results: Sequence[AttemptResult], *, now: datetime) -> "EndpointHealth":
+    def after_round(
+        self, results: Sequence[AttemptResult], *, now: datetime, real_now: datetime
+    ) -> "EndpointHealth":
         """Return the health after a round of requests. If any request succeeded, the failures are cleared."""
         retry_after = [result.retry_after for result in results if result.retry_after is not None]
         if any(result.outcome is Outcome.DELIVERED for result in results):
@@ -126,15 +134,19 @@ class EndpointHealth:
                 failing_since=None,
                 last_delivered_at=now,
                 next_attempt_at=now + max(retry_after) if retry_after else None,
+                real_failing_since=None,
             )
         before = self.without_stale_failures(now=now)
         delay = PROBE_DELAYS[min(before.failures, len(PROBE_DELAYS) - 1)]
+        if before.failing_since is not None and now - before.failing_since >= DISABLE_AFTER:
+            delay = LAST_RESORT_DELAY
         return replace(
             before,
             max_concurrent=1,
             failures=before.failures + 1,
             failing_since=before.failing_since or now,
             next_attempt_at=now + max([delay, *retry_after]),
+            real_failing_since=before.real_failing_since or real_now,
         )
 
     def recovered_from(self, before: "EndpointHealth", *, now: datetime) -> datetime | None:
@@ -145,14 +157,25 @@ class EndpointHealth:
         since = before.failing_since
         return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
-    def should_disable(self, results: Sequence[AttemptResult], *, now: datetime) -> bool:
-        """Return whether the endpoint answered 410 Gone or has failed for DISABLE_AFTER."""
-        gone = any(result.response_status == HTTP_GONE for result in results)
-        return gone or (self.failing_since is not None and now - self.failing_since >= DISABLE_AFTER)
+    def should_disable(self, results: Sequence[AttemptResult], *, now: datetime, real_now: datetime) -> bool:
+        """Return whether the endpoint answered 410 Gone or has failed for too long on both clocks (D-65)."""
+        if any(result.response_status == HTTP_GONE for result in results):
+            return True
+        if self.failing_since is None or self.real_failing_since is None:
+            return False
+        return (
+            now - self.failing_since >= DISABLE_AFTER
+            and real_now - self.real_failing_since >= DISABLE_AFTER_REAL
+        )
 
 
 NEW_ENDPOINT = EndpointHealth(
-    max_concurrent=1, failures=0, failing_since=None, last_delivered_at=None, next_attempt_at=None
+    max_concurrent=1,
+    failures=0,
+    failing_since=None,
+    last_delivered_at=None,
+    next_attempt_at=None,
+    real_failing_since=None,
 )
 
 
@@ -236,4 +259,5 @@ def _next_attempt_at(
     if health.last_delivered_at is not None and health.last_delivered_at >= of.first_failed_at:
         return None
     assert health.failing_since is not None, "the endpoint accepted nothing in this round"
-    return min(now + LAST_RESORT_DELAY, health.failing_since + DISABLE_AFTER)
+    disabled_at = health.failing_since + DISABLE_AFTER
+    return min(now + LAST_RESORT_DELAY, disabled_at) if disabled_at > now else now + LAST_RESORT_DELAY

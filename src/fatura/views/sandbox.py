@@ -10,6 +10,7 @@ from fatura.domain.offer import PaymentMethod
 from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.views.invoices import Installments
 from fatura.views.view import Id, Instant, ListView, Ordinal, TotalCents, View
+from fatura.views.webhooks import AdvancedWebhookView
 
 
 class TestClockView(View):
@@ -23,6 +24,15 @@ class TestClockView(View):
     target: (
         Annotated[
             Instant, Meta(description="Instant to which the clock advances; absent when `status` is `ready`.")
+        ]
+        | UnsetType
+    ) = UNSET
+    webhook: (
+        Annotated[
+            AdvancedWebhookView,
+            Meta(
+                description="Pushes to the webhook since the last advance began; absent if none is registered."
+            ),
         ]
         | UnsetType
     ) = UNSET

@@ -16,12 +16,29 @@ class WebhookView(View):
     created_at: Instant
     disabled_at: Annotated[
         Instant | None,
-        Meta(description="Set when the URL answered 410, or when all deliveries failed for five days."),
+        Meta(
+            description="Set when the URL answered 410, or when all deliveries failed for five days, which must "
+            "include ten minutes of real time."
+        ),
     ]
 
     @classmethod
     def of(cls, webhook: Webhook) -> Self:
         return cls.from_attributes(webhook, enabled=webhook.disabled_at is None)
+
+
+class AdvancedWebhookView(View):
+    """What happened to the account's webhook while the test clock advanced (D-65)."""
+
+    enabled: Annotated[bool, Meta(description="False if the URL answered 410, or failed for too long.")]
+    delivered: Annotated[Count, Meta(description="Pushes that the URL answered with 2xx.")]
+    failed: Annotated[
+        Count,
+        Meta(
+            description="Pushes that failed, counting each retry. Their events stay pending; "
+            "`GET /v1/events/{eventId}/deliveries` shows why they failed."
+        ),
+    ]
 
 
 class DeliveryAttemptView(View):

@@ -33,7 +33,8 @@ HANGING_TOO = 4
 """Number of merchants with the hanging endpoint, not counting the first one, which has a larger backlog."""
 DRIP_SECONDS = 1.0
 NOISE = """
-    UPDATE webhook SET disabled_at = NULL, failures = 0, failing_since = NULL, next_attempt_at = NULL, at_once = 64
+    UPDATE webhook SET disabled_at = NULL, failures = 0, failing_since = NULL, real_failing_since = NULL,
+        next_attempt_at = NULL, at_once = 64
     WHERE account_id = $1
 """
 DUE_AGAIN = """

@@ -9,7 +9,15 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.push_steps import deliveries, emit, orders, redeliver, register, webhook
+from tests.support.push_steps import (
+    deliveries,
+    emit,
+    fail_for_ten_minutes,
+    orders,
+    redeliver,
+    register,
+    webhook,
+)
 from tests.support.receiver import OK, Received, Reply, always, open_receiver
 from tests.support.resource_use import no_free_descriptors
 from tests.support.world import World
@@ -101,6 +109,7 @@ async def test_a_failure_after_a_month_without_events_does_not_disable(world: Wo
         assert (await webhook(world))["enabled"]
         await world.advance(days=4)
         assert (await webhook(world))["enabled"]
+        await fail_for_ten_minutes(world)
         await world.advance(days=2)
         assert not (await webhook(world))["enabled"]
         assert await world.broken() == []

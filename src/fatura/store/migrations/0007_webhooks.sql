@@ -21,6 +21,8 @@ CREATE TRIGGER event_kept BEFORE UPDATE OR DELETE ON event FOR EACH ROW EXECUTE 
 -- `next_attempt_at` (account's clock) is set while the endpoint fails or after it asked for a pause: no request is sent
 -- before that instant. Until `lease_until` (real time), only the worker `leased_by` sends requests.
 -- `push_at` (account's clock) is never later than the instant at which a delivery is due. It is null if none is open.
+-- `failing_since` is on the account's clock, and `real_failing_since` is the same instant in real time.
+-- `delivered` and `failed` count pushes since the last advance of the test clock began.
 CREATE TABLE webhook (
     account_id uuid NOT NULL,
     url text NOT NULL,
@@ -30,15 +32,22 @@ CREATE TABLE webhook (
     at_once smallint NOT NULL DEFAULT 1,
     failures integer NOT NULL DEFAULT 0,
     failing_since timestamptz,
+    real_failing_since timestamptz,
     last_delivered_at timestamptz,
     next_attempt_at timestamptz,
     leased_by uuid,
     lease_until timestamptz,
     push_at timestamptz,
+    delivered bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0,
     CONSTRAINT webhook_pk PRIMARY KEY (account_id),
     CONSTRAINT webhook_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT webhook_at_once CHECK (at_once BETWEEN 1 AND 64),
-    CONSTRAINT webhook_failures CHECK ((failures > 0) = (failing_since IS NOT NULL) AND failures >= 0)
+    CONSTRAINT webhook_failures CHECK (
+        (failures > 0) = (failing_since IS NOT NULL) AND (failing_since IS NULL) = (real_failing_since IS NULL)
+        AND failures >= 0
+    ),
+    CONSTRAINT webhook_pushes CHECK (delivered >= 0 AND failed >= 0)
 ) WITH (fillfactor = 50);
 CREATE INDEX webhook_by_time ON webhook (push_at) WHERE disabled_at IS NULL AND push_at IS NOT NULL;
 

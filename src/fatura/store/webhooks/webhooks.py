@@ -11,12 +11,17 @@ from fatura.store.db import Row, Tx, record
 
 @dataclass(frozen=True, slots=True)
 class StoredWebhook:
-    """A webhook with its health and lease. Events with numbers above `fanned_out_to` have no delivery row yet."""
+    """A webhook with its health and lease. Events with numbers above `fanned_out_to` have no delivery row yet.
+
+    `delivered` and `failed` count pushes since the last advance of the test clock began.
+    """
 
     webhook: Webhook
     health: EndpointHealth
     fanned_out_to: int
     leased_by: UUID | None
+    delivered: int
+    failed: int
 
 
 async def insert(tx: Tx, url: str, *, created_at: datetime, fanned_out_to: int) -> bool:
@@ -37,7 +42,8 @@ async def find(tx: Tx) -> StoredWebhook | None:
     row = await tx.fetchrow(
         """
         SELECT w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once AS max_concurrent, w.failures,
-            w.failing_since, w.last_delivered_at, w.next_attempt_at, w.leased_by
+            w.failing_since, w.real_failing_since, w.last_delivered_at, w.next_attempt_at, w.leased_by,
+            w.delivered, w.failed
         FROM webhook w WHERE w.account_id = $1
         """
     )
@@ -68,7 +74,8 @@ async def lease(
             AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $3)
             AND (w.leased_by = $2 OR w.lease_until IS NULL OR w.lease_until <= $4 OR w.lease_until > $6)
         RETURNING w.url, w.created_at, w.disabled_at, w.fanned_out_to, w.at_once AS max_concurrent, w.failures,
-            w.failing_since, w.last_delivered_at, w.next_attempt_at, w.leased_by
+            w.failing_since, w.real_failing_since, w.last_delivered_at, w.next_attempt_at, w.leased_by,
+            w.delivered, w.failed
         """,
         leased_by,
         now,
@@ -115,19 +122,35 @@ async def look_at(tx: Tx, push_at: datetime) -> None:
     await tx.execute("UPDATE webhook w SET push_at = least(w.push_at, $2) WHERE w.account_id = $1", push_at)
 
 
+async def count_pushes(tx: Tx, *, delivered: int, failed: int) -> None:
+    await tx.execute(
+        """
+        UPDATE webhook w SET delivered = w.delivered + $2::bigint, failed = w.failed + $3::bigint
+        WHERE w.account_id = $1
+        """,
+        delivered,
+        failed,
+    )
+
+
+async def restart_count(tx: Tx) -> None:
+    await tx.execute("UPDATE webhook w SET delivered = 0, failed = 0 WHERE w.account_id = $1")
+
+
 async def set_health(
     tx: Tx, health: EndpointHealth, *, disabled_at: datetime | None, push_at: datetime
 ) -> None:
     """Store the endpoint's health, and let workers poll for due deliveries from `push_at` on."""
     await tx.execute(
         """
-        UPDATE webhook w SET at_once = $2, failures = $3, failing_since = $4, last_delivered_at = $5,
-            next_attempt_at = $6, disabled_at = $7, push_at = least(w.push_at, $8)
+        UPDATE webhook w SET at_once = $2, failures = $3, failing_since = $4, real_failing_since = $5,
+            last_delivered_at = $6, next_attempt_at = $7, disabled_at = $8, push_at = least(w.push_at, $9)
         WHERE w.account_id = $1
         """,
         health.max_concurrent,
         health.failures,
         health.failing_since,
+        health.real_failing_since,
         health.last_delivered_at,
         health.next_attempt_at,
         disabled_at,

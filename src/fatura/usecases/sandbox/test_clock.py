@@ -34,6 +34,7 @@ from fatura.usecases.transaction import (
     in_snapshot,
     in_transaction,
 )
+from fatura.usecases.webhooks import webhooks
 from fatura.views.sandbox import TestClockView
 from fatura.views.view import instant
 
@@ -80,6 +81,7 @@ async def read(work: Work) -> TestClockView:
         status=stored.status,
         processed=stored.processed,
         target=UNSET if stored.target_at is None else instant(stored.target_at),
+        webhook=await webhooks.read_advance(work) or UNSET,
     )
 
 
@@ -133,6 +135,7 @@ async def _start(work: Work, *, to: datetime | None, days: int | None) -> dateti
             meta={"latest": instant(latest)},
         )
     await test_clock.start(work.tx, target)
+    await webhooks.begin_advance(work)
     work.audit(work.account.account_id, before={"now": instant(work.now)}, after={"target": instant(target)})
     work.notify(LaneName.TEST_CLOCK)
     return target
@@ -169,6 +172,7 @@ async def stop(work: Work) -> None:
     work.audit(work.account.account_id, before={"target": instant(stored.target_at)}, after={"target": None})
     if stored.status == "advancing":
         await test_clock.stop(work.tx)
+        await webhooks.end_advance(work)
 
 
 async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
@@ -263,6 +267,7 @@ async def _step(work: Work, leased_by: UUID, *, processed: Counter[str]) -> Step
     is_due = any(at <= work.now for at in due_at.values())
     if not is_due and work.now >= target:
         await test_clock.finish(work.tx, processed)
+        await webhooks.end_advance(work)
         return Step(has_ended=True)
     if not is_due:
         offset = max(next_at - work.deps.clock(), work.account.clock_offset)

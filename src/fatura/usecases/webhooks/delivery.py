@@ -226,6 +226,7 @@ async def _record(work: Work, claimed: Round, results: Results) -> None:
         successes = {number: each for number, each in answered.items() if each.outcome is Outcome.DELIVERED}
         await _record_attempts(work, claimed, successes, health=None)
         if successes:
+            await webhooks.count_pushes(work.tx, delivered=len(successes), failed=0)
             await webhooks.look_at(work.tx, work.now)
         return
     for sequence in results.keys() - answered.keys():
@@ -238,18 +239,20 @@ async def _record_answers(
     work: Work, claimed: Round, stored: StoredWebhook, answered: Mapping[int, AttemptResult]
 ) -> None:
     results = list(answered.values())
-    health = stored.health.after_round(results, now=work.now)
+    health = stored.health.after_round(results, now=work.now, real_now=work.deps.clock())
     await _record_attempts(work, claimed, answered, health=health)
     if outage_since := health.recovered_from(stored.health, now=work.now):
         await deliveries.reschedule_after_outage(work.tx, failed_since=outage_since, now=work.now)
     await _store_health(work, stored, health, results=results)
+    delivered = sum(result.outcome is Outcome.DELIVERED for result in results)
+    await webhooks.count_pushes(work.tx, delivered=delivered, failed=len(results) - delivered)
 
 
 async def _store_health(
     work: Work, stored: StoredWebhook, health: EndpointHealth, *, results: Sequence[AttemptResult]
 ) -> None:
-    """Store the endpoint's health; disable the webhook after a 410 answer or five days of failures (D-36, D-39)."""
-    if not health.should_disable(results, now=work.now):
+    """Store the endpoint's health; disable the webhook after a 410 or five days of failures (D-39, D-65)."""
+    if not health.should_disable(results, now=work.now, real_now=work.deps.clock()):
         await webhooks.set_health(work.tx, health, disabled_at=None, push_at=work.now)
         return
     await webhooks.set_health(work.tx, health, disabled_at=work.now, push_at=work.now)

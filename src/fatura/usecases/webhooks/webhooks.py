@@ -12,7 +12,7 @@ from fatura.store.webhooks.events import StoredEvent
 from fatura.store.webhooks.webhooks import StoredWebhook
 from fatura.usecases.transaction import LaneName, Work
 from fatura.views.view import instant
-from fatura.views.webhooks import DeliveriesView, DeliveryAttemptView, WebhookView
+from fatura.views.webhooks import AdvancedWebhookView, DeliveriesView, DeliveryAttemptView, WebhookView
 
 MAX_SHOWN_ATTEMPTS = 100
 REGISTER = "register one with PUT /v1/integration/webhook"
@@ -52,9 +52,42 @@ async def _resume(work: Work, stored: StoredWebhook, url: str) -> None:
     if webhook.url == url and webhook.disabled_at is None:
         # keep the time of the first failure, because DISABLE_AFTER counts from it
         known = health.without_stale_failures(now=work.now)
-        fresh = replace(fresh, failures=known.failures, failing_since=known.failing_since)
+        fresh = replace(
+            fresh,
+            failures=known.failures,
+            failing_since=known.failing_since,
+            real_failing_since=known.real_failing_since,
+        )
     await webhooks.set_health(work.tx, fresh, disabled_at=None, push_at=work.now)
     work.notify(LaneName.PUSH, LaneName.PROBE)
+
+
+async def begin_advance(work: Work) -> None:
+    """Count the pushes from now on, because an advance of the test clock begins (D-65)."""
+    await webhooks.restart_count(work.tx)
+
+
+async def end_advance(work: Work) -> None:
+    """If the endpoint is down, make its open deliveries due now, with new retry schedules (D-250).
+
+    The advance may have used up most of a schedule while the receiver was down for a few seconds.
+    """
+    stored = await webhooks.lock(work.tx)
+    if stored is None or stored.webhook.disabled_at is not None or not stored.health.failures:
+        return
+    await deliveries.restart_all(work.tx, now=work.now)
+    health = replace(stored.health, next_attempt_at=None)
+    await webhooks.set_health(work.tx, health, disabled_at=None, push_at=work.now)
+    work.notify(LaneName.PUSH, LaneName.PROBE)
+
+
+async def read_advance(work: Work) -> AdvancedWebhookView | None:
+    """Return the pushes since the last advance began, or None without a webhook (D-65)."""
+    stored = await webhooks.find(work.tx)
+    if stored is None:
+        return None
+    enabled = stored.webhook.disabled_at is None
+    return AdvancedWebhookView(enabled=enabled, delivered=stored.delivered, failed=stored.failed)
 
 
 async def read(work: Work) -> WebhookView:

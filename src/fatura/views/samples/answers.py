@@ -59,7 +59,7 @@ from fatura.views.subscriptions import (
     TermsHistoryView,
 )
 from fatura.views.view import PageView, PaginationView, View, instant
-from fatura.views.webhooks import DeliveriesView, DeliveryAttemptView, WebhookView
+from fatura.views.webhooks import AdvancedWebhookView, DeliveriesView, DeliveryAttemptView, WebhookView
 
 RecordT = TypeVar("RecordT", bound=View)
 
@@ -109,6 +109,7 @@ _AUDIT_ENTRY = AuditEntryView(
     before={"monthlyPriceCents": 9990},
     after={"monthlyPriceCents": 10990},
 )
+_ADVANCED_WEBHOOK = AdvancedWebhookView(enabled=True, delivered=3, failed=0)
 _CUSTOMER = CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT))
 _MIRRORED = SandboxProduct(CONNECTION.connection_id, MEMBERSHIP.product_id, MEMBERSHIP.name, None, AT)
 
@@ -189,7 +190,12 @@ _ALL: tuple[View, ...] = (
     ConnectionView.of(CONNECTION, settings={}),
     ConnectionListView(data=[ConnectionView.of(CONNECTION, settings={})]),
     ReceivedView(received=True),
-    TestClockView(now=instant(AT), status="ready", processed={"generation": 1, "issuance": 1}),
+    TestClockView(
+        now=instant(AT),
+        status="ready",
+        processed={"generation": 1, "issuance": 1, "push": 3},
+        webhook=_ADVANCED_WEBHOOK,
+    ),
     SandboxChargeView.of(_CHARGE),
     SandboxChargeListView(data=[SandboxChargeView.of(_CHARGE)]),
     SandboxProductListView(data=[SandboxProductView.of(_MIRRORED)]),
