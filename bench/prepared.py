@@ -62,7 +62,8 @@ _SUBSCRIBERS = (
     FROM subscription s WHERE s.account_id = $1 AND $2::int4 > 0
     """,
     """
-    UPDATE account_counter SET customers = $2, subscriptions_active = $2, products = 2, plans = 4
+    UPDATE account_counter SET customers = $2, subscriptions_active = $2, products = 2, plans = 4,
+        plan_items = 8
     WHERE account_id = $1
     """,
 )

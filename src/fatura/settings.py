@@ -80,6 +80,22 @@ VARIABLES: tuple[Variable, ...] = (
         "requests per second of each account; a burst may have twice as many; 0 means no limit (D-48)",
     ),
     Variable(
+        "FATURA_QUOTA_PRODUCTS",
+        "20000",
+        "how many products an account may store, archived ones included (D-245)",
+    ),
+    Variable(
+        "FATURA_QUOTA_PLANS",
+        "20000",
+        "how many plans an account may store, archived ones included (D-245)",
+    ),
+    Variable(
+        "FATURA_QUOTA_PLAN_ITEMS",
+        "1000000",
+        "how many items the versions of an account's plans, and the private terms of its subscriptions, may have in "
+        "all (D-245)",
+    ),
+    Variable(
         "FATURA_WEBHOOK_RATE_LIMIT",
         "12000",
         "authentic gateway webhooks per minute for each connection; a burst may have twice as many; 0 means no limit "
@@ -145,6 +161,7 @@ class Settings:
     rate_limit_per_second: int
     webhook_rate_limit_per_minute: int
     failure_rate_limit_per_minute: int
+    quotas: Mapping[str, int]
     trusted_proxies: int
     max_connections: int
     log_format: str
@@ -152,6 +169,7 @@ class Settings:
 
 
 _NAMES = tuple(variable.name for variable in VARIABLES)
+_QUOTA = "FATURA_QUOTA_"
 _LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 """End of the names of variables that Kubernetes sets for a service, for example for one named `fatura`."""
 
@@ -194,6 +212,11 @@ def read(environ: Mapping[str, str]) -> Settings:
         rate_limit_per_second=_whole_number(values, "FATURA_RATE_LIMIT", least=0),
         webhook_rate_limit_per_minute=_whole_number(values, "FATURA_WEBHOOK_RATE_LIMIT", least=0),
         failure_rate_limit_per_minute=_whole_number(values, "FATURA_FAILURE_RATE_LIMIT", least=0),
+        quotas={
+            name.removeprefix(_QUOTA).lower(): _whole_number(values, name, least=1)
+            for name in _NAMES
+            if name.startswith(_QUOTA)
+        },
         trusted_proxies=_whole_number(values, "FATURA_TRUSTED_PROXIES", least=0),
         max_connections=_whole_number(values, "FATURA_MAX_CONNECTIONS", least=2),
         log_format=_one_of(values, "FATURA_LOG_FORMAT", ("auto", "json", "console")),

@@ -41,6 +41,7 @@ CODES = rows("""
     engine.clock_limit                    | 422
     engine.too_many_connections           | 422
     engine.too_many_api_keys              | 422
+    engine.quota_exceeded                 | 422
     engine.too_many_payments              | 422
     engine.too_many_refunds               | 422
     engine.idempotency_key_reused         | 422

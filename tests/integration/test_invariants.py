@@ -212,6 +212,7 @@ VIOLATIONS = rows(r"""
     status_moves_allowed           | CANCELED WHERE status = 'awaiting_value'
     status_moves_allowed           | UPDATE event SET sequence = -sequence
     list_totals                    | UPDATE account_counter SET invoices_issued = invoices_issued + 1
+    list_totals                    | UPDATE account_counter SET plan_items = plan_items + 1
     delivered_in_order             | DELIVERED_EARLY
     delivery_turn_advanced         | UPDATE delivery SET waits = true
     delivery_attempts_logged       | UPDATE delivery SET attempts = attempts + 1

@@ -219,6 +219,12 @@ TOO_MANY_API_KEYS = Problem(
     "Too many API keys",
     "The account has `meta.limit` API keys that are neither revoked nor expired; revoke one of them (D-189).",
 )
+QUOTA_EXCEEDED = Problem(
+    "engine.quota_exceeded",
+    422,
+    "Quota exceeded",
+    "The account stores as much of `meta.quota` as it may, which is `meta.limit`; `detail` says what to do (D-245).",
+)
 TOO_MANY_PAYMENTS = Problem(
     "engine.too_many_payments",
     422,

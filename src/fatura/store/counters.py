@@ -11,6 +11,7 @@ from fatura.store.db import Tx
 COLUMNS = (
     "products",
     "plans",
+    "plan_items",
     "customers",
     *(f"subscriptions_{status}" for status in SubscriptionStatus),
     *(f"invoices_{status}" for status in InvoiceStatus),
@@ -19,11 +20,19 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The numbers of the last event and of the last audit entry, and the time of the last audit entry."""
+    """The numbers of the last event and of the last audit entry, the time of the last audit entry, and totals."""
 
     last_sequence: int
     last_audit_sequence: int
     last_audited_at: datetime | None
+    products: int
+    plans: int
+    plan_items: int
+
+    @property
+    def limited(self) -> Mapping[str, int]:
+        """Return the totals that have a quota (D-245)."""
+        return {"products": self.products, "plans": self.plans, "plan_items": self.plan_items}
 
 
 async def add(tx: Tx, *, events: int, entries: int, now: datetime, deltas: Mapping[str, int]) -> Counted:
@@ -43,20 +52,21 @@ async def add(tx: Tx, *, events: int, entries: int, now: datetime, deltas: Mappi
             untaken_events = c.untaken_events OR (c.webhook_enabled AND $2 > 0),
             products = c.products + $3,
             plans = c.plans + $4,
-            customers = c.customers + $5,
-            subscriptions_active = c.subscriptions_active + $6,
-            subscriptions_canceled = c.subscriptions_canceled + $7,
-            invoices_draft = c.invoices_draft + $8,
-            invoices_awaiting_value = c.invoices_awaiting_value + $9,
-            invoices_ready = c.invoices_ready + $10,
-            invoices_issued = c.invoices_issued + $11,
-            invoices_paid = c.invoices_paid + $12,
-            invoices_overdue = c.invoices_overdue + $13,
-            invoices_canceled = c.invoices_canceled + $14,
-            last_audit_sequence = c.last_audit_sequence + $15,
-            last_audited_at = greatest(c.last_audited_at, $16)
+            plan_items = c.plan_items + $5,
+            customers = c.customers + $6,
+            subscriptions_active = c.subscriptions_active + $7,
+            subscriptions_canceled = c.subscriptions_canceled + $8,
+            invoices_draft = c.invoices_draft + $9,
+            invoices_awaiting_value = c.invoices_awaiting_value + $10,
+            invoices_ready = c.invoices_ready + $11,
+            invoices_issued = c.invoices_issued + $12,
+            invoices_paid = c.invoices_paid + $13,
+            invoices_overdue = c.invoices_overdue + $14,
+            invoices_canceled = c.invoices_canceled + $15,
+            last_audit_sequence = c.last_audit_sequence + $16,
+            last_audited_at = greatest(c.last_audited_at, $17)
         WHERE c.account_id = $1
-        RETURNING c.last_sequence, c.last_audit_sequence, c.last_audited_at
+        RETURNING c.last_sequence, c.last_audit_sequence, c.last_audited_at, c.products, c.plans, c.plan_items
         """,
         events,
         *(deltas.get(column, 0) for column in COLUMNS),

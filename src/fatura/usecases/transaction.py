@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from fatura import tracing
-from fatura.domain import audit
+from fatura.domain import audit, quotas
 from fatura.domain.account import Account
 from fatura.domain.audit import AuditAction, NewEntry, Origin
 from fatura.domain.calendar import local_date
@@ -205,6 +205,7 @@ class Work:
         """Update the totals, number the events and audit entries, and insert them.
 
         This must run last, because it locks the row of counters that all transactions of the account share (D-38).
+        Raises EngineError: `engine.quota_exceeded` (D-245).
         """
         assert self.draft is None or self.is_audited, f"{self.draft.action.name} has no audit entry"
         if not self.pending_events and not self.pending_entries and not any(self.totals.values()):
@@ -216,6 +217,7 @@ class Work:
             now=self.now,
             deltas=self.totals,
         )
+        quotas.check(self.deps.settings.quotas, added=self.totals, stored=counted.limited)
         if self.pending_events:
             first = counted.last_sequence - len(self.pending_events) + 1
             await events.append(

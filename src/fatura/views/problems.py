@@ -10,6 +10,7 @@ from fatura.domain.errors import CATALOGUE, EngineError
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntrySource
 from fatura.domain.product import PricingMode
+from fatura.domain.quotas import Quota
 from fatura.views.view import Id, Instant, Ordinal, TotalCents, View
 
 _ROWS = "".join(f"| `{each.type}` | {each.status} | {each.when} |\n" for each in CATALOGUE)
@@ -86,6 +87,7 @@ class ProblemMetaView(View):
         UNSET
     )
     limit: Annotated[Ordinal, Meta(description="How many the account may have.")] | UnsetType = UNSET
+    quota: Annotated[Quota, Meta(description="The quota that is used up.")] | UnsetType = UNSET
     scope: Annotated[Scope, Meta(description="The scope that the API key lacks.")] | UnsetType = UNSET
     now: Annotated[Instant, Meta(description="Time of the test clock.")] | UnsetType = UNSET
     latest: (

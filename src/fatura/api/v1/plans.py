@@ -31,6 +31,7 @@ TERMS_PROBLEMS = (
     errors.DISCOUNT_ON_VARIABLE_PRODUCT,
     errors.PAYMENT_METHOD_UNSUPPORTED,
     errors.INSTALLMENTS_UNSUPPORTED,
+    errors.QUOTA_EXCEEDED,
 )
 """The problems of every route that takes terms."""
 

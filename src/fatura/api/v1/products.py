@@ -106,6 +106,7 @@ class ProductQuery(Paging):
     audit=audit_actions.PRODUCT_CREATE,
     status=201,
     key=KeyPolicy.REQUIRED,
+    problems=[errors.QUOTA_EXCEEDED],
 )
 async def create_product(call: Call, body: ProductForm) -> Response:
     """Create a product with a fixed price, or with a price endpoint that Fatura calls for each cycle."""

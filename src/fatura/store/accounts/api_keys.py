@@ -68,6 +68,23 @@ async def count_live(tx: Tx, *, now: datetime) -> int:
     )
 
 
+async def delete_oldest_ended(tx: Tx, *, now: datetime, kept: int, limit: int) -> None:
+    """Delete up to `limit` of the keys that are revoked or expired, but not the newest `kept` of them."""
+    await tx.execute(
+        """
+        WITH ended AS MATERIALIZED (
+            SELECT k.api_key_id FROM api_key k
+            WHERE k.account_id = $1 AND (k.revoked_at IS NOT NULL OR k.expires_at <= $2)
+            ORDER BY k.api_key_id DESC OFFSET $3 LIMIT $4
+        )
+        DELETE FROM api_key k USING ended e WHERE k.account_id = $1 AND k.api_key_id = e.api_key_id
+        """,
+        now,
+        kept,
+        limit,
+    )
+
+
 async def live_admin_keys(tx: Tx, *, now: datetime) -> Sequence[UUID]:
     """Return the ids of the keys with the scope `admin` that are neither revoked nor expired."""
     rows = await tx.fetch(

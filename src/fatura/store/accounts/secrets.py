@@ -46,6 +46,23 @@ async def find_valid(tx: Tx, *, now: datetime, limit: int) -> Sequence[tuple[UUI
     return [(row["integration_secret_id"], row["sealed"]) for row in rows]
 
 
+async def delete_unused(tx: Tx, *, now: datetime, kept: int) -> None:
+    """Delete the secrets that sign nothing: the expired ones, and all but the newest `kept` of the valid ones."""
+    await tx.execute(
+        """
+        WITH used AS MATERIALIZED (
+            SELECT s.integration_secret_id FROM integration_secret s
+            WHERE s.account_id = $1 AND (s.valid_until IS NULL OR s.valid_until > $2)
+            ORDER BY s.valid_until DESC NULLS FIRST, s.integration_secret_id DESC LIMIT $3
+        )
+        DELETE FROM integration_secret s
+        WHERE s.account_id = $1 AND s.integration_secret_id NOT IN (SELECT u.integration_secret_id FROM used u)
+        """,
+        now,
+        kept,
+    )
+
+
 async def lock(tx: Tx) -> None:
     """Lock the account, so that concurrent rotations run one after the other."""
     await tx.execute("SELECT a.account_id FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")

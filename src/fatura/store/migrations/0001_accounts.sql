@@ -25,8 +25,8 @@ CREATE TABLE account (
 -- Discovery reads the accounts with a moved clock from this index, and all others from indexes that begin with a time.
 CREATE INDEX account_by_clock ON account (clock_offset);
 
--- One row per account: the numbers of its last event and last audit entry, and the totals that list pages show. A
--- transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these numbers
+-- One row per account: the numbers of its last event and last audit entry, the totals that list pages show, and
+-- `plan_items`, the number of stored items of all versions of plans. A transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these numbers
 -- follow the order of commits without gaps. `last_audited_at` is the time of the last audit entry.
 -- `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it (ADR 0016).
 CREATE TABLE account_counter (
@@ -38,6 +38,7 @@ CREATE TABLE account_counter (
     untaken_events boolean NOT NULL DEFAULT false,
     products bigint NOT NULL DEFAULT 0,
     plans bigint NOT NULL DEFAULT 0,
+    plan_items bigint NOT NULL DEFAULT 0,
     customers bigint NOT NULL DEFAULT 0,
     subscriptions_active bigint NOT NULL DEFAULT 0,
     subscriptions_canceled bigint NOT NULL DEFAULT 0,
@@ -52,8 +53,8 @@ CREATE TABLE account_counter (
     CONSTRAINT account_counter_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT account_counter_not_negative CHECK (
         least(
-            last_sequence, last_audit_sequence, products, plans, customers, subscriptions_active, subscriptions_canceled, invoices_draft,
-            invoices_awaiting_value, invoices_ready, invoices_issued, invoices_paid, invoices_overdue,
+            last_sequence, last_audit_sequence, products, plans, plan_items, customers, subscriptions_active,
+            subscriptions_canceled, invoices_draft, invoices_awaiting_value, invoices_ready, invoices_issued, invoices_paid, invoices_overdue,
             invoices_canceled
         ) >= 0
     )

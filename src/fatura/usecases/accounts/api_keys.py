@@ -38,6 +38,10 @@ LAST_USED_PRECISION = timedelta(minutes=1)
 """Minimum time between two updates of a key's `last_used_at`."""
 MAX_API_KEYS = 100
 """Maximum number of an account's keys that are neither revoked nor expired (D-189)."""
+MAX_ENDED_KEYS = 1000
+"""How many keys that are revoked or expired are kept for the list of keys (D-245)."""
+ENDED_BATCH = 100
+"""How many older keys a new key deletes at most, so that keys that expire together are deleted too."""
 
 
 async def authenticate(deps: Deps, key_text: str | None) -> Caller:
@@ -107,6 +111,7 @@ async def issue(
             "with DELETE /v1/integration/api-keys/{id}.",
             meta={"limit": MAX_API_KEYS},
         )
+    await api_keys.delete_oldest_ended(work.tx, now=work.now, kept=MAX_ENDED_KEYS, limit=ENDED_BATCH)
     key, text = await create(work, name, scopes=scopes, expires_at=expires_at)
     view = NewApiKeyView.of(key, key=text)
     work.audit(key.api_key_id, after=view)

@@ -49,6 +49,7 @@ async def rotate(work: Work, *, revoke_previous: bool) -> NewSecretView:
     else:
         await stored_secrets.retire(work.tx, valid_until=valid_until)
     secret = await create_secret(work)
+    await stored_secrets.delete_unused(work.tx, now=work.now, kept=MAX_SIGNATURES)
     view = NewSecretView(secret=secret, previous_valid_until=instant(valid_until))
     work.audit(work.account.account_id, before={}, after=view)
     return view

@@ -22,6 +22,7 @@ async def create(work: Work, *, name: str, terms: Terms) -> PlanView:
 
     Raises EngineError: `engine.not_found` or `engine.product_archived` for the product of an item,
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`.
+    `Work.finish` raises `engine.quota_exceeded`.
     """
     await check_terms(work, terms, await account_connections(work))
     plan = _plan(work, work.new_id(), name=name, version=1, terms=terms, created_at=work.now)
@@ -121,6 +122,7 @@ async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id
     """Insert a plan version. With `subscription_id`, the version has that subscription's private terms (D-19, D-22)."""
     await plans.insert_version(work.tx, plan, terms, subscription_id=subscription_id, created_at=work.now)
     await plans.insert_items(work.tx, plan.plan_version_id, terms.items)
+    work.totals["plan_items"] += len(terms.items)
     await plans.insert_discounts(work.tx, plan.plan_version_id, terms.items)
 
 
