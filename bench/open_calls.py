@@ -34,7 +34,7 @@ from fatura.domain.credentials import Mode
 from fatura.outbound.http.call_limits import MAX_CALLS_OF_ACCOUNT
 from fatura.store.db import connect
 from fatura.store.vault import Vault, new_key
-from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import in_transaction, load_account
 from fatura.usecases.webhooks import webhooks
@@ -146,7 +146,9 @@ async def run(server_url: str, options: argparse.Namespace) -> None:
     key = new_key()
     db = await connect(server_url, max_connections=4)
     environment = {"FATURA_OUTBOUND_ALLOW": "127.0.0.1:1-65535"}
-    deps = wire(settings.read(environment), db, vault=Vault([key]), notify=lambda _lane: None)
+    vault = Vault([key])
+    tagger = await tag_key.load(db, vault)
+    deps = wire(settings.read(environment), db, vault=vault, tagger=tagger, notify=lambda _lane: None)
     async with started(delay=options.hold) as slow_url, started(delay=0) as fast_url:
         slow = await merchant(deps, server_url, slow_url, subscribers=options.open)
         neighbour = await merchant(

@@ -21,7 +21,7 @@ from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import Row, connect
 from fatura.store.vault import Vault, new_key
-from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.deps import Deps
 from tests.support.databases import as_superuser, migrate_as_owner
@@ -96,7 +96,9 @@ async def opened(
     db = await connect(url, max_connections=connections, connection_class=connection_class, niceness=niceness)
     try:
         read = settings.read({"FATURA_RATE_LIMIT": "0", "FATURA_OUTBOUND_ALLOW": "127.0.0.1:1-65535"})
-        yield wire(read, db, vault=Vault([RING]), notify=lambda _lane: None)
+        vault = Vault([RING])
+        tagger = await tag_key.load(db, vault)
+        yield wire(read, db, vault=vault, tagger=tagger, notify=lambda _lane: None)
     finally:
         await db.close()
 

@@ -16,6 +16,7 @@ from fatura import postgres, tracing
 from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
+from fatura.domain.tags import Tagger
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
 from fatura.gateways.port import Provider
@@ -24,7 +25,7 @@ from fatura.outbound.http import MerchantClient
 from fatura.postgres import EmbeddedPostgresError, newer_minor
 from fatura.settings import Settings, SettingsError
 from fatura.store import key_ring_file
-from fatura.store.accounts.accounts import discover_newest
+from fatura.store.accounts import tag_keys
 from fatura.store.db import Database, DatabaseUnavailableError, connect
 from fatura.store.migrations import runner
 from fatura.store.migrations.distribute import AT_MOST_GIB as AT_MOST_GIB  # noqa: PLC0414 - `cli.migrate` uses it
@@ -33,7 +34,7 @@ from fatura.store.migrations.runner import MigrationError, alone, pending
 from fatura.store.notify import Notifier, listen
 from fatura.store.vault import KeyRingError, Vault
 from fatura.tracing import TracingError
-from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.accounts.accounts import OpenedAccount
 from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
@@ -80,8 +81,8 @@ def real_clock() -> datetime:
 async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     """Return the key ring from FATURA_SECRET_KEYS, or else from the file in the data folder.
 
-    If neither exists and the database has no accounts yet, create the file.
-    Raises KeyRingError if neither exists and the database has accounts: a new key ring cannot decrypt their secrets.
+    If neither exists and the database has no secrets yet, create the file.
+    Raises KeyRingError if neither exists and the database has secrets: a new key ring cannot decrypt them.
     Raises KeyRingError also if the file is unreadable, or if other users may open it.
     """
     if settings.secret_keys:
@@ -89,7 +90,7 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     path = settings.data_dir / KEY_RING_FILE
     ring = key_ring_file.read(path)
     if ring is None:
-        await _check_has_no_accounts(db, path)
+        await _check_has_no_secrets(db, path)
         key_ring_file.create(path)
         log.warning(
             "key_ring.created",
@@ -101,14 +102,13 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     return ring
 
 
-async def _check_has_no_accounts(db: Database, path: Path) -> None:
-    async with db.discovery() as tx:
-        if await discover_newest(tx) is not None:
-            message = (
-                f"the database has accounts, but the key ring that sealed their secrets is missing: "
-                f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {path.parent}"
-            )
-            raise KeyRingError(message)
+async def _check_has_no_secrets(db: Database, path: Path) -> None:
+    if await tag_keys.find(db) is not None:
+        message = (
+            "the database has secrets, but the key ring that sealed them is missing: "
+            f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {path.parent}"
+        )
+        raise KeyRingError(message)
 
 
 def url_rules(settings: Settings) -> Mapping[Mode, UrlRules]:
@@ -125,6 +125,7 @@ def wire(
     db: Database,
     *,
     vault: Vault,
+    tagger: Tagger,
     clock: Callable[[], datetime] = real_clock,
     notify: Callable[[str], None],
 ) -> Deps:
@@ -135,6 +136,7 @@ def wire(
         settings=settings,
         db=db,
         vault=vault,
+        tagger=tagger,
         providers={
             SandboxGateway.provider: Provider(
                 partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), SECRET_SETTINGS
@@ -234,8 +236,8 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
     )
     try:
         vault = Vault(await key_ring(settings, db))
-        deps = wire(settings, db, vault=vault, notify=Notifier(db))
-        await accounts.check_key_ring(deps)
+        tagger = await tag_key.load(db, vault)
+        deps = wire(settings, db, vault=vault, tagger=tagger, notify=Notifier(db))
         try:
             yield deps
         finally:

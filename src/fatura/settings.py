@@ -102,10 +102,10 @@ VARIABLES: tuple[Variable, ...] = (
         "(D-192)",
     ),
     Variable(
-        "FATURA_FAILURE_RATE_LIMIT",
+        "FATURA_REFUSED_WEBHOOK_RATE_LIMIT",
         "60",
-        "wrong API keys, and unauthentic gateway webhooks, per minute from each client address; a burst may have twice "
-        "as many; 0 means no limit (D-191)",
+        "unauthentic gateway webhooks per minute from each client address; a burst may have twice as many; 0 means no "
+        "limit (D-191)",
     ),
     Variable(
         "FATURA_TRUSTED_PROXIES",
@@ -160,7 +160,7 @@ class Settings:
     outbound_deny: tuple[Network, ...]
     rate_limit_per_second: int
     webhook_rate_limit_per_minute: int
-    failure_rate_limit_per_minute: int
+    refused_webhook_rate_limit_per_minute: int
     quotas: Mapping[str, int]
     trusted_proxies: int
     max_connections: int
@@ -211,7 +211,9 @@ def read(environ: Mapping[str, str]) -> Settings:
         outbound_deny=_networks(values, "FATURA_OUTBOUND_DENY"),
         rate_limit_per_second=_whole_number(values, "FATURA_RATE_LIMIT", least=0),
         webhook_rate_limit_per_minute=_whole_number(values, "FATURA_WEBHOOK_RATE_LIMIT", least=0),
-        failure_rate_limit_per_minute=_whole_number(values, "FATURA_FAILURE_RATE_LIMIT", least=0),
+        refused_webhook_rate_limit_per_minute=_whole_number(
+            values, "FATURA_REFUSED_WEBHOOK_RATE_LIMIT", least=0
+        ),
         quotas={
             name.removeprefix(_QUOTA).lower(): _whole_number(values, name, least=1)
             for name in _NAMES

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
@@ -40,3 +41,28 @@ class SharedCall(Generic[T]):
             return self._kept
         finally:
             self._running = None
+
+
+class SharedLookups:
+    """Runs at most one look-up of each group at a time. Callers who wait for the same look-up share its result.
+
+    A caller gets the result of a look-up that began after the call, so the result is never older than the call.
+    """
+
+    __slots__ = ("_turns", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, asyncio.Task[Any]] = {}
+        self._turns = WeakValueDictionary[Hashable, asyncio.Lock]()
+
+    async def get(self, function: Callable[[], Awaitable[T]], *, group: Hashable, key: Hashable) -> T:
+        """Return the result of `function`, or of the same call of another caller. `key` identifies the call."""
+        if key not in self._waiting:
+            turn = self._turns.setdefault(group, asyncio.Lock())
+            self._waiting[key] = asyncio.create_task(self._call(function, turn, key))
+        return await asyncio.shield(self._waiting[key])
+
+    async def _call(self, function: Callable[[], Awaitable[T]], turn: asyncio.Lock, key: Hashable) -> T:
+        async with turn:
+            del self._waiting[key]
+            return await function()

@@ -14,6 +14,7 @@ from fatura.bootstrap import wire
 from fatura.gateways.port import Providers
 from fatura.store.db import Database, Tx, connect
 from fatura.store.vault import Vault
+from fatura.usecases.accounts import tag_key
 from fatura.usecases.deps import Deps
 from tests.support.unlimited import LOOPBACK, UNLIMITED
 
@@ -75,7 +76,9 @@ async def engine_on(
     """Do the same as `open_engine`, but on a database that is already open. The caller closes the database."""
     allow = {"FATURA_OUTBOUND_ALLOW": LOOPBACK, "FATURA_OUTBOUND_ALLOW_LIVE": LOOPBACK}
     read = settings.read({**UNLIMITED, **allow})
-    deps = wire(read, db, vault=Vault([ring]), clock=clock, notify=notify)
+    vault = Vault([ring])
+    tagger = await tag_key.load(db, vault)
+    deps = wire(read, db, vault=vault, tagger=tagger, clock=clock, notify=notify)
     try:
         if providers is None:
             yield deps

@@ -4,12 +4,15 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from fatura import bootstrap, settings
 from fatura.domain.credentials import Mode
 from fatura.store.vault import KeyRingError, new_key
+from fatura.usecases.accounts import api_keys, tag_key
+from fatura.usecases.deps import Deps
 from tests.support.fatura_processes import environment, run_here
 from tests.support.operator import OPERATOR, audited
 from tests.support.postgres_processes import IS_ROOT
@@ -83,9 +86,9 @@ async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_pat
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
     report = json.loads(ended.stdout)
-    assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (0, 2, 0)
+    assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (0, 3, 0)
     states = [(key["values"], key["state"]) for key in report["keys"]]
-    assert states == [(2, "encrypts new values"), (0, "encrypts nothing: remove it if you retire it")]
+    assert states == [(3, "encrypts new values"), (0, "encrypts nothing: remove it if you retire it")]
     assert old not in ended.stdout + ended.stderr
     again = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
     assert json.loads(again.stdout)["reencrypted"] == 0
@@ -95,6 +98,40 @@ async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_pat
     )
 
 
+async def test_api_keys_stay_valid_after_a_rotation(database_url) -> None:
+    """[D-240, D-241]"""
+    old, new = new_key(), new_key()
+    read = replace(settings.read({}), secret_keys=(old,))
+    opened = await bootstrap.open_account(
+        read, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR
+    )
+    async with bootstrap.opened(read, database_url) as deps:
+        connection_id = await _connection_id(deps, opened.account_id)
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{old}"}
+    assert (await asyncio.to_thread(run_here, "keys", "rotate", env=env)).returncode == 0
+
+    async with bootstrap.opened(replace(read, secret_keys=(new,)), database_url) as deps:
+        caller = await api_keys.authenticate(deps, opened.api_key)
+        assert caller.account.account_id == opened.account_id
+        assert deps.tagger.is_connection_id(connection_id, account_id=opened.account_id)
+
+
+async def _connection_id(deps: Deps, account_id: UUID) -> UUID:
+    async with deps.db.transaction(account_id) as tx:
+        return await tx.fetchval("SELECT g.connection_id FROM gateway_connection g WHERE g.account_id = $1")
+
+
+async def test_processes_that_start_together_share_one_tag_key(database_url) -> None:
+    """[D-240]"""
+    read = replace(settings.read({}), secret_keys=(new_key(),))
+
+    async def api_key_tag() -> bytes:
+        async with bootstrap.opened(read, database_url) as deps:
+            return deps.tagger.api_key_tag(b"")
+
+    assert len(set(await asyncio.gather(*(api_key_tag() for _ in range(4))))) == 1
+
+
 async def test_a_key_that_is_missing_is_named(database_url) -> None:
     """[D-42]"""
     old, middle, new = new_key(), new_key(), new_key()
@@ -102,12 +139,14 @@ async def test_a_key_that_is_missing_is_named(database_url) -> None:
     await bootstrap.open_account(read, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR)
     both = replace(read, secret_keys=(middle, old))
     await bootstrap.open_account(both, database_url, name="Second", mode=Mode.SANDBOX, opened_by=OPERATOR)
+    async with bootstrap.opened(both, database_url) as deps:
+        assert await tag_key.reencrypt(deps) == 1
 
     env = {**environment(database_url), "FATURA_SECRET_KEYS": f"{new},{middle}"}
     ended = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
 
     report = json.loads(ended.stdout)
-    assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (1, 2, 2)
+    assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (1, 3, 2)
     assert report["keys"][-1]["state"] == "missing: add it to the end of the ring"
 
 

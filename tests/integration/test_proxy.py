@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fatura.api.http.body import MAX_BYTES
+from tests.support.expect import UNKNOWN_ID
 from tests.support.fatura_processes import Running, environment, free_port, run_here, running, serves
 from tests.support.nginx_process import BURST, PROGRAM, Proxy, nginx
 from tests.support.postgres_processes import until
@@ -81,7 +82,7 @@ def read(response: HTTPResponse) -> Answer:
 
 @pytest.fixture
 def front(database_url: str, tmp_path: Path) -> Generator[Front]:
-    limits = {**UNLIMITED, "FATURA_FAILURE_RATE_LIMIT": str(FAILURES)}
+    limits = {**UNLIMITED, "FATURA_REFUSED_WEBHOOK_RATE_LIMIT": str(FAILURES)}
     env, port = environment(database_url, **limits, FATURA_TRUSTED_PROXIES="1"), free_port()
     opened = run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env)
     with running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api:
@@ -110,11 +111,10 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
         assert read(invalid).problem == (400, "engine.invalid_request", None)
 
     # Fatura sees the address of each client, also if the client forges the header
-    wrong = [_wrong(front.api_key, number) for number in range(40)]
-    refused = [front.ask("/v1/products", source="127.0.0.2", headers=headers).status for headers in wrong]
-    assert refused[:FAILURES] == [401] * FAILURES
-    assert 429 in refused
-    assert front.ask("/v1/products", source="127.0.0.3", headers=wrong[0]).status == 401
+    refused = [_send_forged_webhook(front, number, source="127.0.0.2") for number in range(40)]
+    assert refused[:FAILURES] == [404] * FAILURES
+    assert refused[-1] == 429
+    assert _send_forged_webhook(front, 0, source="127.0.0.3") == 404
     assert front.ask("/v1/products").status == 200
 
     # Fatura refuses a body that is too large; nginx refuses a very large one
@@ -146,7 +146,8 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
     assert front.ask("/health", source="127.0.0.8").problem == (503, "engine.unavailable", "1")
 
 
-def _wrong(api_key: str, number: int) -> dict[str, str]:
-    """Return the headers of a request with a wrong key, which claims to come from another address each time."""
-    wrong = f"{api_key[:-4]}{number:04}"
-    return {"Authorization": f"Bearer {wrong}", "X-Forwarded-For": f"192.0.2.{number}, 127.0.0.9"}
+def _send_forged_webhook(front: Front, number: int, *, source: str) -> int:
+    """Send a webhook of an unknown connection, which claims to come from another address each time."""
+    headers = {"X-Forwarded-For": f"192.0.2.{number}, 127.0.0.9"}
+    path = f"/gateways/{UNKNOWN_ID}/{UNKNOWN_ID}/webhook"
+    return front.ask(path, source=source, body=b"{}", headers=headers).status

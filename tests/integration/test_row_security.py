@@ -134,6 +134,7 @@ async def test_no_view_or_function_bypasses_the_policies(world: World):
         assert {row["relname"] for row in every} - set(await tables(connection)) == {
             "schema_migration",
             "opened_account",
+            "tag_key",
         }
 
 

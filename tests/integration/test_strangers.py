@@ -2,10 +2,13 @@
 
 import json
 import socket
-from collections.abc import Generator
+import time
+from collections import Counter
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 
 from fatura.api.http.connections import IN_ALL, OF_ADDRESS
 from tests.support.databases import as_superuser
+from tests.support.expect import UNKNOWN_ID
 from tests.support.fatura_processes import Running, environment, free_port, run_here, running, serves
 from tests.support.populated import connected
 from tests.support.postgres_processes import until
@@ -48,6 +52,18 @@ class Api:
             with suppress(FileNotFoundError):
                 found += str(each.readlink()).startswith("socket:")
         return found
+
+    def answers_of(self, method: str, path: str, *, keys: Sequence[str]) -> Counter[int]:
+        """Send a request with each key over one connection, and count the answers by status."""
+        statuses = Counter[int]()
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=ANSWERED_WITHIN_SECONDS)
+        for key in keys:
+            connection.request(method, path, headers={"Authorization": f"Bearer {key}"})
+            answer = connection.getresponse()
+            answer.read()
+            statuses[answer.status] += 1
+        connection.close()
+        return statuses
 
 
 @pytest.fixture
@@ -87,6 +103,33 @@ async def test_metrics_have_a_port_and_share_the_questions_to_the_database(
     assert {status for status, _ in answers} == {200}
     assert len(before) == 1
     assert await _pings(database_url) == before
+
+
+async def test_forged_keys_and_webhooks_reach_no_database_connection(api: Api, database_url: str) -> None:
+    """[D-240, D-241]"""
+    assert api.get("/v1/products")[0] == 200
+    newest = await _newest_query(database_url)
+    forged = [f"{api.api_key[:-4]}{number:04}" for number in range(500)]
+    began = time.monotonic()
+
+    assert api.answers_of("GET", "/v1/products", keys=forged) == {401: 500}
+    for account, connection in (("019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50", "no-id"), (UNKNOWN_ID, UNKNOWN_ID)):
+        path = f"/gateways/{account}/{connection}/webhook"
+        assert api.answers_of("POST", path, keys=["none"] * 200) == {404: 200}
+
+    assert 900 / (time.monotonic() - began) > 50
+    assert await _newest_query(database_url) == newest
+    assert api.get("/v1/products")[0] == 200
+    assert await _newest_query(database_url) > newest
+
+
+async def _newest_query(database_url: str) -> datetime:
+    """Return when the API's newest query began."""
+    async with connected(as_superuser(database_url)) as connection:
+        return await connection.fetchval(
+            "SELECT max(query_start) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'fatura'"
+        )
 
 
 async def _pings(database_url: str) -> set[int]:

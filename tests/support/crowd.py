@@ -12,7 +12,7 @@ from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.store.db import connect
 from fatura.store.vault import Vault
-from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts import accounts, tag_key
 from tests.support.fatura_processes import KEY_RING
 from tests.support.operator import OPERATOR
 from tests.support.populated import connected
@@ -90,7 +90,9 @@ async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
     read = settings.read(UNLIMITED)
     db = await connect(database_url, max_connections=5)
     try:
-        deps = wire(read, db, vault=Vault([KEY_RING]), notify=ignore_notification)
+        vault = Vault([KEY_RING])
+        tagger = await tag_key.load(db, vault)
+        deps = wire(read, db, vault=vault, tagger=tagger, notify=ignore_notification)
         async with api_client(deps) as client:
             opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX, opened_by=OPERATOR)
             async with connected(database_url, opened.account_id) as connection:

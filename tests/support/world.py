@@ -23,7 +23,7 @@ from fatura.domain.credentials import Mode
 from fatura.store.accounts import accounts as stored_accounts
 from fatura.store.db import Database, connect
 from fatura.store.vault import Vault, new_key
-from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import checks
 from fatura.workers.lanes import LANES, Lane
@@ -243,7 +243,9 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
 async def world_on(db: Database, database_url: str, **environment: str) -> AsyncGenerator[World]:
     """Start an engine that uses these connections, and open its first sandbox account."""
     read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK, **environment})
-    deps = wire(read, db, vault=Vault([new_key()]), clock=real_clock, notify=ignore_notification)
+    vault = Vault([new_key()])
+    tagger = await tag_key.load(db, vault)
+    deps = wire(read, db, vault=vault, tagger=tagger, clock=real_clock, notify=ignore_notification)
     deps.checks.keep_seconds = deps.lateness.keep_seconds = 0  # tests change what is checked
     async with api_client(deps) as client:
         opened = await open_account(deps, Mode.SANDBOX)

@@ -18,8 +18,8 @@ MAX_NAME_CHARS = 40
 LOCAL = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "while"}
 """The PL/pgSQL statements that a trigger may contain, because they neither read nor write a table."""
 
-LIST_OF_ACCOUNTS = "opened_account"
-"""The only table in the migrations that belongs to no account. It must stay on the coordinator of Citus."""
+OF_NO_ACCOUNT = frozenset({"opened_account", "tag_key"})
+"""The tables in the migrations that belong to no account. They stay on the coordinator of Citus."""
 
 _BEFORE, _ROW_KINDS = 2, (ConstrType.CONSTR_NOTNULL, ConstrType.CONSTR_NULL, ConstrType.CONSTR_DEFAULT)
 _KEYS = (ConstrType.CONSTR_PRIMARY, ConstrType.CONSTR_UNIQUE)
@@ -32,10 +32,10 @@ def tables(statements: Statements) -> Iterator[Any]:
 
 
 def account_leads(statements: Statements) -> Iterator[str]:
-    """Rule 1: every table but LIST_OF_ACCOUNTS has account_id, which leads all keys and unique indexes of the table."""
+    """Rule 1: every table but OF_NO_ACCOUNT has account_id, which leads all keys and unique indexes of the table."""
     for table in tables(statements):
         name = table.relation.relname
-        if name == LIST_OF_ACCOUNTS:
+        if name in OF_NO_ACCOUNT:
             continue
         columns = {each.colname: each for each in nodes(table.tableElts, ast.ColumnDef)}
         if not _is_account_column(columns.get("account_id")):
@@ -43,8 +43,8 @@ def account_leads(statements: Statements) -> Iterator[str]:
         if not any(each.contype == ConstrType.CONSTR_PRIMARY for each in nodes(table, ast.Constraint)):
             yield f"{name} has no primary key"
     for constraint in nodes(tuple(statements), ast.Constraint):
-        is_of_list = constraint.conname == f"{LIST_OF_ACCOUNTS}_pk"
-        if constraint.contype in _KEYS and not _leads(constraint.keys) and not is_of_list:
+        has_no_account = constraint.conname in {f"{name}_pk" for name in OF_NO_ACCOUNT}
+        if constraint.contype in _KEYS and not _leads(constraint.keys) and not has_no_account:
             yield f"the key {constraint.conname} does not begin with account_id"
         sides = (constraint.fk_attrs, constraint.pk_attrs)
         if constraint.contype == ConstrType.CONSTR_FOREIGN and not all(map(_leads, sides)):

@@ -1,9 +1,9 @@
-"""The address of a client. Failed authentications are limited per address (D-191)."""
+"""The address of a client. Refused webhooks are limited per address (D-191)."""
 
 import httpx
 import pytest
 
-from fatura.api.http.client_address import client_address
+from fatura.api.http.client_address import client_address, client_network
 from tests.support.world import rows
 from tests.unit.tiny_api import KEY, tiny_api
 
@@ -51,6 +51,20 @@ def test_long_entries_are_ignored():
 def test_a_client_of_a_unix_socket_has_no_address():
     """[D-191]"""
     assert client_address({"type": "http", "client": None, "headers": []}, trusted_proxies=0) == ""
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
+        ("not an address", "not an address"),
+        ("", ""),
+    ],
+)
+def test_the_network_that_counts_for_refused_webhooks(address: str, network: str):
+    """[D-191]"""
+    assert client_network(address) == network
 
 
 async def test_an_endpoint_gets_the_name_of_the_key_and_the_address_of_its_client():

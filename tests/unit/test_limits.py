@@ -1,8 +1,8 @@
-"""The buckets that limit requests and failures. [D-48, D-191]"""
+"""The buckets that limit requests and webhooks. [D-48, D-191]"""
 
 import pytest
 
-from fatura.api.http.rate_limits import MOST_REMEMBERED, FailureLimiter, RateLimiter
+from fatura.api.http.rate_limits import MOST_REMEMBERED, RateLimiter
 from fatura.domain.errors import RATE_LIMITED, EngineError
 from tests.unit.tiny_api import OTHER_KEY, client_of, tiny_api
 
@@ -76,29 +76,6 @@ def test_the_keys_that_were_used_last_are_remembered():
         limiter.take(f"key {number}")
         assert taken(limiter, "busy") == 0
     assert len(limiter._full_at) == MOST_REMEMBERED
-
-
-def test_accepted_credentials_are_forgotten_too():
-    """[D-191]"""
-    limiter = FailureLimiter(1, refusal="Slow down.")
-    for number in range(2 * MOST_REMEMBERED):
-        with limiter.attempt("192.0.2.1", number):
-            pass
-    assert len(limiter._accepted) == MOST_REMEMBERED
-    assert not limiter._limiter._full_at
-
-
-def test_failures_that_are_counted_late_block_nobody_for_long():
-    """Many requests may be checked before the first of them fails. [D-191]"""
-    watch = FakeClock()
-    limiter = RateLimiter(60, refusal="Slow down.", period_seconds=60, clock=watch)
-    for _ in range(2000):
-        limiter.count("address")
-    with pytest.raises(EngineError) as refused:
-        limiter.check("address")
-    assert refused.value.retry_after_seconds == 61
-    watch.seconds += 61
-    limiter.check("address")
 
 
 async def test_429_comes_before_all_checks_but_401(monkeypatch):

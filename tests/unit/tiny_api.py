@@ -185,6 +185,7 @@ def tiny_api(**environ: str) -> FastAPI:
         settings=read,
         db=nowhere,
         vault=nowhere,
+        tagger=nowhere,
         providers={},
         url_rules=bootstrap.url_rules(read),
         merchants=nowhere,

@@ -13,7 +13,7 @@ from fatura.cli.failed_accounts import failed_as_json, print_failed
 from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
 from fatura.cli.output import add_row
-from fatura.usecases.accounts import key_ring
+from fatura.usecases.accounts import key_ring, tag_key
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
 from fatura.usecases.operations.each_account import EachAccount, FailedAccount
@@ -89,7 +89,7 @@ async def _list(deps: Deps) -> _State:
 
 async def _read_state(deps: Deps, each: EachAccount) -> _State:
     """Count the use of each key in all accounts. Accounts that failed before are still read."""
-    used = Counter[bytes]()
+    used = Counter[bytes]((await tag_key.ring_key(deps),))
     for account_id in await all_accounts(deps):
         async with each.attempt(account_id):
             used += await key_ring.usage(deps, account_id)
@@ -109,6 +109,8 @@ async def _rotate(deps: Deps) -> _State:
                     unreadable += batch.unreadable
                     progress.update(shown, description=f"{reencrypted} re-encrypted")
             progress.advance(shown)
+    if not each.failed:  # at the end, so that no process starts with a ring that lacks a key of an account
+        reencrypted += await tag_key.reencrypt(deps)
     return replace(await _read_state(deps, each), reencrypted=reencrypted, unreadable=unreadable)
 
 

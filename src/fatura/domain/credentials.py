@@ -1,6 +1,7 @@
 """The format of API keys, `rk_<mode>_<account>_<secret>` (spec 5, D-41)."""
 
 import hashlib
+import hmac
 import re
 import string
 from dataclasses import dataclass
@@ -8,10 +9,13 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from fatura.domain.tags import API_KEY_TAG_BYTES, Tagger
+
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ACCOUNT_CHARS = 22
-SECRET_BYTES = 32
+SECRET_BYTES = 24
 SECRET_CHARS = 43
+"""The secret and its tag in base 62: 32 bytes."""
 VISIBLE_SECRET_CHARS = 4
 
 
@@ -36,7 +40,9 @@ class Scope(StrEnum):
 ALL_SCOPES = frozenset(Scope)
 KEY_WORDS = {Mode.LIVE: "live", Mode.SANDBOX: "test"}
 _MODES = {word: mode for mode, word in KEY_WORDS.items()}
-_KEY = re.compile(rf"rk_(live|test)_([0-9A-Za-z]{{{ACCOUNT_CHARS}}})_[0-9A-Za-z]{{{SECRET_CHARS}}}", re.ASCII)
+_KEY = re.compile(
+    rf"rk_(live|test)_([0-9A-Za-z]{{{ACCOUNT_CHARS}}})_([0-9A-Za-z]{{{SECRET_CHARS}}})", re.ASCII
+)
 _DIGITS = {character: digit for digit, character in enumerate(ALPHABET)}
 
 
@@ -56,7 +62,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """The parts of a key with a valid format."""
+    """The parts of a key that the engine has made."""
 
     account_id: UUID
     mode: Mode
@@ -80,33 +86,43 @@ def _decode(text: str) -> int:
     return number
 
 
-def format_key(account_id: UUID, mode: Mode, *, secret: bytes) -> str:
-    """Return the text of an API key; `secret` is 32 random bytes."""
+def format_key(account_id: UUID, mode: Mode, *, secret: bytes, tagger: Tagger) -> str:
+    """Return the text of an API key; `secret` is 24 random bytes."""
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
+    tagged = secret + _tag(account_id, mode, secret=secret, tagger=tagger)
     return "_".join(
         (
             "rk",
             KEY_WORDS[mode],
             _encode(account_id.int, ACCOUNT_CHARS),
-            _encode(int.from_bytes(secret), SECRET_CHARS),
+            _encode(int.from_bytes(tagged), SECRET_CHARS),
         )
     )
 
 
-def parse_key(text: str) -> ParsedKey | None:
-    """Return the key's parts, or None when its format is invalid."""
+def _tag(account_id: UUID, mode: Mode, *, secret: bytes, tagger: Tagger) -> bytes:
+    return tagger.api_key_tag(account_id.bytes + secret + mode.encode())
+
+
+def parse_key(text: str, *, tagger: Tagger) -> ParsedKey | None:
+    """Return the key's parts, or None if the engine has not made this key: its format or its tag is wrong."""
     parts = _KEY.fullmatch(text)
     if parts is None:
         return None
-    number = _decode(parts[2])
-    if number >> 128:
+    account, tagged = _decode(parts[2]), _decode(parts[3])
+    if account >> 128 or tagged >> 8 * (SECRET_BYTES + API_KEY_TAG_BYTES):
         return None
-    return ParsedKey(UUID(int=number), _MODES[parts[1]], hash_secret(text))
+    account_id, mode = UUID(int=account), _MODES[parts[1]]
+    secret = (tagged >> 8 * API_KEY_TAG_BYTES).to_bytes(SECRET_BYTES)
+    tag = (tagged & (1 << 8 * API_KEY_TAG_BYTES) - 1).to_bytes(API_KEY_TAG_BYTES)
+    if not hmac.compare_digest(tag, _tag(account_id, mode, secret=secret, tagger=tagger)):
+        return None
+    return ParsedKey(account_id, mode, hash_secret(text))
 
 
 def hash_secret(key: str) -> bytes:
-    """Return the hash that is stored instead of the key. SHA-256 is enough, as the key contains 256 random bits."""
+    """Return the hash that is stored instead of the key. SHA-256 is enough, as the key contains 192 random bits."""
     return hashlib.sha256(key.encode()).digest()
 
 

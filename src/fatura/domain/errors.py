@@ -273,7 +273,7 @@ RATE_LIMITED = Problem(
     429,
     "Too many requests",
     "Too many requests of this account, too many that are open or wait for third parties, too many webhooks of this "
-    "connection, or too many failed authentications or open requests from this address; continue after `Retry-After`.",
+    "connection, or too many refused webhooks or open requests from this address; continue after `Retry-After`.",
 )
 INTERNAL = Problem(
     "engine.internal",

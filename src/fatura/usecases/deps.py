@@ -7,10 +7,11 @@ from datetime import datetime
 
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
+from fatura.domain.tags import Tagger
 from fatura.gateways.port import Providers
 from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
-from fatura.shared_call import SharedCall
+from fatura.shared_call import SharedCall, SharedLookups
 from fatura.store.db import Database
 from fatura.store.vault import Vault
 from fatura.usecases.answering_accounts import AnsweringAccounts
@@ -26,6 +27,7 @@ from fatura.usecases.open_call_limit import (
     MAX_OPEN_REQUESTS_IN_ALL,
     OpenCallLimit,
 )
+from fatura.usecases.refused_keys import RefusedKeys
 from fatura.views.health import ChecksView
 
 KEEP_CHECKS_SECONDS = 1
@@ -42,6 +44,7 @@ class Deps:
     settings: Settings
     db: Database
     vault: Vault
+    tagger: Tagger
     providers: Providers
     url_rules: Mapping[Mode, UrlRules]
     merchants: MerchantClient
@@ -65,6 +68,8 @@ class Deps:
             MAX_OPEN_REQUESTS, most_in_all=MAX_OPEN_REQUESTS_IN_ALL, what="requests"
         )
     )
+    refused_keys: RefusedKeys = field(default_factory=RefusedKeys)
+    webhook_lookups: SharedLookups = field(default_factory=SharedLookups)
     clock_skew: ClockSkew = field(default_factory=ClockSkew)
     lane_polls: LanePolls = field(default_factory=LanePolls)
     checks: SharedCall[ChecksView] = field(

@@ -17,7 +17,7 @@ from fatura.domain.credentials import Mode
 from fatura.store.db import connect
 from fatura.store.notify import Notifier
 from fatura.store.vault import Vault
-from fatura.usecases.accounts import accounts
+from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.deps import Deps
 from tests.faults import breaks
 from tests.support.crowd import SUBSCRIBE_MANY
@@ -147,7 +147,9 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
     db = await connect(database_url, max_connections=10)
     connection: Any = await asyncpg.connect(database_url)
     try:
-        deps = wire(read, db, vault=Vault([KEY_RING]), notify=Notifier(db))
+        vault = Vault([KEY_RING])
+        tagger = await tag_key.load(db, vault)
+        deps = wire(read, db, vault=vault, tagger=tagger, notify=Notifier(db))
         async with api_client(deps) as client:
             yield Setup(deps, client, connection)
             await deps.merchants.close()

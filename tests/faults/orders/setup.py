@@ -173,7 +173,10 @@ async def _side(
     await open_whole(db, 2)
     # OnClock returns the time without a query to PostgreSQL, which would be an additional, unpredictable step
     on_clock = cast("Database", OnClock(db, clock))
-    deps = wire(world.deps.settings, on_clock, vault=world.deps.vault, clock=clock, notify=_drop_notification)
+    vault, tagger = world.deps.vault, world.deps.tagger
+    deps = wire(
+        world.deps.settings, on_clock, vault=vault, tagger=tagger, clock=clock, notify=_drop_notification
+    )
     try:
         async with api_client(deps) as client:
             yield deps, client

@@ -17,6 +17,7 @@ from fatura import settings
 from fatura.api.app import set_deps
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
+from fatura.domain.tags import KEY_BYTES, Tagger
 from fatura.gateways.port import GatewayError, Provider
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.vault import Vault
@@ -91,6 +92,7 @@ class Process:
             _SETTINGS,
             SimDatabase(pool),
             vault=Vault([_RING]),
+            tagger=Tagger(bytes(KEY_BYTES)),
             clock=lambda: world.schedule.now,
             notify=lambda _lane: self._hint(),
         )

@@ -10,7 +10,6 @@ from fatura.api.http.client_address import client_address
 from fatura.api.http.rate_limits import Limits
 from fatura.api.http.trace import values
 from fatura.domain.account import Caller
-from fatura.domain.credentials import hash_secret, parse_key
 from fatura.domain.errors import IDEMPOTENCY_KEY_REQUIRED, EngineError, invalid_fields
 from fatura.usecases.deps import Deps
 
@@ -32,20 +31,9 @@ class Gate:
 
     async def admit(self, scope: Scope) -> Caller:
         """Return the API key and its account. Raises EngineError: `engine.unauthorized`, `engine.rate_limited`."""
-        key = bearer_token(scope["headers"])
-        if key is None:
-            caller = await self.authenticate(self.deps, None)
-        else:
-            caller = await self._authenticate_within_limit(key, self.client_address(scope))
+        caller = await self.authenticate(self.deps, bearer_token(scope["headers"]))
         self.limits.accounts.take(caller.account.account_id)
         return caller
-
-    async def _authenticate_within_limit(self, key: str, address: str) -> Caller:
-        if parse_key(key) is None:  # a malformed key is refused without a query, so it needs no limit
-            return await self.authenticate(self.deps, key)
-        # the limiter keeps the hash, so that a memory dump shows no key
-        with self.limits.wrong_keys.attempt(address, hash_secret(key)):
-            return await self.authenticate(self.deps, key)
 
     def client_address(self, scope: Scope) -> str:
         return client_address(scope, trusted_proxies=self.deps.settings.trusted_proxies)

@@ -1,4 +1,4 @@
-"""The address of a client. Failed authentications are limited per address (D-191)."""
+"""The address of a client. Refused webhooks are limited per address (D-191)."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -11,6 +11,17 @@ _MAX_CHARS = 64
 """Longer entries of X-Forwarded-For are not addresses."""
 _CLIENT_BITS = 64
 """Prefix length of the IPv6 network that counts as one client, because one client often has the whole network."""
+
+
+_SITE_BITS = 48
+"""Prefix length of the IPv6 network that one customer of a provider may have."""
+
+
+def client_network(address: str) -> str:
+    """Return a client's address, as `client_address` returns it; of IPv6, return the wider network of its site."""
+    if "/" not in address:
+        return address
+    return str(ip_network(address).supernet(new_prefix=_SITE_BITS))
 
 
 def client_address(scope: Scope, *, trusted_proxies: int) -> str:

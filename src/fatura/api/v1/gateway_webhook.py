@@ -1,16 +1,19 @@
 """The address that payment providers call without an API key. The content of a call is not trusted (D-35)."""
 
 from typing import Any
+from uuid import UUID
 
 from fastapi import Request
 from starlette.responses import Response
 
 from fatura.api.http import body
 from fatura.api.http.authentication import Gate, content_length
+from fatura.api.http.client_address import client_network
 from fatura.api.http.fields import read_uuid
 from fatura.api.http.replies import answer
 from fatura.api.http.route import Documentation, OpenRoute
 from fatura.domain import errors
+from fatura.domain.errors import EngineError
 from fatura.usecases.reconciliation import gateway_webhooks
 from fatura.usecases.reconciliation.gateway_webhooks import WEBHOOK_MAX_BYTES, Webhook
 from fatura.views.integration import ReceivedView
@@ -30,21 +33,26 @@ async def receive_gateway_webhook(request: Request) -> Response:
     `X-Service-Signature`. The key of the signature is the connection's setting `webhookSecret`.
     """
     gate: Gate = request.app.state.gate
-    try:
-        account_id = read_uuid(request.path_params["accountId"])
-        connection_id = read_uuid(request.path_params["connectionId"])
-    except ValueError:
-        raise gateway_webhooks.webhook_refused() from None
     raw = await body.read(
         request.receive, announced_bytes=content_length(request.scope["headers"]), max_bytes=WEBHOOK_MAX_BYTES
     )
     webhook = Webhook(dict(request.headers), request.scope["query_string"].decode("latin-1"), raw)
-    address = gate.client_address(request.scope)
-    with gate.limits.refused_webhooks.attempt(address, (account_id, connection_id)):
-        verified = await gateway_webhooks.verify(gate.deps, account_id, connection_id, webhook)
-        gate.limits.webhooks.take(connection_id)  # a refusal here counts as a failed authentication too
+    try:
+        verified = await gateway_webhooks.verify(gate.deps, *_ids(request), webhook)
+    except EngineError:
+        gate.limits.refused_webhooks.take(client_network(gate.client_address(request.scope)))
+        raise
+    gate.limits.webhooks.take((verified.account.account_id, verified.connection_id))
     await gateway_webhooks.accept(gate.deps, verified)
     return answer(ReceivedView(received=True))
+
+
+def _ids(request: Request) -> tuple[UUID, UUID]:
+    """Return the ids of the account and the connection. Raises EngineError: `engine.not_found`."""
+    try:
+        return read_uuid(request.path_params["accountId"]), read_uuid(request.path_params["connectionId"])
+    except ValueError:
+        raise gateway_webhooks.webhook_refused() from None
 
 
 def _path_id(name: str) -> dict[str, Any]:

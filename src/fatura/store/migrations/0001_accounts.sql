@@ -195,6 +195,15 @@ CREATE TABLE opened_account (
     CONSTRAINT opened_account_pk PRIMARY KEY (id)
 );
 
+-- The key of the authentication tags in API keys and connection ids, encrypted with the key ring (ADR 0018). All accounts
+-- share it, because a tag is checked before the database is asked. So it has no `account_id`, and is not distributed.
+CREATE TABLE tag_key (
+    id uuid NOT NULL,
+    sealed bytea NOT NULL,
+    CONSTRAINT tag_key_pk PRIMARY KEY (id),
+    CONSTRAINT tag_key_one_row CHECK (id = '00000000-0000-0000-0000-000000000000')
+);
+
 -- Called by triggers on operations that a table never allows, such as DELETE.
 CREATE FUNCTION refuse_any_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

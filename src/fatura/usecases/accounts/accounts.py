@@ -11,7 +11,6 @@ from fatura.domain.credentials import Mode
 from fatura.domain.sandbox import DEFAULT_PROVIDER_ACCOUNT
 from fatura.ids import new_id
 from fatura.store.accounts import accounts
-from fatura.store.accounts import secrets as stored_secrets
 from fatura.store.sandbox import test_clock
 from fatura.usecases.accounts import api_keys, integration_secret
 from fatura.usecases.connections import gateway_connections
@@ -59,22 +58,6 @@ async def open_account(deps: Deps, *, name: str, mode: Mode, opened_by: Actor) -
             )
         await work.finish()
     return OpenedAccount(account.account_id, key, secret)
-
-
-async def check_key_ring(deps: Deps) -> None:
-    """Check that this process's key ring decrypts the newest account's secret.
-
-    Each process calls this when it starts, so that nothing is encrypted with a wrong key ring.
-    Raises KeyRingError, DatabaseUnavailableError.
-    """
-    account_id = await newest_account(deps)
-    if account_id is None:
-        return
-    async with deps.db.transaction(account_id) as tx:
-        found = await stored_secrets.find_current(tx)
-    if found is not None:
-        secret_id, sealed = found
-        deps.vault.open(sealed, place=stored_secrets.PLACE, account_id=account_id, row_id=str(secret_id))
 
 
 async def newest_account(deps: Deps) -> UUID | None:

@@ -13,6 +13,7 @@ from fatura.domain.credentials import (
     ALL_SCOPES,
     SECRET_BYTES,
     ApiKey,
+    ParsedKey,
     Scope,
     format_key,
     hash_secret,
@@ -45,21 +46,32 @@ ENDED_BATCH = 100
 
 
 async def authenticate(deps: Deps, key_text: str | None) -> Caller:
-    """Return the account of an API key, and the key; a malformed key is refused without a query (spec 5, D-41).
+    """Return the account of an API key, and the key (spec 5, D-41).
+
+    A malformed or forged key is refused without a transaction, and so is a key that was refused a moment ago (D-240).
 
     Raises EngineError: `engine.unauthorized`; the message does not reveal why the key was refused.
     """
-    parsed = parse_key(key_text) if key_text else None
-    if parsed is None:
+    parsed = parse_key(key_text, tagger=deps.tagger) if key_text else None
+    if parsed is None or parsed.secret_hash in deps.refused_keys:
         raise _unauthorized()
+    caller = await _find(deps, parsed)
+    if caller is None:
+        deps.refused_keys.add(parsed.secret_hash)
+        raise _unauthorized()
+    return caller
+
+
+async def _find(deps: Deps, parsed: ParsedKey) -> Caller | None:
+    """Return a key that works, and note its use; return None if the key is unknown, revoked or expired."""
     real_now = deps.clock()
     async with deps.db.transaction(parsed.account_id, quick=True) as tx:
         holder = await api_keys.find(tx, parsed.secret_hash)
         if holder is None or holder.caller.account.mode is not parsed.mode:
-            raise _unauthorized()
+            return None
         now = holder.caller.account.now(real_now)
         if holder.expires_at is not None and holder.expires_at <= now:
-            raise _unauthorized()
+            return None
         if holder.last_used_at is None or now - holder.last_used_at >= LAST_USED_PRECISION:
             with suppress(WrongClockError):  # if the clock is wrong, only skip the update
                 await check_clock(deps, tx)
@@ -78,7 +90,12 @@ async def create(
     work: Work, name: str, *, scopes: Collection[Scope] = ALL_SCOPES, expires_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
     """Create an API key; return its record and its text. Only a hash of the text is stored (D-41)."""
-    text = format_key(work.account.account_id, work.account.mode, secret=secrets.token_bytes(SECRET_BYTES))
+    text = format_key(
+        work.account.account_id,
+        work.account.mode,
+        secret=secrets.token_bytes(SECRET_BYTES),
+        tagger=work.deps.tagger,
+    )
     key = ApiKey(
         api_key_id=work.new_id(),
         name=name,

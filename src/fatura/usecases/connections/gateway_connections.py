@@ -126,8 +126,9 @@ async def connect(
             f"An account has at most {MAX_CONNECTIONS} gateway connections; change one of them instead.",
             meta={"limit": MAX_CONNECTIONS},
         )
+    account_id = work.account.account_id
     connection = Connection(
-        connection_id=work.new_id(),
+        connection_id=work.deps.tagger.tagged_connection_id(work.new_id(), account_id=account_id),
         provider=provider,
         label=label,
         active=True,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -13,6 +14,7 @@ from fatura.store.accounts import accounts
 from fatura.store.charging import charge_polling
 from fatura.store.connections import connections
 from fatura.usecases.connections import gateway_connections, poll_rounds
+from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.reconciliation import unmatched_charges
 from fatura.usecases.transaction import LaneName, Work, in_transaction
@@ -32,23 +34,35 @@ class VerifiedWebhook:
 async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> VerifiedWebhook:
     """Return the webhook's contents if it is authentic (D-35).
 
+    A connection id that the engine has not made is refused without a transaction. For the others, an account uses one
+    database connection, however many webhooks arrive at the same time (D-241).
     Raises EngineError: `engine.not_found`, for every webhook that is refused.
     """
-    async with deps.db.transaction(account_id, quick=True) as tx:
-        account = await accounts.load(tx)
-        # Unknown accounts cost this statement too, so that the time of the answer does not reveal which accounts exist.
-        stored = await connections.find(tx, connection_id)
-        if account is None or stored is None:
-            raise webhook_refused()
-        work = Work(deps, tx, account, account.now(deps.clock()))
-        gateway = gateway_connections.open_gateway(work, stored)
-    if gateway is None:
+    if not deps.tagger.is_connection_id(connection_id, account_id=account_id):
         raise webhook_refused()
+    found = await deps.webhook_lookups.get(
+        partial(_find, deps, account_id, connection_id), group=account_id, key=(account_id, connection_id)
+    )
+    if found is None:
+        raise webhook_refused()
+    account, gateway = found
     try:
         return VerifiedWebhook(account, connection_id, gateway.read_webhook(webhook).charge_ids)
     except AuthFailedError as error:
         log.warning("gateway.webhook_refused", connection_id=str(connection_id), error=str(error))
         raise webhook_refused() from None
+
+
+async def _find(deps: Deps, account_id: UUID, connection_id: UUID) -> tuple[Account, ObservedGateway] | None:
+    """Return a connection's gateway; None if there is no such connection, or if its credentials are unreadable."""
+    async with deps.db.transaction(account_id, quick=True) as tx:
+        account = await accounts.load(tx)
+        stored = await connections.find(tx, connection_id)
+        if account is None or stored is None:
+            return None
+        work = Work(deps, tx, account, account.now(deps.clock()))
+        gateway = gateway_connections.open_gateway(work, stored)
+    return None if gateway is None else (account, gateway)
 
 
 def webhook_refused() -> EngineError:

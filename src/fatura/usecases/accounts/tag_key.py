@@ -1,0 +1,53 @@
+"""The key of the authentication tags in API keys and connection ids (ADR 0018)."""
+
+import secrets
+
+from fatura.domain.tags import KEY_BYTES, Tagger
+from fatura.store.accounts import tag_keys
+from fatura.store.accounts.tag_keys import NO_ACCOUNT, PLACE
+from fatura.store.db import Database
+from fatura.store.vault import Vault
+from fatura.usecases.deps import Deps
+
+_ROW = str(NO_ACCOUNT)
+
+
+async def load(db: Database, vault: Vault) -> Tagger:
+    """Return the database's tagger. The first process that asks for it makes its key.
+
+    Each process calls this when it starts, so no process encrypts anything with a wrong key ring.
+    Raises KeyRingError if the key ring lacks the key that encrypted it, and DatabaseUnavailableError.
+    """
+    sealed = await tag_keys.find(db)
+    if sealed is None:
+        new = vault.seal(secrets.token_bytes(KEY_BYTES), place=PLACE, account_id=NO_ACCOUNT, row_id=_ROW)
+        async with db.transaction(NO_ACCOUNT) as tx:
+            await tag_keys.insert(tx, new)
+        sealed = await tag_keys.find(db)
+    assert sealed is not None, "this process or another one has inserted the key"
+    return Tagger(_open(vault, sealed))
+
+
+async def ring_key(deps: Deps) -> bytes:
+    """Return the id of the key of the key ring that encrypts the tag key."""
+    sealed = await tag_keys.find(deps.db)
+    assert sealed is not None, "the process has loaded it at its start"
+    return tag_keys.ring_key_of(sealed)
+
+
+async def reencrypt(deps: Deps) -> int:
+    """Encrypt the tag key with the first key of the key ring; return how many values changed: 0 or 1.
+
+    The tag key itself stays, because the API keys and webhook URLs of customers contain its tags.
+    """
+    async with deps.db.transaction(NO_ACCOUNT) as tx:
+        sealed = await tag_keys.lock(tx)
+        if tag_keys.ring_key_of(sealed) == deps.vault.sealing_id:
+            return 0
+        plain = _open(deps.vault, sealed)
+        await tag_keys.update(tx, deps.vault.seal(plain, place=PLACE, account_id=NO_ACCOUNT, row_id=_ROW))
+        return 1
+
+
+def _open(vault: Vault, sealed: bytes) -> bytes:
+    return vault.open(sealed, place=PLACE, account_id=NO_ACCOUNT, row_id=_ROW)

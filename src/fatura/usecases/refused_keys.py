@@ -1,0 +1,28 @@
+"""API keys with a valid tag that the database has refused: keys that were revoked or have expired (D-240)."""
+
+import time
+from collections.abc import Callable
+
+REMEMBERED_SECONDS = 60
+MOST_REMEMBERED = 20_000
+
+
+class RefusedKeys:
+    """Remembers the hashes of refused keys for a minute, so that repeating such a key costs no transaction."""
+
+    __slots__ = ("_clock", "_until")
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds."""
+        self._clock = clock
+        self._until: dict[bytes, float] = {}  # in the order of their ends
+
+    def __contains__(self, secret_hash: bytes) -> bool:
+        return self._until.get(secret_hash, float("-inf")) > self._clock()
+
+    def add(self, secret_hash: bytes) -> None:
+        now = self._clock()
+        self._until.pop(secret_hash, None)
+        self._until[secret_hash] = now + REMEMBERED_SECONDS
+        while len(self._until) > MOST_REMEMBERED or next(iter(self._until.values())) <= now:
+            del self._until[next(iter(self._until))]

@@ -1,0 +1,226 @@
+"""Refused API keys and gateways' webhooks: forged ones, and those of former customers (D-191, D-240, D-241)."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+
+from fatura.domain.credentials import Mode
+from fatura.domain.tags import Tagger
+from fatura.usecases.refused_keys import REMEMBERED_SECONDS
+from tests.support.expect import UNKNOWN_ID, problem
+from tests.support.sandbox_steps import reads_held, until_waiting
+from tests.support.webhook_steps import Hook, hook, issued_with_webhooks
+from tests.support.world import Answer, World, open_world
+
+PATH = "/v1/integration"
+KEYS = f"{PATH}/api-keys"
+HOME, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+WRONG_SECRET = "not-the-secret-!!"
+AT_ONCE = 200
+WAITING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+@asynccontextmanager
+async def at(world: World, address: str) -> AsyncGenerator[httpx.AsyncClient]:
+    """Yield a client that calls the world's API from an address."""
+    app: Any = world._client._transport.app  # pyright: ignore[reportAttributeAccessIssue] - an ASGITransport
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(address, 5000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        yield client
+
+
+async def ask(world: World, key: str, *, address: str = HOME) -> Answer:
+    async with at(world, address) as client:
+        response = await client.get(PATH, headers={"Authorization": f"Bearer {key}"})
+    return Answer(response.status_code, response.content, response.headers)
+
+
+async def post(world: World, sent: Hook, *, address: str = HOME) -> Answer:
+    async with at(world, address) as client:
+        return await sent.send(world, client=client)
+
+
+async def statuses(world: World, sent: Hook, *, count: int, address: str = HOME) -> list[int]:
+    return [(await post(world, sent, address=address)).status for _ in range(count)]
+
+
+def forged(key: str) -> str:
+    """Return a well-formed key of the same account with another secret."""
+    return key[:-1] + ("A" if key[-1] != "A" else "B")
+
+
+async def forged_hooks(world: World) -> list[Hook]:
+    """Return webhooks that are refused for different reasons. The first names an existing connection."""
+    invoice = await issued_with_webhooks(world)
+    live = await world.another(Mode.LIVE)
+    return [
+        await hook(world, invoice, secret=WRONG_SECRET),
+        await hook(world, invoice, account=UNKNOWN_ID),
+        await hook(world, invoice, connection=str(uuid4())),
+        await hook(world, invoice, account=str(live.account_id)),
+        await hook(world, invoice, connection="no-uuid"),
+    ]
+
+
+async def test_a_forged_key_is_refused_without_a_transaction(world: World):
+    """[D-240, D-41, spec 5.3]"""
+    async with reads_held(world, "api_key"):
+        answers = await asyncio.gather(*(ask(world, forged(world.api_key)) for _ in range(AT_ONCE)))
+        assert await world.sql(WAITING) == []
+
+    assert {problem(each) for each in answers} == {(401, "engine.unauthorized", None)}
+    assert (await ask(world, world.api_key)).status == 200
+
+
+async def test_a_new_key_is_accepted_beside_many_forged_ones(world: World):
+    """Also many concurrent first requests with a new key are accepted. [D-240]"""
+    new = (await world.made(KEYS, {"name": "new"}))["key"]
+    sent = [key for _ in range(AT_ONCE) for key in (forged(world.api_key), new)]
+
+    answers = await asyncio.gather(*(ask(world, key) for key in sent))
+
+    assert [each.status for each in answers] == [401, 200] * AT_ONCE
+
+
+async def test_a_revoked_key_costs_one_transaction_per_minute(world: World):
+    """[D-240]"""
+    key = await world.made(KEYS, {"name": "leaked"})
+    assert (await ask(world, key["key"])).status == 200
+    await world.delete(f"{KEYS}/{key['id']}")
+    assert (await ask(world, key["key"])).status == 401
+
+    async with reads_held(world, "api_key"):
+        answers = await asyncio.gather(*(ask(world, key["key"]) for _ in range(AT_ONCE)))
+        assert {each.status for each in answers} == {401}
+        world.deps.refused_keys._clock = lambda: REMEMBERED_SECONDS + asyncio.get_running_loop().time()
+        asking = asyncio.create_task(ask(world, key["key"]))
+        await until_waiting(world)
+    assert (await asking).status == 401
+
+
+async def test_refused_webhooks_get_the_same_answers(database_url: str):
+    """So the answers do not reveal which connections exist. [D-191, D-241, D-35 webhook refused]"""
+    async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="2") as world:
+        answers: list[list[tuple[int, bytes]]] = []
+        for number, each in enumerate(await forged_hooks(world)):
+            refused = [await post(world, each, address=f"192.0.2.{number}") for _ in range(6)]
+            assert [answer.status for answer in refused] == [404] * 4 + [429] * 2
+            assert problem(refused[-1]) == (429, "engine.rate_limited", None)
+            assert 0 < int(refused[-1].headers["retry-after"]) <= 30
+            answers.append([(answer.status, answer.body) for answer in refused])
+        assert all(each == answers[0] for each in answers)
+
+
+async def test_refused_webhooks_of_an_address_count_together(database_url: str):
+    """[D-191]"""
+    async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="2") as world:
+        hooks = await forged_hooks(world)
+        answers = await asyncio.gather(*(post(world, each) for each in hooks * 10))
+        assert sorted(each.status for each in answers) == [404] * 4 + [429] * 46
+        assert len({each.body for each in answers}) == 2
+        assert await statuses(world, hooks[0], count=1, address=ELSEWHERE) == [404]
+
+
+async def test_an_ipv6_network_counts_as_one_address(database_url: str):
+    """A client may have all the addresses of a network of 48 bits. [D-191]"""
+    async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="1") as world:
+        unknown = await hook(world, None, connection=UNKNOWN_ID)
+        sent = [await post(world, unknown, address=f"2001:db8:0:{number}::1") for number in range(3)]
+        assert [each.status for each in sent] == [404, 404, 429]
+        assert await statuses(world, unknown, count=1, address="2001:db8:1::1") == [404]
+
+
+async def test_behind_trusted_proxies_the_clients_address_counts(database_url: str):
+    """[D-191]"""
+    async with open_world(
+        database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="1", FATURA_TRUSTED_PROXIES="1"
+    ) as world:
+        unknown = await hook(world, None, connection=UNKNOWN_ID)
+        client, other = (
+            replace(unknown, headers={"X-Forwarded-For": f"198.51.100.{number}"}) for number in (1, 2)
+        )
+        assert await statuses(world, client, count=3) == [404, 404, 429]
+        assert await statuses(world, client, count=1, address=ELSEWHERE) == [429]
+        assert await statuses(world, other, count=1) == [404]
+
+
+async def test_without_trusted_proxies_a_client_cannot_choose_its_address(database_url: str):
+    """[D-191]"""
+    async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="1") as world:
+        unknown = await hook(world, None, connection=UNKNOWN_ID)
+        tried = [
+            (await post(world, replace(unknown, headers={"X-Forwarded-For": f"198.51.100.{number}"}))).status
+            for number in range(3)
+        ]
+        assert tried == [404, 404, 429]
+
+
+async def test_authentic_webhooks_are_accepted_beside_forged_ones_from_the_same_address(database_url: str):
+    """A provider sends the webhooks of all its merchants from few addresses. [D-191, D-192]"""
+    async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="2") as world:
+        genuine = await hook(world, await issued_with_webhooks(world))
+        wrong = replace(genuine, secret=WRONG_SECRET)
+        assert (await statuses(world, wrong, count=5))[-1] == 429
+
+        mixed = await asyncio.gather(*(post(world, each) for each in [genuine, wrong] * 20))
+
+        assert [each.status for each in mixed] == [200, 429] * 20
+
+
+async def test_forged_webhooks_cost_no_transaction(world: World):
+    """[D-241]"""
+    _, *unknown = await forged_hooks(world)
+    async with reads_held(world, "account"), reads_held(world, "gateway_connection"):
+        answers = await asyncio.gather(*(post(world, each) for each in unknown * 50))
+        assert await world.sql(WAITING) == []
+    assert {each.status for each in answers} == {404}
+
+
+async def test_unsigned_webhooks_of_a_known_connection_share_one_database_connection(world: World):
+    """The URL of a webhook is known to the provider, and may be known to strangers. [D-241]"""
+    first, *_ = await forged_hooks(world)
+    second = replace(first, connection=(await world.connect())["connectionId"])
+    async with reads_held(world, "gateway_connection"):
+        sending = [
+            asyncio.create_task(post(world, each, address=f"198.51.100.{number}"))
+            for number in range(100)
+            for each in (first, second)
+        ]
+        await until_waiting(world)
+        await asyncio.gather(*(ask_products(world) for _ in range(20)))
+        assert len(await world.sql(WAITING)) == 1
+    assert {each.status for each in await asyncio.gather(*sending)} == {404}
+
+
+async def ask_products(world: World) -> None:
+    assert (await world.get("/v1/products")).status == 200
+
+
+async def test_a_connection_id_of_another_installation_is_unknown(world: World):
+    """[D-241]"""
+    genuine = await hook(world, await issued_with_webhooks(world))
+    other = Tagger(bytes(32)).tagged_connection_id(UUID(genuine.connection), account_id=world.account_id)
+    assert (await post(world, replace(genuine, connection=str(other)))).status == 404
+    assert (await post(world, genuine)).status == 200
+
+
+async def test_authentic_webhooks_of_a_connection_are_limited(database_url: str):
+    """Gateways repeat webhooks that were refused. Forged webhooks do not count towards this limit. [D-192]"""
+    async with open_world(database_url, FATURA_WEBHOOK_RATE_LIMIT="2") as world:
+        invoice = await issued_with_webhooks(world)
+        genuine, wrong = await hook(world, invoice), await hook(world, invoice, secret=WRONG_SECRET)
+        second = (await world.connect(webhookSecret=genuine.secret))["connectionId"]
+        assert set(await statuses(world, wrong, count=9)) == {404}
+
+        answers = [await post(world, genuine) for _ in range(5)]
+
+        assert [each.status for each in answers] == [200, 200, 200, 200, 429]
+        assert problem(answers[-1]) == (429, "engine.rate_limited", None)
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 30
+        assert (await post(world, await hook(world, None, connection=second))).status == 200
+        assert await statuses(world, wrong, count=1) == [404]

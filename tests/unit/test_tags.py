@@ -1,0 +1,76 @@
+"""The tags of connection ids, and the memory of refused API keys."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fatura.domain.tags import Tagger
+from fatura.ids import new_id
+from fatura.usecases.refused_keys import MOST_REMEMBERED, REMEMBERED_SECONDS, RefusedKeys
+
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
+TAGGER = Tagger(bytes(range(32)))
+ACCOUNT, OTHER = new_id(NOW), new_id(NOW)
+
+
+def test_a_connection_id_is_a_uuid_that_sorts_by_time():
+    """[D-241]"""
+    ids = [
+        TAGGER.tagged_connection_id(new_id(NOW + timedelta(milliseconds=number)), account_id=ACCOUNT)
+        for number in range(100)
+    ]
+    assert ids == sorted(ids)
+    assert {(each.version, each.variant) for each in ids} == {(7, "specified in RFC 4122")}
+
+
+def test_ids_of_the_same_instant_differ():
+    """[D-241]"""
+    ids = {TAGGER.tagged_connection_id(new_id(NOW), account_id=ACCOUNT) for _ in range(100)}
+    assert len(ids) == 100
+
+
+def test_an_id_is_recognized_in_its_own_account_and_installation_only():
+    """[D-241]"""
+    made = TAGGER.tagged_connection_id(new_id(NOW), account_id=ACCOUNT)
+    assert TAGGER.is_connection_id(made, account_id=ACCOUNT)
+    assert not TAGGER.is_connection_id(made, account_id=OTHER)
+    assert not Tagger(bytes(32)).is_connection_id(made, account_id=ACCOUNT)
+
+
+@pytest.mark.parametrize("bit", [0, 17, 47, 48, 61, 64, 75, 80, 127])
+def test_an_id_with_a_changed_bit_is_not_recognized(bit: int):
+    """[D-241]"""
+    made = TAGGER.tagged_connection_id(new_id(NOW), account_id=ACCOUNT)
+    assert not TAGGER.is_connection_id(UUID(int=made.int ^ 1 << bit), account_id=ACCOUNT)
+
+
+@given(st.uuids())
+def test_no_other_id_is_recognized(guessed: UUID):
+    """[D-241]"""
+    assert not TAGGER.is_connection_id(guessed, account_id=ACCOUNT)
+
+
+def test_a_refused_key_is_remembered_for_a_minute():
+    """[D-240]"""
+    seconds = [1000.0]
+    refused = RefusedKeys(clock=lambda: seconds[0])
+    refused.add(b"one")
+    assert b"one" in refused
+    assert b"other" not in refused
+    seconds[0] += REMEMBERED_SECONDS
+    assert b"one" not in refused
+    refused.add(b"other")
+    assert list(refused._until) == [b"other"]
+
+
+def test_a_limited_number_of_refused_keys_is_remembered():
+    """[D-240]"""
+    refused = RefusedKeys(clock=lambda: 0.0)
+    for number in range(MOST_REMEMBERED + 5):
+        refused.add(number.to_bytes(4))
+    assert len(refused._until) == MOST_REMEMBERED
+    assert (MOST_REMEMBERED + 4).to_bytes(4) in refused
+    assert (4).to_bytes(4) not in refused
