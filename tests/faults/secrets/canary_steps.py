@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from tests.faults.stack import Client
+from tests.support.databases import as_superuser
 from tests.support.receiver import Receiver, always
 from tests.support.world import plan_body, subscription_body
 
@@ -131,7 +132,7 @@ async def _advance(client: Client) -> None:
 async def _outage(client: Client, canaries: "Canaries", *, server_url: str, url: str) -> None:
     """Refuse all database connections for a while, and continue to send requests."""
     name = urlsplit(url).path.strip("/")
-    connection = await asyncpg.connect(server_url)
+    connection = await asyncpg.connect(as_superuser(server_url))
     try:
         await connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         await connection.execute(
