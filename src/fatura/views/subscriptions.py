@@ -1,9 +1,12 @@
 """Subscriptions, their cancellation and the preview of their next invoice (spec 2.4, 4.4)."""
 
+from collections.abc import Sequence
 from datetime import date
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
 from fatura.domain.invoice import InvoiceDraft, ItemDraft, PricingSource, PricingStatus
 from fatura.domain.offer import PaymentMethod
@@ -35,6 +38,16 @@ from fatura.views.view import (
 VARIABLE_NOTE = "The value will be asked from the product's price endpoint when the invoice is generated."
 
 
+class SubscriptionWarningView(View):
+    """Something that the request did although it is often a mistake (D-254)."""
+
+    code: Literal["already_subscribed"]
+    detail: str
+    subscription_ids: Annotated[
+        list[Id], Meta(description="The customer's other active subscriptions to the plan, at most ten.")
+    ]
+
+
 class SubscriptionView(View):
     """The subscription of a customer to a plan (spec 2.4)."""
 
@@ -60,9 +73,40 @@ class SubscriptionView(View):
     commitment_cycles: Annotated[
         Ordinal | None, Meta(description="Commitment in cycles, recorded only; null when there is none.")
     ]
-    next_due_date: date
+    next_due_date: Annotated[
+        date,
+        Meta(
+            description="Due date of the next invoice, which is generated three days before. The period that this "
+            "invoice covers begins on this day. Only the first invoice may differ: without `chargeDay` and "
+            "`firstChargeDate`, its period begins on the day of the creation, and it is due three days later."
+        ),
+    ]
     started_at: Instant
     canceled_at: Annotated[Instant | None, Meta(description="null while active.")]
+    warnings: (
+        Annotated[
+            list[SubscriptionWarningView],
+            Meta(
+                description="Only in the answer of `POST /v1/subscriptions`, and only if the customer already had an "
+                "active subscription to this plan. Nothing was refused: cancel one of them if this was a mistake."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+    def with_warning(self, others: Sequence[UUID]) -> Self:
+        """Return a copy that names the customer's other active subscriptions to the plan."""
+        return replace(
+            self,
+            warnings=[
+                SubscriptionWarningView(
+                    code="already_subscribed",
+                    detail="The customer already has an active subscription to this plan and will pay for both. If "
+                    "this was a mistake, cancel one with POST /v1/subscriptions/{subscriptionId}/cancel.",
+                    subscription_ids=list(map(str, others)),
+                )
+            ],
+        )
 
     @classmethod
     def of(cls, subscription: Subscription, **more: Any) -> Self:
@@ -100,7 +144,7 @@ class CommitmentView(View):
     fulfilled: bool
 
 
-class CanceledSubscriptionView(SubscriptionView):
+class CanceledSubscriptionView(SubscriptionView, kw_only=True):
     """A canceled subscription with its commitment (spec 4.4)."""
 
     commitment: CommitmentView

@@ -6,7 +6,7 @@ from tests.faults.crashes.place import Shop
 from tests.faults.gateway.faults import GatewayFaults
 from tests.support.world import Json, plan_body
 
-MAIL = {"externalRef": "new", "name": "Ana", "email": "ana@example.com", "document": "12345678901"}
+MAIL = {"externalRef": "new", "name": "Ana", "email": "ana@example.com", "document": "12345678909"}
 
 
 def _product(shop: Shop) -> Json:

@@ -115,7 +115,7 @@ class Merchant(Client):
                 "externalRef": customer,
                 "name": "Ana",
                 "email": "ana@example.com",
-                "document": "12345678901",
+                "document": "12345678909",
             },
         }
         today = local_date(self.world.schedule.now)

@@ -189,6 +189,7 @@ async def test_no_stored_hash_reveals_the_document(world: World):
         ({"document": "1" * 19}, ["document"]),
         ({"document": ""}, ["document"]),
         ({"document": " " * 11}, ["document"]),
+        ({"document": "529.982.247-26"}, ["document"]),  # [D-251]
         ({"document": 52998224725}, ["document"]),
         ({"externalRef": "c-2"}, ["externalRef"]),
         ({"hasDocument": False}, ["hasDocument"]),

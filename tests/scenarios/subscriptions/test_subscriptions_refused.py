@@ -44,6 +44,9 @@ BAD: list[tuple[str, Json]] = [
     ("customer.document", "1" * 10),  # [spec 8 customer.document]
     ("customer.document", "1" * 19),
     ("customer.document", " " * 12),
+    ("customer.document", "529.982.247-26"),  # [D-251]
+    ("customer.document", "12.345.678/0001-96"),
+    ("customer.document", "12.ABC.345/01DE-36"),
     ("customer.document", 52998224725),
     ("externalRef", ""),  # [D-17]
     ("externalRef", " "),
@@ -128,8 +131,11 @@ GOOD: list[tuple[str, Json]] = [
     ("customer.name", " 😀" * 100),
     ("customer.email", "ana+gym@mail.example.com.br"),  # [spec 4.4 customer.email]
     ("customer.document", None),
-    ("customer.document", "1" * 11),  # [spec 8 customer.document]
+    ("customer.document", "52998224725"),  # [spec 8 customer.document]
     ("customer.document", "12.345.678/0001-95"),
+    ("customer.document", "12.ABC.345/01DE-35"),  # [D-251]
+    ("customer.document", "AR 20-12345678-9"),
+    ("customer.document", "1" * 18),
     ("chargeDay", 1),  # [spec 8 chargeDay]
     ("chargeDay", 28),
     ("chargeDay", None),

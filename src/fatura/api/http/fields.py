@@ -12,11 +12,11 @@ from typing import Annotated, Any, cast
 from uuid import UUID
 
 from email_validator import EmailNotValidError, validate_email
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fatura.domain import endpoint_url
+from fatura.domain import endpoint_url, tax_document
 from fatura.domain.audit import ActorKind
 from fatura.domain.calendar import EARLIEST_INSTANT, start_of_day
 from fatura.domain.endpoint_url import UrlRules
@@ -311,6 +311,20 @@ Instant = Annotated[
     ),
 ]
 """An instant from the year 2000 on. A date stands for the first instant of that day in America/Sao_Paulo."""
+
+
+def _check_tax_document(text: str) -> str:
+    refused = tax_document.refusal(text)
+    if refused is not None:
+        raise refusal(refused)
+    return text
+
+
+TaxDocument = Annotated[str, Text(11, 18), AfterValidator(_check_tax_document)]
+TAX_DOCUMENT = (
+    "Tax id: a CPF or CNPJ, with or without punctuation, whose check digits must be right. Write a tax id of another "
+    "country with the code of the country and a space."
+)
 
 
 class EndpointUrl:

@@ -7,7 +7,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Email, ExternalRef, Text
+from fatura.api.http.fields import TAX_DOCUMENT, Email, ExternalRef, TaxDocument, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, PathId
@@ -19,7 +19,7 @@ from fatura.views.customers import CustomerPageView, CustomerProfileView
 routes = Routes("Customers", "Your end customers. A customer is created with its first subscription.")
 CustomerId = Annotated[UUID, PathId("customer")]
 CustomerName = Annotated[str, Text(1, 200)]
-Document = Annotated[str, Text(11, 18)]
+DocumentFilter = Annotated[str, Text(11, 18)]
 
 
 class CustomerQuery(Paging):
@@ -34,7 +34,7 @@ class CustomerQuery(Paging):
         Field(description="Only customers whose name starts with this; case and accents are ignored."),
     ] = None
     document: Annotated[
-        Document | None,
+        DocumentFilter | None,
         Field(
             description="Only customers with this tax id; other characters than letters and digits are ignored."
         ),
@@ -49,7 +49,8 @@ class CustomerPatch(Body):
     name: CustomerName = unsent()
     email: Email = unsent()
     document: Annotated[
-        Document | None, Field(description="Tax id (CPF or CNPJ), never shown again; null removes it.")
+        TaxDocument | None,
+        Field(description=f"{TAX_DOCUMENT} Never shown again. null removes it."),
     ] = unsent()
 
 

@@ -7,11 +7,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Day, Email, ExternalRef, Id, IntRange
+from fatura.api.http.fields import TAX_DOCUMENT, Day, Email, ExternalRef, Id, IntRange, TaxDocument
 from fatura.api.http.forms import Body, Examples, Paging
 from fatura.api.http.replies import run, run_once
 from fatura.api.http.route import Call, KeyPolicy, PathId
-from fatura.api.v1.customers import CustomerName, Document
+from fatura.api.v1.customers import CustomerName
 from fatura.api.v1.plans import TERMS_PROBLEMS
 from fatura.api.v1.terms import TermsForm
 from fatura.domain import audit_actions, errors
@@ -41,10 +41,8 @@ class CustomerForm(Body):
     name: CustomerName
     email: Email
     document: Annotated[
-        Document | None,
-        Field(
-            description="Tax id (CPF or CNPJ), never shown again. Some gateways need it to issue a charge."
-        ),
+        TaxDocument | None,
+        Field(description=f"{TAX_DOCUMENT} Never shown again. Some gateways need it to issue a charge."),
     ] = None
 
 
@@ -68,13 +66,17 @@ class SubscriptionForm(Body):
         Annotated[int, IntRange(1, LAST_CHARGE_DAY)] | None,
         Field(
             description="Day of the month on which invoices are due. The default is the day of `firstChargeDate` or, "
-            "without it, of the creation; 28 instead of a later day."
+            "without it, of the creation; 28 instead of a later day. Without `firstChargeDate`, the first invoice is "
+            "due on the first such day that is at least three days ahead: with `chargeDay` 7 on 5 November, on 7 "
+            "December."
         ),
     ] = None
     firstChargeDate: Annotated[
         Day | None,
         Field(
-            description="First due date, today or up to five years ahead. Later cycles are due on the charge day."
+            description="First due date, today or up to five years ahead. Later cycles are due on the charge day. "
+            "Without it and without `chargeDay`, the first invoice is due three days after the creation, and the "
+            "second one `periodMonths` after the creation."
         ),
     ] = None
     startCycle: Annotated[
@@ -124,7 +126,9 @@ class SubscriptionQuery(Paging):
 async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
     """Subscribe a customer to the plan's current version.
 
-    The first invoice is generated three days before it is due, or immediately if it is due sooner.
+    The first invoice is generated three days before it is due, or immediately if it is due sooner. `nextDueDate` in the
+    answer is its due date. If the customer already has an active subscription to this plan, the answer also has
+    `warnings`.
     """
     asked = Enrollment(
         plan_id=body.planId,

@@ -98,6 +98,24 @@ async def page(tx: Tx, wanted: SubscriptionFilter, *, skip: int, limit: int) -> 
     return await find_all(tx, [row["subscription_id"] for row in rows])
 
 
+async def active_of(tx: Tx, customer_id: UUID, *, plan_id: UUID, limit: int) -> Sequence[UUID]:
+    """Return active subscriptions of a customer to a plan. Only some of the customer's subscriptions are searched."""
+    rows = await tx.fetch(
+        """
+        WITH held AS MATERIALIZED (
+            SELECT s.subscription_id, s.plan_id, s.status FROM subscription s
+            WHERE s.account_id = $1 AND s.customer_id = $2 LIMIT 1000
+        )
+        SELECT h.subscription_id FROM held h WHERE h.plan_id = $3 AND h.status = 'active'
+        ORDER BY h.subscription_id DESC LIMIT $4
+        """,
+        customer_id,
+        plan_id,
+        limit,
+    )
+    return [row["subscription_id"] for row in rows]
+
+
 async def cancel(tx: Tx, subscription_id: UUID, *, canceled_at: datetime) -> None:
     await tx.execute(
         """

@@ -28,13 +28,14 @@ class CustomerInput:
     document: str | None
 
 
-async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
-    """Return the customer with this externalRef, or create one.
+async def create_or_reuse(work: Work, given: CustomerInput) -> tuple[Customer, bool]:
+    """Return the customer with this externalRef, or create one. Also return whether the customer is new.
 
     If the customer exists without a tax document, the given document is stored.
     """
     customer = Customer(work.new_id(), given.external_ref, given.name, given.email)
-    if await customers.insert_unless_known(work.tx, customer, created_at=work.now):
+    is_new = await customers.insert_unless_known(work.tx, customer, created_at=work.now)
+    if is_new:
         work.totals["customers"] += 1
     else:
         known = await customers.find_by_ref(work.tx, given.external_ref)
@@ -44,7 +45,7 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> Customer:
     if given.document is not None:
         document = _seal(work, customer.customer_id, given.document)
         await customers.fill_in_document(work.tx, customer.customer_id, document)
-    return customer
+    return customer, is_new
 
 
 async def read(work: Work, customer_id: UUID) -> CustomerProfileView:

@@ -1,6 +1,6 @@
 """Subscribe customers to plans; read, preview, customize and cancel subscriptions (spec 4.4)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -16,6 +16,7 @@ from fatura.domain.filters import SubscriptionFilter
 from fatura.domain.invoice import amounts_by_cycle, build, lowest_charge_cents
 from fatura.domain.offer import PaymentMethod, Terms
 from fatura.domain.subscription import (
+    Customer,
     PaymentMethodSource,
     Subscription,
     SubscriptionStatus,
@@ -50,6 +51,7 @@ from fatura.views.subscriptions import (
 )
 
 MAX_SHOWN_CHANGES = 1000
+MAX_WARNED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     # `keep_moves_running` may have waited for a move from the connection to end. Read the clock again, because the
     # subscription must begin after that move (D-160).
     await work.refresh()
+    customer, is_new = await create_or_reuse(work, enrollment.customer)
+    others: Sequence[UUID] = () if is_new else await _other_subscriptions(work, customer, plan.plan_id)
     subscription = Subscription(
         subscription_id=work.new_id(),
         external_ref=enrollment.external_ref,
@@ -97,7 +101,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
         plan_version_id=plan.plan_version_id,
         plan_version=plan.version,
         customized=False,
-        customer=await create_or_reuse(work, enrollment.customer),
+        customer=customer,
         status=SubscriptionStatus.ACTIVE,
         charge_day=cycle.charge_day,
         payment_method=method,
@@ -119,7 +123,12 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
     work.emit("subscription.created", data, subscription_id=subscription.subscription_id)
     work.audit(subscription.subscription_id, after=data.subscription)
     work.notify(LaneName.GENERATION)
-    return data.subscription
+    return data.subscription.with_warning(others) if others else data.subscription
+
+
+async def _other_subscriptions(work: Work, customer: Customer, plan_id: UUID) -> Sequence[UUID]:
+    """Return active subscriptions of the customer to this plan, so that the merchant notices a double one (D-254)."""
+    return await subscriptions.active_of(work.tx, customer.customer_id, plan_id=plan_id, limit=MAX_WARNED)
 
 
 def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
