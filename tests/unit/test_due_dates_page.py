@@ -7,18 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from fatura.domain.calendar import first_cycle, generation_instant, next_generation_instant, next_period_start
+from fatura.domain.calendar import (
+    first_cycle,
+    generation_instant,
+    local_date,
+    next_generation_instant,
+    next_period_start,
+)
 from fatura.domain.charging import charge_due_date, last_payment_day
 from fatura.domain.money import item_amount_cents
 from fatura.domain.offer import PaymentMethod
 
+PRICE_PAGE = Path(__file__).parents[2] / "docs/how-to/write-a-price-endpoint.md"
 PAGE = Path(__file__).parents[2] / "docs/explanation/due-dates-periods-and-amounts.md"
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def table(*header: str) -> list[list[str]]:
+def table(*header: str, page: Path = PAGE) -> list[list[str]]:
     """Return the rows of the page's table that has this header. Each row is a list of cells."""
-    _, found, after = PAGE.read_text("utf-8").partition(f"| {' | '.join(header)} |\n")
+    _, found, after = page.read_text("utf-8").partition(f"| {' | '.join(header)} |\n")
     assert found, header
     rows = after.partition("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in row[1:-1].split("|")] for row in rows]
@@ -32,6 +39,21 @@ CYCLES = table("Today", "You send", "Period", "Charge day", "Cycle 1", "Cycle 2"
 MISSED = table("Cycle", "`dueDate`", "Generated", "Due date at the gateway")
 OVERDUE = table("Method", "Due date at the gateway", "Last day of payment")
 AMOUNTS = table("Monthly price", "Months", "Discount", "Exact value", "Item amount")
+
+
+def test_the_price_calls_on_the_other_page_come_before_their_periods():
+    """[D-2, D-4]"""
+    calls = table(
+        "The call comes on", "`cycle`", "`period`", "The use that your server bills", page=PRICE_PAGE
+    )
+    cycle = first_cycle(date(2026, 11, 5), charge_day=10, first_charge_date=None)
+    start, due = cycle.period_start, cycle.due_date
+    for number, (called, shown, period, _) in enumerate(calls, 1):
+        after = next_period_start(start, charge_day=10, period_months=1)
+        assert dates(called) == [local_date(generation_instant(due))]
+        assert int(shown) == number
+        assert dates(period) == [start, after - timedelta(days=1)]
+        start = due = after
 
 
 @pytest.mark.parametrize("row", CYCLES, ids=lambda row: f"{row[0]}, {row[1]}")

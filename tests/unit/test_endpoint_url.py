@@ -1,5 +1,6 @@
 """Which merchant URLs the engine accepts. This depends only on the text of the URL, not on DNS."""
 
+import re
 from urllib.parse import urlsplit
 
 import httpx
@@ -7,7 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fatura.bootstrap import url_rules
+from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import MAX_CHARS, RefusedUrlError, read, refusal
+from fatura.settings import read as read_settings
 from tests.support.merchant_clients import rules
 
 PUBLIC = [
@@ -21,6 +25,15 @@ PUBLIC = [
     "https://1.merchant.example/",
     "https://" + "a." * 120 + "example/",
 ]
+CURES = {
+    "http://127.0.0.1:9000/webhooks": "adds 127.0.0.1:9000 to FATURA_OUTBOUND_ALLOW, or for live accounts to "
+    "FATURA_OUTBOUND_ALLOW_LIVE, and restarts Fatura",
+    "http://localhost/": "adds localhost:80 to FATURA_OUTBOUND_ALLOW,",
+    "https://localhost/": "adds localhost:443 to FATURA_OUTBOUND_ALLOW,",
+    "http://[::1]:9000/": "adds [::1]:9000 to FATURA_OUTBOUND_ALLOW,",
+    "https://shop.internal:8443/": "adds shop.internal:8443 to FATURA_OUTBOUND_ALLOW,",
+    "https://merchant.example:8443/": "adds 8443 to FATURA_OUTBOUND_PORTS and restarts Fatura",
+}
 REFUSED = {
     "http": "http://merchant.example/prices",
     "another scheme": "ftp://merchant.example/prices",
@@ -174,3 +187,19 @@ def test_the_request_has_host_path_and_query_as_given(url, authority, path):
     """[D-47 outbound]"""
     target = read(url, rules(["[::1]:80", "[::1]:8080"], ports="8443"))
     assert (target.authority, target.path) == (authority, path)
+
+
+@pytest.mark.parametrize("url", CURES)
+def test_a_refusal_names_the_setting_that_allows_the_url(url: str) -> None:
+    """[D-252]"""
+    assert CURES[url] in (refusal(url) or "")
+    named = re.search(r"adds (\S+) to (FATURA_OUTBOUND_\w+)", refusal(url) or "")
+    assert named
+    setting = read_settings({named[2]: named[1]})
+    assert refusal(url, url_rules(setting)[Mode.SANDBOX]) is None
+
+
+@pytest.mark.parametrize("url", ["http://a_<b>:80/", "http://" + "a" * 300, "ftp://127.0.0.1/"])
+def test_a_refusal_names_no_setting_that_could_not_help(url: str) -> None:
+    """[D-252]"""
+    assert "FATURA_" not in (refusal(url) or "FATURA_")

@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import aiohttp
 
+from fatura.failure_text import reason_of
+
 START_WITHIN_SECONDS = 60
 CALL_WITHIN_SECONDS = 130
 
@@ -72,13 +74,26 @@ class Client:
             async with self._session.request(method, path, json=body, headers=headers) as response:
                 answer, status = await response.read(), response.status
         except (aiohttp.ClientError, TimeoutError) as error:
-            message = f"{self.base_url} does not answer: {error or type(error).__name__}"
+            message = f"{self.base_url} cannot be reached: {why_unanswered(error)}"
             raise ApiUnavailableError(message) from error
         if status < HTTPStatus.BAD_REQUEST:
             return answer
         is_temporary = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
         refused = f"{method} {path}: {_problem(answer, status)}"
         raise ApiUnavailableError(refused) if is_temporary else ApiError(refused)
+
+
+def why_unanswered(error: aiohttp.ClientError | TimeoutError) -> str:
+    """Return in plain words why a request got no answer."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the host name is unknown; check how it is spelt"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return reason_of(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return reason_of(error.os_error)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the server closed the connection without an answer"
+    return reason_of(error)
 
 
 def _problem(answer: bytes, status: int) -> str:

@@ -27,6 +27,7 @@ from fatura.cli.options import (
 from fatura.cli.output import echo
 from fatura.cli.processes import Child, run_until_set, run_until_stopped
 from fatura.domain.credentials import Mode
+from fatura.failure_text import reason_of
 from fatura.observability import log
 from fatura.settings import Settings
 
@@ -77,8 +78,14 @@ async def _greet_when_ready(address: Address) -> None:
     host = f"[{address.host}]" if ":" in address.host else address.host
     url = f"http://{host}:{address.port}"
     async with connect(url, api_key="") as client:
-        with suppress(TimeoutError):
-            await client.wait_until_ready()
+        while True:
+            try:
+                await client.wait_until_ready()
+                break
+            except TimeoutError:
+                echo(
+                    f"The API at {url} is not ready yet; still waiting. {url}/health/ready says what is missing."
+                )
     echo(f"API       {url}/v1\ndocs      {url}/docs\nPress Ctrl-C to stop.")
 
 
@@ -112,7 +119,7 @@ async def _run_meanwhile(meanwhile: Callable[[], Awaitable[None]], stop: asyncio
     try:
         await run_until_set(stop, meanwhile)
     except Exception as error:
-        log.error("demo.failed", error=f"{type(error).__name__}: {error}")
+        log.error("demo.failed", error=reason_of(error))
         stop.set()
         raise
 

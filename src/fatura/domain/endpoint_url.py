@@ -15,6 +15,8 @@ _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@]+))(?::([0-9]{1,5}))?",
 _HOST = re.compile(
     r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE
 )
+_ALLOWABLE = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9._-]{1,253}")
+"""Hosts that FATURA_OUTBOUND_ALLOW can name."""
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 _PRIVATE_SUFFIXES = (".local", ".internal", ".localhost", ".arpa")
 
@@ -81,14 +83,26 @@ def read(url: str, rules: UrlRules = PUBLIC_ONLY) -> Target:
     if any(target.host == host and first <= target.port <= last for host, first, last in rules.allowed):
         return replace(target, is_exempt=True)
     if target.scheme != "https":
-        raise RefusedUrlError("must be an https URL; an operator can allow others with FATURA_OUTBOUND_ALLOW")
+        raise RefusedUrlError(f"must be an https URL{_cure(target)}")
     if len(target.host) > MAX_HOST_CHARS or not _HOST.fullmatch(target.host):
-        raise RefusedUrlError("must name a public host, not an address or a single label")
+        raise RefusedUrlError(f"must name a public host, not an address or a single label{_cure(target)}")
     if _NUMERIC_LABEL.fullmatch(target.host.rsplit(".", 1)[-1]) or target.host.endswith(_PRIVATE_SUFFIXES):
-        raise RefusedUrlError("must name a public host")
+        raise RefusedUrlError(f"must name a public host{_cure(target)}")
     if target.port != HTTPS_PORT and target.port not in rules.ports:
-        raise RefusedUrlError("must use port 443; an operator can allow others with FATURA_OUTBOUND_PORTS")
+        cure = f"to allow this port, the operator adds {target.port} to FATURA_OUTBOUND_PORTS and restarts Fatura"
+        raise RefusedUrlError(f"must use port 443; {cure}")
     return target
+
+
+def _cure(target: Target) -> str:
+    """Return which settings allow exactly this host and port, or nothing if no setting can."""
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    if not _ALLOWABLE.fullmatch(host):
+        return ""
+    return (
+        f"; to allow this one, the operator adds {host}:{target.port} to FATURA_OUTBOUND_ALLOW, or for live accounts "
+        "to FATURA_OUTBOUND_ALLOW_LIVE, and restarts Fatura"
+    )
 
 
 def _parse(url: str) -> Target:

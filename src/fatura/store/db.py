@@ -28,6 +28,7 @@ from fatura.store.transaction_end import (
     commit,
     roll_back,
     time_limit,
+    unavailable,
 )
 
 __all__ = [
@@ -104,7 +105,7 @@ def _translated_errors() -> Generator[None]:
     except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
         raise DeadlockError(str(error)) from error
     except UNAVAILABLE_ERRORS as error:
-        raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        raise unavailable(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,13 +309,13 @@ class Database:
             if share is not None and not has_share:
                 message = f"the account's share of the connections was in use for {ACQUIRE_TIMEOUT_SECONDS} s"
                 raise NoFreeConnectionError(message) from error
-            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+            raise unavailable(error) from error
         except UNAVAILABLE_ERRORS as error:
-            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+            raise unavailable(error) from error
         except asyncpg.PostgresError as error:
             if is_connected:
                 raise
-            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+            raise unavailable(error) from error
         finally:
             if share is not None and has_share:
                 self._shares.give_back(share[0], reads=share[1])
@@ -344,5 +345,5 @@ async def connect(
             niceness=niceness,
         )
     except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
-        raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        raise unavailable(error) from error
     return Database(pool, opening, Ping(url, pooler_url=pooler_url), ConnectionShares(max_connections))

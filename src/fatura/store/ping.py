@@ -7,7 +7,7 @@ import asyncpg
 
 from fatura.shared_call import SharedCall
 from fatura.store import multi_host
-from fatura.store.transaction_end import UNAVAILABLE_ERRORS, DatabaseUnavailableError
+from fatura.store.transaction_end import UNAVAILABLE_ERRORS, unavailable
 
 TIMEOUT_SECONDS = 1
 """Maximum wait for a connection, and maximum wait for an answer."""
@@ -47,7 +47,7 @@ class Ping:
             return await self._ask_postgres()
         except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
             self.close()
-            raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+            raise unavailable(error) from error
 
     async def _ask_postgres(self) -> datetime:
         """Ask over the open connection. If it was lost, for example because PostgreSQL restarted, open a new one."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import asyncpg
 
+from fatura.failure_text import reason_of
+
 UNAVAILABLE_ERRORS = (
     OSError,
     TimeoutError,
@@ -25,6 +27,11 @@ UNAVAILABLE_ERRORS = (
 
 class DatabaseUnavailableError(Exception):
     """The database cannot be reached, or closed the connection. A commit in progress may have succeeded or not."""
+
+
+def unavailable(error: Exception) -> DatabaseUnavailableError:
+    """Return the exception to raise instead of an error of the driver."""
+    return DatabaseUnavailableError(f"the database is unavailable: {reason_of(error)}")
 
 
 async def commit(connection: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 
+from fatura.failure_text import reason_of
 from fatura.store import multi_host
 
 MIGRATIONS = Path(__file__).parent
@@ -172,7 +173,7 @@ def _translated_errors() -> Generator[None]:
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise MigrationError(
-            f"the database refuses ({type(error).__name__}: {_summary(error)}): "
+            f"the database cannot be migrated ({_first_line(reason_of(error))}): "
             "correct that, or FATURA_DATABASE_URL, and run again"
         ) from error
 
@@ -225,7 +226,11 @@ def _located(migration: Migration, error: asyncpg.PostgresError) -> str:
 
 def _summary(error: Exception) -> str:
     """Return the first line of the message. The other lines may contain customers' data."""
-    return str(error).partition("\n")[0]
+    return _first_line(str(error))
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 async def _grant(connection: Any, role: str) -> None:

@@ -35,4 +35,10 @@ class EachAccount:
             if isinstance(error, DatabaseUnavailableError):
                 await self.deps.db.ping()  # one node of a cluster may fail alone
             log.exception("account.failed", account_id=str(account_id))
-            self.failed.append(FailedAccount(account_id, f"{type(error).__name__}: {error}"))
+            self.failed.append(FailedAccount(account_id, _why(error)))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, DatabaseUnavailableError):
+        return str(error)
+    return f"an unexpected error, with its traceback in the log line `account.failed`: {error}"

@@ -98,7 +98,9 @@ class _Comparison:
         try:
             yield
         except (GatewayError, TimeoutError) as error:
-            self.report.problems.append(f"connection {connection_id}: {type(error).__name__}: {error}")
+            self.report.problems.append(
+                f"connection {connection_id}: {error or 'the gateway did not answer in time'}"
+            )
 
 
 async def freeze(deps: Deps, account_id: UUID) -> None:
