@@ -121,8 +121,12 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: console on a terminal"),
     Variable("FATURA_LOG_LEVEL", "info", "`debug`, `info`, `warning` or `error`"),
-    Variable("FATURA_API_URL", "http://127.0.0.1:8000", "URL of the HTTP API that `fatura listen` reads"),
-    Variable("FATURA_API_KEY", "", "API key of the account whose events `fatura listen` forwards"),
+    Variable(
+        "FATURA_API_URL",
+        "http://127.0.0.1:8000",
+        "URL of the HTTP API that `fatura listen`, `fatura events` and `fatura trigger` call",
+    ),
+    Variable("FATURA_API_KEY", "", "API key with which these three commands call the API"),
     Variable(
         "FATURA_INTEGRATION_SECRET",
         "",

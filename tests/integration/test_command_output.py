@@ -9,8 +9,8 @@ from rich.table import Table
 from typer.testing import CliRunner
 
 from fatura.cli import app
+from fatura.cli.event_stream import StreamEvent
 from fatura.cli.listen.event_lines import EventLines
-from fatura.cli.listen.event_stream import StreamEvent
 from fatura.cli.listen.forwarding import Post
 from fatura.cli.output import add_row
 from tests.support.fatura_processes import environment, run

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from fatura.cli import app
 from fatura.cli.client import ApiError, connect
+from fatura.cli.listen.command import secret_of
 from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.signature import HEADER, sign, standard_signature, verify
 from tests.support.example_merchant import example_merchant
@@ -209,19 +210,33 @@ async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Ap
     assert "Traceback" not in listen.said()
 
 
-async def test_a_secret_is_created_and_printed(world: World, api: Api, tmp_path: Path) -> None:
+async def test_the_secret_of_an_api_key_is_printed(world: World, api: Api, tmp_path: Path) -> None:
+    """The secret is the same in every run with an API key. The line shows the receiver's answer. [D-120]"""
     await emit(world, 1)
     async with open_receiver() as receiver:
+        receiver.answer = always(201, b"taken,\n  thank you" + b"!" * 2000)
         words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from-cursor", "0")
         env = environment(FATURA_API_KEY=world.api_key)
         with running(*words, env=env, output=tmp_path / "listen.log") as listen:
-            await eventually(lambda: " ms\n" in listen.said(), seconds=20)
+            await eventually(lambda: " ms " in listen.said(), seconds=20)
             assert await asyncio.to_thread(listen.stop, signal.SIGTERM) == 0
     secret = listen.said().partition("signing with ")[2].split()[0]
     (got,) = receiver.received
     verify(got.body, got.headers[HEADER], secret=secret)
-    (line,) = [line for line in listen.said().splitlines() if line.endswith(" ms")]
-    assert line.split()[1:4] == ["#1", "invoice.payment_unexpected", "200"]
+    assert secret == secret_of(world.api_key) != secret_of("rk_test_another")
+    (line,) = [line for line in listen.said().splitlines() if " ms " in line]
+    assert line.split()[1:4] == ["#1", "invoice.payment_unexpected", "201"]
+    assert line.endswith(" ms  taken, thank you" + "!" * 104 + "...")
+
+
+async def test_a_refusal_shows_what_the_receiver_says(world: World, api: Api, receiver: Receiver) -> None:
+    """The answer's body may never end. [D-120]"""
+    receiver.answer = always(422, b'{"error": "unknown invoice"}')
+    await emit(world, 1)
+    async with listening(api, world, receiver, after=0, skip_failures=True) as seen:
+        await eventually(lambda: bool(seen.attempts))
+    ((_, attempt),) = seen.attempts
+    assert (attempt.status, attempt.body) == (422, '{"error": "unknown invoice"}')
 
 
 async def test_a_refused_key_is_reported_in_one_line(world: World, api: Api) -> None:

@@ -11,7 +11,7 @@ import httpx
 from fatura.api.app import create_app
 from fatura.api.http.server import run_server
 from fatura.cli.client import connect
-from fatura.cli.listen.event_stream import StreamEvent
+from fatura.cli.event_stream import StreamEvent
 from fatura.cli.listen.forwarding import Forwarding, Position, Post, forward
 from tests.support.fatura_processes import free_port
 from tests.support.receiver import Receiver

@@ -11,7 +11,9 @@ from fatura import __version__
 from fatura.bootstrap import STARTUP_FAILURES
 from fatura.cli import account, api, check, keys, migrate, reference, restored, up, worker
 from fatura.cli.demo import command as demo
+from fatura.cli.events import command as events
 from fatura.cli.listen import command as listen
+from fatura.cli.trigger import command as trigger
 from fatura.observability import printable
 
 app = typer.Typer(
@@ -27,12 +29,14 @@ app.command("worker")(worker.worker)
 app.command("migrate")(migrate.migrate)
 app.command("demo")(demo.demo)
 app.command("listen")(listen.listen)
+app.command("trigger")(trigger.trigger)
 app.command("check")(check.check)
 app.command("restored")(restored.restored)
 app.command("states")(reference.states)
 app.command("openapi")(reference.openapi)
 app.add_typer(account.app, name="account")
 app.add_typer(keys.app, name="keys")
+app.add_typer(events.app, name="events")
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer passes the flag by position

@@ -2,37 +2,18 @@
 
 import asyncio
 import base64
-import secrets
+import hmac
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
+from fatura.cli.api_options import DEFAULT_API, Api, ApiKey, checked_url
 from fatura.cli.client import ApiError, connect
 from fatura.cli.listen.event_lines import EventLines
 from fatura.cli.listen.forwarding import Forwarding, Position, forward
 from fatura.cli.options import Json
 from fatura.cli.processes import run_until_set, run_until_stopped
 from fatura.signature import PREFIX, SignatureError, standard_signature
-
-SECRET_BYTES = 32
-
-
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise typer.BadParameter("must be a URL such as http://127.0.0.1:9000/webhooks")
-    return url
-
-
-def _checked_api(url: str) -> str:
-    if urlsplit(_checked_url(url)).path not in {"", "/"}:
-        raise typer.BadParameter("must be the API's URL without a path, such as http://127.0.0.1:8000")
-    return url.rstrip("/")
 
 
 def _checked_secret(secret: str | None) -> str | None:
@@ -47,12 +28,14 @@ def _checked_secret(secret: str | None) -> str | None:
     return secret
 
 
+def secret_of(api_key: str) -> str:
+    """Return the secret for runs without `--secret`. It reveals nothing about the API key (D-120)."""
+    made = hmac.digest(api_key.encode(), b"fatura listen", "sha256")
+    return PREFIX + base64.b64encode(made).decode()
+
+
 ForwardTo = Annotated[
-    str, typer.Option("--forward-to", callback=_checked_url, help="URL to post every event to.")
-]
-ApiKey = Annotated[str, typer.Option("--api-key", envvar="FATURA_API_KEY", help="API key of the account.")]
-Api = Annotated[
-    str, typer.Option("--api", envvar="FATURA_API_URL", callback=_checked_api, help="URL of the HTTP API.")
+    str, typer.Option("--forward-to", callback=checked_url, help="URL to post every event to.")
 ]
 Secret = Annotated[
     str | None,
@@ -60,7 +43,8 @@ Secret = Annotated[
         "--secret",
         envvar="FATURA_INTEGRATION_SECRET",
         callback=_checked_secret,
-        help="Secret to sign with, `whsec_...`; by default, a new one for this run, which is printed.",
+        help="Secret to sign with, `whsec_...`; by default, one that is the same in every run with "
+        "this API key, and is printed.",
     ),
 ]
 FromCursor = Annotated[
@@ -79,7 +63,7 @@ def listen(
     forward_to: ForwardTo,
     api_key: ApiKey,
     *,
-    api: Api = "http://127.0.0.1:8000",
+    api: Api = DEFAULT_API,
     secret: Secret = None,
     from_cursor: FromCursor = None,
     all_: All = False,
@@ -89,15 +73,20 @@ def listen(
     """Forward an account's events to a URL, signed and in order, until Ctrl-C.
 
     Use this on a machine that webhooks cannot reach. Bodies and headers are those of a webhook. An event that is not
-    answered with 2xx is retried before the next event is sent.
+    answered with 2xx is retried before the next event is sent. Each line shows the status and the beginning of the
+    answer of your server.
+
+    Examples:
+    - `fatura listen --forward-to http://127.0.0.1:9000/webhooks`
+    - `fatura listen --forward-to http://127.0.0.1:9000/webhooks --all --skip-failures`
     """
     if all_ and from_cursor is not None:
         raise typer.BadParameter("use either --all or --from-cursor, not both")
     lines = EventLines(as_json=json_, skip_failures=skip_failures)
     if secret is None:
-        secret = PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+        secret = secret_of(api_key)
         lines.print_note(
-            f"signing with {secret} in this run; use --secret to sign with the account's own secret"
+            f"signing with {secret} in every run with this API key; use --secret to sign with the account's own secret"
         )
     forwarding = Forwarding(
         forward_to, secret, skip_failures=skip_failures, report=lines.report, print_note=lines.print_note

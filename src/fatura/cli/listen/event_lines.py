@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 
 import typer
 
-from fatura.cli.listen.event_stream import StreamEvent
+from fatura.cli.event_stream import StreamEvent
 from fatura.cli.listen.forwarding import Post
 from fatura.cli.output import echo
 
 TYPE_CHARS = 26
 """Length of the longest event type."""
+SHOWN_CHARS = 120
+"""Number of characters of the receiver's answer that a line shows."""
 
 
 class EventLines:
@@ -28,12 +30,18 @@ class EventLines:
         if self._as_json:
             typer.echo(json.dumps(_members(event, post, now)))
             return
-        outcome = post.error or str(post.status)
-        if (event.sequence, outcome) != self._shown:
-            self._shown = (event.sequence, outcome)
+        outcome, said = post.error or str(post.status), _shortened(post.body)
+        if (event.sequence, outcome + said) != self._shown:
+            self._shown = (event.sequence, outcome + said)
             what = f"{now.astimezone():%H:%M:%S}  #{event.sequence}  {event.type:<{TYPE_CHARS}}"
             note = "" if post.is_delivered else f"  ({self._after_failure})"
-            echo(f"{what}  {outcome}  {post.latency_ms} ms{note}")
+            echo(f"{what}  {outcome}  {post.latency_ms} ms{note}  {said}".rstrip())
+
+
+def _shortened(body: str) -> str:
+    """Return the beginning of a response on one line."""
+    text = " ".join(body.split())
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 
 def _members(event: StreamEvent, post: Post, now: datetime) -> dict[str, object]:
@@ -47,4 +55,5 @@ def _members(event: StreamEvent, post: Post, now: datetime) -> dict[str, object]
         "status": post.status,
         "latencyMs": post.latency_ms,
         "error": post.error,
+        "body": post.body,
     }

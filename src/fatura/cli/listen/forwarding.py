@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
@@ -10,10 +11,14 @@ from itertools import count
 import aiohttp
 
 from fatura import __version__
-from fatura.cli.client import Client
-from fatura.cli.listen.event_stream import Stream, StreamEvent
+from fatura.cli.client import Client, why_unanswered
+from fatura.cli.event_stream import Stream, StreamEvent
 from fatura.outbound.webhook import WebhookMessage, headers_of
 
+SHOWN_BYTES = 1000
+"""Number of bytes of a response that are kept."""
+BODY_SECONDS = 1
+"""Maximum wait for these bytes after the headers. An event is delivered even if they do not arrive (D-117)."""
 DEADLINE_SECONDS = 10
 """Timeout of one request, the same as for webhooks (D-39)."""
 RETRY_SECONDS = (0.5, 1, 2, 5)
@@ -22,12 +27,16 @@ RETRY_SECONDS = (0.5, 1, 2, 5)
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """The result of one request; without a response, `status` is None and `error` says why."""
+    """The result of one request; without a response, `status` is None and `error` says why.
+
+    `body` is the beginning of the response's body.
+    """
 
     number: int
     status: int | None
     latency_ms: int
     error: str | None
+    body: str = ""
 
     @property
     def is_delivered(self) -> bool:
@@ -80,9 +89,20 @@ async def _post(session: aiohttp.ClientSession, event: StreamEvent, *, number: i
     headers = {"User-Agent": f"Fatura/{__version__}", **signed}
     try:
         async with session.post(of.url, data=event.body, headers=headers, allow_redirects=False) as response:
-            status, error = response.status, None
+            status, error, body = response.status, None, await _beginning(response)
     except TimeoutError:
-        status, error = None, f"no answer within {DEADLINE_SECONDS} seconds"
+        status, error, body = None, f"no answer within {DEADLINE_SECONDS} seconds", ""
     except aiohttp.ClientError as failure:
-        status, error = None, str(failure) or type(failure).__name__
-    return Post(number, status, round((time.monotonic() - started) * 1000), error)
+        status, error, body = None, why_unanswered(failure), ""
+    return Post(number, status, round((time.monotonic() - started) * 1000), error, body)
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> str:
+    found = b""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(BODY_SECONDS):
+            while len(found) < SHOWN_BYTES and (
+                more := await response.content.read(SHOWN_BYTES - len(found))
+            ):
+                found += more
+    return found.decode("utf-8", "replace")

@@ -1,7 +1,9 @@
 """Follow an account's event stream by polling GET /v1/events (D-38)."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,31 +24,46 @@ class StreamEvent(msgspec.Struct, frozen=True, rename={"event_id": "id"}):
     type: str
     body: bytes = b""
 
+    def parsed(self) -> Any:
+        return json.loads(self.body)
+
 
 class _Page(msgspec.Struct):
     data: list[msgspec.Raw]
 
 
 class Stream:
-    """Reads one account's events.
+    """Reads one account's events, or only those of one type.
 
     While the API is unavailable, the stream retries each call, and reports the outage once with `print_note`.
     """
 
-    def __init__(self, client: Client, *, print_note: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, *, print_note: Callable[[str], None], type_: str | None = None
+    ) -> None:
         self._client = client
+        self._filter = "" if type_ is None else f"&type={type_}"
         self._print_note = print_note
         self._is_unavailable = False
 
     async def follow(self, after: int) -> AsyncGenerator[StreamEvent]:
         """Yield every event whose number is above `after`, then each new event, without end. Raises ApiError."""
         while True:
-            events = await self._page(after, limit=PAGE)
+            events = await self._page(after, limit=PAGE, query=self._filter)
             for event in events:
                 yield event
                 after = event.sequence
             if len(events) < PAGE:
                 await asyncio.sleep(POLL_SECONDS)
+
+    async def until(self, after: int, last: int) -> AsyncGenerator[StreamEvent]:
+        """Yield the events whose numbers are above `after` and at most `last`. Raises ApiError."""
+        while events := await self._page(after, limit=PAGE, query=self._filter):
+            for event in events:
+                if event.sequence > last:
+                    return
+                yield event
+                after = event.sequence
 
     async def last_sequence(self) -> int:
         """Return the number of the newest event, 0 when there is none. Raises ApiError.
@@ -64,11 +81,11 @@ class Stream:
                 high = middle
         return low
 
-    async def _page(self, after: int, *, limit: int) -> list[StreamEvent]:
+    async def _page(self, after: int, *, limit: int, query: str = "") -> list[StreamEvent]:
         """Return up to `limit` events whose numbers are above `after`. An event's number is a cursor of the API."""
         while True:
             try:
-                answer = await self._client.read("GET", f"/v1/events?cursor={after}&limit={limit}")
+                answer = await self._client.read("GET", f"/v1/events?cursor={after}&limit={limit}{query}")
             except ApiUnavailableError as error:
                 if not self._is_unavailable:
                     self._print_note(f"{error}; waiting for it")
