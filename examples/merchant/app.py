@@ -129,7 +129,8 @@ def price(request: dict[str, Any], counts: Counts) -> Answer:
     used = _used(meter, f"{request['subscription']['externalRef']} {request['cycle']}")
     if used == 0:
         return HTTPStatus.OK, {"skip": True}
-    line = f"{used} {meter.one if used == 1 else meter.many} until {request['period']['start']}"
+    # The call comes before the period of its invoice begins, so it bills what was used since the previous call.
+    line = f"{used} {meter.one if used == 1 else meter.many} used before {request['period']['start']}"
     return HTTPStatus.OK, {"amount": used * meter.cents, "description": line}
 
 

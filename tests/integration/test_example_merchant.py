@@ -54,7 +54,7 @@ def price_request(product: str, request_id: str, *, mode: str = "live", cycle: i
 def test_a_price_is_the_same_for_repeated_requests(merchant: ExampleMerchant) -> None:
     """[spec 4.7 response, spec 4.7 skip]"""
     first = signed(merchant, "/price", price_request("classes", "steady"))
-    assert first == (200, {"amount": 10500, "description": "3 classes until 2033-12-01"})
+    assert first == (200, {"amount": 10500, "description": "3 classes used before 2033-12-01"})
     assert signed(merchant, "/price", price_request("classes", "steady")) == first
     assert signed(merchant, "/price", price_request("classes", "none", cycle=1)) == (200, {"skip": True})
 

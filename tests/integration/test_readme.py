@@ -42,6 +42,15 @@ def _commands() -> str:
     return setup + commands
 
 
+def test_the_readme_writes_commands_with_their_folder() -> None:
+    """A command with arguments works in a shell that has neither `python` nor `fatura`. [D-47]"""
+    code = re.findall(r"```(?:sh|bash)\n(.*?)```|`([^`\n]+)`", README.read_text(), re.DOTALL)
+    commands = [line.strip() for block, span in code for line in (block or span).splitlines()]
+    typed = [each for each in commands if re.match(r"(\S*/)?(fatura|python3?) .*(--|[A-Z]{2,})", each)]
+    assert len(typed) >= 3
+    assert [each for each in typed if not each.startswith(".venv/bin/")] == []
+
+
 def test_first_paid_invoice_in_five_commands(tmp_path: Path) -> None:
     """[D-44, D-45, D-47]"""
     port = _free_port()

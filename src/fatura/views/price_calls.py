@@ -16,7 +16,12 @@ class PriceReferenceView(View):
 
 
 class PricePeriodView(View):
-    """The period that the price is for; both days are included."""
+    """The period that the invoice covers; both days are included.
+
+    It begins on the due date (in cycle 1, it may begin on the day of the creation). The call comes three days before
+    the due date, so the use of the product in this period is not known yet: to bill use, bill what was used since the
+    call of the previous cycle.
+    """
 
     start: date
     end: date

@@ -80,8 +80,11 @@ def _items(*products: str) -> list[dict[str, str]]:
     return [{"productId": product} for product in products]
 
 
-async def enroll(client: Client, plans: list[str], *, progress: Progress) -> None:
-    """Subscribe twenty customers with different charge days. Three use a connection whose charges nobody pays."""
+async def enroll(client: Client, plans: list[str], *, progress: Progress) -> list[dict[str, Any]]:
+    """Subscribe twenty customers with different charge days, and return the subscriptions.
+
+    Three use a connection whose charges nobody pays.
+    """
     prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
     never = await client.post(
         "/v1/integration/gateways",
@@ -93,9 +96,10 @@ async def enroll(client: Client, plans: list[str], *, progress: Progress) -> Non
         },
     )
     task = progress.add_task("subscribing customers", total=SUBSCRIBERS, note="")
+    subscriptions: list[dict[str, Any]] = []
     for number in range(SUBSCRIBERS):
         plan = METERED.get(number, QUARTERLY if number % 3 == 0 else MONTHLY)
-        await client.post(
+        subscription = await client.post(
             "/v1/subscriptions",
             {
                 "planId": plans[plan],
@@ -109,4 +113,6 @@ async def enroll(client: Client, plans: list[str], *, progress: Progress) -> Non
                 "gatewayConnectionId": never["connectionId"] if number in NEVER_PAY else prompt,
             },
         )
+        subscriptions.append(subscription)
         progress.update(task, advance=1)
+    return subscriptions

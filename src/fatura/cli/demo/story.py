@@ -10,7 +10,7 @@ from rich.text import Text
 from fatura.cli import credentials
 from fatura.cli.client import Client, connect
 from fatura.cli.demo.catalog import enroll, make_catalog
-from fatura.cli.demo.tables import events, invoices, metered_table, months_table, webhooks_line
+from fatura.cli.demo.tables import dates_line, events, invoices, metered_table, months_table, webhooks_line
 from fatura.observability import printable
 
 MONTHS_DAYS = 92
@@ -36,13 +36,14 @@ async def run_story(client: Client, console: Console, *, merchant: str) -> None:
         progress.update(waiting, completed=1)
         await client.put("/v1/integration/webhook", {"url": f"{merchant}/webhooks"})
         plans = await make_catalog(client, merchant=merchant)
-        await enroll(client, plans, progress=progress)
+        subscriptions = await enroll(client, plans, progress=progress)
         await _advance_days(client, progress, "advancing three months", MONTHS_DAYS)
         await _enter_values(client, progress)
         await _advance_days(client, progress, f"advancing {SETTLE_DAYS} days", SETTLE_DAYS)
         summary, emitted = await _summary(client, progress, merchant=merchant)
     console.print(await months_table(client))
     console.print(await metered_table(client, summary))
+    console.print(dates_line(subscriptions[1]), highlight=False, soft_wrap=True)
     console.print(webhooks_line(summary, emitted=emitted), highlight=False, soft_wrap=True)
     _print_next_steps(client, console)
 

@@ -11,18 +11,23 @@ from fatura.cli.demo.catalog import METERED_PRODUCTS
 from fatura.cli.output import add_row
 
 PAGE = 100
+PRICE_CALL_DATES = (
+    "A price call comes three days before the period of its invoice begins, so it bills what was used before."
+)
 STATUSES = ("paid", "overdue", "issued", "awaiting_value")
 
 
 async def months_table(client: Client) -> Table:
     months: dict[str, Counter[str]] = defaultdict(Counter)
     total = Counter[str]()
+    held = {event["data"]["invoice"]["id"] async for event in events(client, "&type=invoice.held")}
     async for invoice in invoices(client):
         for month in (months[invoice["dueDate"][:7]], total):
             month["invoices"] += 1
             month["cents"] += invoice["totalCents"] or 0  # the total is null while an item has no value
             month[invoice["status"]] += 1
-    heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held")
+            month["were held"] += invoice["id"] in held
+    heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held now", "were held")
     table = _table("Invoices by due month", heads, ("total", *_cells(total)))
     for name, month in sorted(months.items()):
         add_row(table, name, *_cells(month))
@@ -30,7 +35,8 @@ async def months_table(client: Client) -> Table:
 
 
 def _cells(month: Counter[str]) -> tuple[str, ...]:
-    return str(month["invoices"]), money(month["cents"]), *(str(month[status]) for status in STATUSES)
+    counts = (str(month[each]) for each in (*STATUSES, "were held"))
+    return str(month["invoices"]), money(month["cents"]), *counts
 
 
 async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
@@ -57,8 +63,18 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
             *(metered[how] for how in ("endpoint", "skipped", "manual")),
         )
         add_row(table, product.name, *numbers, money(metered["cents"]), metered["held"])
-    table.caption = ", ".join(f"{product.name.lower()} {product.says}" for product in METERED_PRODUCTS)
+    says = ", ".join(f"{product.name.lower()} {product.says}" for product in METERED_PRODUCTS)
+    table.caption = f"{says}. {PRICE_CALL_DATES}"
     return table
+
+
+def dates_line(subscription: dict[str, Any]) -> str:
+    """Return a line that explains the first dates of a monthly subscription with a charge day."""
+    name, day, due = subscription["customer"]["name"], subscription["chargeDay"], subscription["nextDueDate"]
+    return (
+        f"[bold]dates[/]    {name} subscribed with chargeDay {day}: the first invoice is due on {due}, was generated "
+        f"three days earlier, and covers the month that begins on {due}"
+    )
 
 
 def webhooks_line(merchant: dict[str, Any], *, emitted: int) -> str:
@@ -94,10 +110,10 @@ async def invoices(client: Client, query: str = "") -> AsyncIterator[dict[str, A
         page, pages = page + 1, answer["pagination"]["totalPages"]
 
 
-async def events(client: Client) -> AsyncIterator[dict[str, Any]]:
-    """Yield all events that exist now."""
+async def events(client: Client, query: str = "") -> AsyncIterator[dict[str, Any]]:
+    """Yield all events that exist now, or those that match `query`, such as `&type=invoice.held`."""
     cursor = "0"
-    while answer := await client.get(f"/v1/events?cursor={cursor}&limit=200"):
+    while answer := await client.get(f"/v1/events?cursor={cursor}&limit=200{query}"):
         for event in answer["data"]:
             yield event
         if not answer["data"]:
