@@ -66,6 +66,7 @@ async def billing(world: World) -> None:
     await world.advance(days=4)
     await world.delete("/v1/test-clock/advance")
     await world.post(f"{path}/cancel")
+    await world.post(f"/v1/customers/{subscription['customer']['id']}/erase")
     (invoice,), (paid,) = await world.invoices(usual), await world.invoices(free)
     await world.get("/v1/invoices?status=paid")
     await world.get("/v1/customers?page=1")

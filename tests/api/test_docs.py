@@ -42,7 +42,8 @@ ROUTES = rows("""
     POST   | /v1/subscriptions/{subscriptionId}/cancel     | 200     | 404 409
     GET    | /v1/customers                                 | 200     | 400
     GET    | /v1/customers/{customerId}                    | 200     | 404
-    PATCH  | /v1/customers/{customerId}                    | 200     | 400 404
+    PATCH  | /v1/customers/{customerId}                    | 200     | 400 404 409
+    POST   | /v1/customers/{customerId}/erase              | 200     | 202 404 409
     GET    | /v1/invoices                                  | 200     | 400
     GET    | /v1/invoices/{invoiceId}                      | 200     | 404
     POST   | /v1/invoices/{invoiceId}/cancel               | 200     | 404 409

@@ -16,6 +16,8 @@ CODES = rows("""
     engine.product_archived               | 409
     engine.plan_archived                  | 409
     engine.subscription_canceled          | 409
+    engine.customer_in_use                | 409
+    engine.customer_erased                | 409
     engine.propagation_running            | 409
     engine.item_not_pending               | 409
     engine.invoice_not_cancelable         | 409

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.expect import UNKNOWN_ID, everything, invalid, problem
+from tests.support.expect import UNKNOWN_ID, everything, hashed, invalid, problem
 from tests.support.world import Answer, Json, World, plan_body, subscription_body
 
 BODY = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 9990}}
@@ -151,7 +151,7 @@ async def test_refusals_are_not_stored(world: World):
     ]
     for body, status in offers:
         assert (await world.post("/v1/plans", body, key="k")).status == status
-    assert await world.sql("SELECT key FROM idempotency_key WHERE key = 'k'") == []
+    assert await world.sql("SELECT key FROM idempotency_key WHERE key = $1", hashed("k")) == []
 
     await world.post(f"{path}/unarchive")
     corrected = await world.post("/v1/plans", plan_body(product), key="k")
@@ -170,10 +170,10 @@ async def test_an_answer_with_a_secret_is_stored_encrypted(world: World):
         row["key"]: row
         for row in await world.sql("SELECT key, is_sealed, answer, expires_at FROM idempotency_key")
     }
-    assert [stored[key]["is_sealed"] for key in ("secret", "plain")] == [True, False]
-    assert first.json["key"].encode() not in stored["secret"]["answer"]
+    assert [stored[hashed(key)]["is_sealed"] for key in ("secret", "plain")] == [True, False]
+    assert first.json["key"].encode() not in stored[hashed("secret")]["answer"]
     for key, kept in (("secret", timedelta(hours=24)), ("plain", timedelta(days=30))):
-        left = stored[key]["expires_at"] - datetime.now(UTC)
+        left = stored[hashed(key)]["expires_at"] - datetime.now(UTC)
         assert kept - timedelta(minutes=2) < left <= kept
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from fatura.store import idempotency
-from tests.support.expect import problem
+from tests.support.expect import hashed, problem
 from tests.support.populated import connected
 from tests.support.sandbox_steps import row_held, until_waiting
 from tests.support.world import World
@@ -25,7 +25,7 @@ async def held(world: World, key: str) -> AsyncGenerator[None]:
             "INSERT INTO idempotency_key (account_id, key, route, body_hash, expires_at) "
             "VALUES ($1, $2, 'POST /v1/products', '', now() + interval '1 day')",
             world.account_id,
-            key,
+            hashed(key),
         )
         yield
         await running.rollback()
@@ -92,7 +92,7 @@ async def test_queueing_a_sandbox_fault_ignores_the_key(world: World):
 
     assert [answer.status for answer in answers] == [201, 201]
     assert answers[0].json["id"] != answers[1].json["id"]
-    assert await world.sql("SELECT key FROM idempotency_key WHERE key = 'k'") == []
+    assert await world.sql("SELECT key FROM idempotency_key WHERE key = $1", hashed("k")) == []
 
 
 async def test_only_post_uses_the_key(world: World):
@@ -110,10 +110,15 @@ async def test_retention_cannot_delete_a_key_that_a_request_is_replaying(world: 
     far_ahead = world.deps.clock() + timedelta(days=99)
     async with world.deps.db.transaction(world.account_id) as replaying:
         assert not await idempotency.claim(
-            replaying, "one", route="r", body_hash=b"h", real_now=world.deps.clock(), expires_at=far_ahead
+            replaying,
+            hashed("one"),
+            route="r",
+            body_hash=b"h",
+            real_now=world.deps.clock(),
+            expires_at=far_ahead,
         )
         async with world.deps.db.transaction(world.account_id) as retention:
             assert await idempotency.delete_expired(retention, real_now=far_ahead, limit=10) == 0
-        assert await idempotency.find(replaying, "one") is not None
+        assert await idempotency.find(replaying, hashed("one")) is not None
     async with world.deps.db.transaction(world.account_id) as retention:
         assert await idempotency.delete_expired(retention, real_now=far_ahead, limit=10) == 1

@@ -26,6 +26,7 @@ ADMIN_ROUTES = rows("""
     PUT    | /v1/integration/webhook
     DELETE | /v1/integration/webhook
     GET    | /v1/audit
+    POST   | /v1/customers/{customerId}/erase
 """)
 
 

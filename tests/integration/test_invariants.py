@@ -90,7 +90,11 @@ FAILED_REFUND = """
         error_detail = 'x'
     WHERE stage = 'planned'
 """
+ALL_ERASED = """
+    ALTER TABLE customer DROP CONSTRAINT customer_erased; UPDATE customer SET erased_at = now()
+"""
 FRAGMENTS = {
+    "ALL_ERASED": ALL_ERASED,
     "ENTRY_OF_TWO": ENTRY_OF_TWO,
     "SAME_ENTRY": SAME_ENTRY,
     "FAILED_REFUND": FAILED_REFUND,
@@ -228,9 +232,13 @@ VIOLATIONS = rows(r"""
     audit_times_follow_numbers     | UPDATE audit_entry SET created_at = '2000-01-01' WHERE sequence = 2
     audit_times_follow_numbers     | UPDATE account_counter SET last_audited_at = '2000-01-01'
     audited_keys_exist             | UPDATE audit_entry SET actor_id = gen_random_uuid() WHERE sequence = 2
+    erasures_match_customers       | DELETE FROM erasure
+    erasures_match_customers       | UPDATE erasure SET stage = 'answers'
+    erased_data_is_gone            | UPDATE subscription SET external_ref = 'x'
+    erased_data_is_gone            | UPDATE charge SET request_sealed = ''; ALL_ERASED
     same_account_references        | UPDATE plan_version SET plan_id = gen_random_uuid()
-    customer_keys_match            | UPDATE customer SET name = 'Eva'
-    customer_keys_match            | UPDATE customer SET email_key = 'other'
+    customer_keys_match            | UPDATE customer SET name = 'Eva' WHERE email IS NOT NULL
+    customer_keys_match            | UPDATE customer SET email_key = 'other' WHERE email IS NOT NULL
     idempotency_keys_answered_once | TWICE
     idempotency_keys_answered_once | UPDATE idempotency_key SET status = NULL, answer = NULL
     secrets_have_known_keys        | UPDATE integration_secret SET sealed = '\x00000000'
@@ -260,7 +268,8 @@ BEFORE = {
     "payment_entry": "ALTER TABLE payment_entry DROP CONSTRAINT payment_entry_source",
     "refund_request": "ALTER TABLE refund_request DROP CONSTRAINT refund_request_source; "
     "ALTER TABLE refund_request DROP CONSTRAINT refund_request_closed",
-    "customer": "ALTER TABLE customer DROP CONSTRAINT customer_document",
+    "customer": "ALTER TABLE customer DROP CONSTRAINT customer_document; "
+    "ALTER TABLE customer DROP CONSTRAINT customer_erased",
     "idempotency_key": "UPDATE idempotency_key SET is_sealed = true",
 }
 """Statements that make the violations of a table possible."""

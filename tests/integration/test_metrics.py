@@ -78,6 +78,7 @@ async def test_the_delay_of_due_work_is_shown(world: World) -> None:
 # Each statement makes work of a lane due, in an account that `populate` filled. Triggers are off while it runs.
 DUE = rows("""
     lane           | made due
+    erasure        | UPDATE erasure SET stage = 'invoices', requested_at = '2000-01-01'
     propagation    | UPDATE propagation SET status = 'running', ended_at = NULL, worked_at = '2000-01-01'
     generation     | UPDATE subscription SET generate_at = '2000-01-01'
     generation     | UPDATE subscription SET failures = 1, put_off_until = '2000-01-01'

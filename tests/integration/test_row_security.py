@@ -20,6 +20,7 @@ DISCOVERED = {
     "connection_health",
     "connection_move",
     "connection_sweep",
+    "erasure",
     "subscription",
     "invoice",
     "product_mirror",

@@ -97,6 +97,7 @@ def fill(account: Account, merchant_url: str) -> Resources:
             "apiKeyId": keys,
         },
         suitable={
+            "erase_customer": [{"customerId": ended["customerId"]}],
             "publish_plan": [{"planId": plans[0]}],
             "propagate_plan": [{"planId": plans[0]}],
             "read_propagation": [{"planId": plans[0]}],
@@ -154,11 +155,11 @@ def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) 
 
 
 def _ended(account: Account) -> dict[str, str]:
-    """Create an archived product and an archived plan with a canceled subscription. Return both ids."""
+    """Create an archived product and an archived plan with a canceled subscription. Return their ids."""
     product_id = account.product(mode="fixed", monthlyPriceCents=0)
     plan_id = account.plan(product_id)
     subscription = account.enroll(plan_id)
     account("POST", f"/v1/subscriptions/{subscription['id']}/cancel")
     account("POST", f"/v1/plans/{plan_id}/archive")
     account("POST", f"/v1/products/{product_id}/archive")
-    return {"productId": product_id, "planId": plan_id}
+    return {"productId": product_id, "planId": plan_id, "customerId": subscription["customer"]["id"]}

@@ -1,6 +1,7 @@
 """Checks of HTTP responses: complete problem documents, invalid fields and unchanged data."""
 
 import re
+from hashlib import sha256
 from typing import Any
 
 from fatura.domain.errors import CATALOGUE
@@ -46,3 +47,8 @@ async def everything(merchant: Merchant) -> list[Json]:
     keys = (await merchant.get("/v1/integration/api-keys")).json["data"]
     shown = [key | {"lastUsedAt": None} for key in keys]
     return [*lists, gateways, shown, await merchant.events(), await merchant.audit()]
+
+
+def hashed(key: str) -> str:
+    """Return an Idempotency-Key as it is stored (D-228)."""
+    return sha256(key.encode()).hexdigest()

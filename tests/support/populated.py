@@ -45,6 +45,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     product = await merchant.product()
     plan = await merchant.plan(item(product, (20, 1, 3)), defaultPaymentMethod="card", maxInstallments=3)
     subscription = await merchant.enroll(plan)
+    await _erase_one(merchant, plan)
     connection_id = subscription["gatewayConnectionId"]
     fault = {"connectionId": connection_id, "operation": "list_charges", "fault": "server_error", "times": 1}
     assert (await merchant.post("/v1/sandbox/faults", fault)).status == 201
@@ -92,6 +93,12 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         "connection_id": connection_id,
         "invoice_id": invoice["id"],
     }
+
+
+async def _erase_one(merchant: Merchant, plan: Json) -> None:
+    former = await merchant.enroll(plan, firstChargeDate="2035-01-10")
+    await merchant.made(f"/v1/subscriptions/{former['id']}/cancel")
+    await merchant.made(f"/v1/customers/{former['customer']['id']}/erase")
 
 
 async def _propagate(merchant: Merchant, connection_id: str) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fatura import __version__
 from fatura.bootstrap import STARTUP_FAILURES
-from fatura.cli import account, api, check, keys, migrate, reference, restored, up, worker
+from fatura.cli import account, api, check, erased, keys, migrate, reference, restored, up, worker
 from fatura.cli.demo import command as demo
 from fatura.cli.events import command as events
 from fatura.cli.listen import command as listen
@@ -37,6 +37,7 @@ app.command("openapi")(reference.openapi)
 app.add_typer(account.app, name="account")
 app.add_typer(keys.app, name="keys")
 app.add_typer(events.app, name="events")
+app.add_typer(erased.app, name="erased")
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer passes the flag by position

@@ -24,6 +24,11 @@ from fatura.usecases.restore import comparison
 from fatura.usecases.restore.comparison import RestoreReport
 from fatura.usecases.restore.matching import MEANINGS, MatchKind
 
+ERASED_AGAIN = (
+    "If customers were erased after the backup, their data is back. Erase them again with `fatura erased apply FILE` "
+    "before you start workers."
+)
+
 
 def restored(
     since: Annotated[
@@ -51,6 +56,7 @@ def restored(
     recover = partial(_recover, since=_instant(since), skipping=frozenset(skip or ()), dry_run=dry_run)
     reports = run_with_deps(data_dir, recover)
     typer.echo(json.dumps(_as_json(reports))) if json_ else _print(reports)
+    echo(ERASED_AGAIN, err=True)
     if any(each.unmatched or each.problems for each in reports):
         raise typer.Exit(ACCOUNT_FAILED)
 

@@ -125,6 +125,7 @@ ACCOUNT_REENCRYPT = AuditAction(
 )
 API_KEY_CREATE = AuditAction("api_key.create", API_KEY, "an API key was created")
 API_KEY_REVOKE = AuditAction("api_key.revoke", API_KEY, "an API key was revoked")
+CUSTOMER_ERASE = AuditAction("customer.erase", CUSTOMER, "the erasure of a customer's data began")
 CUSTOMER_UPDATE = AuditAction("customer.update", CUSTOMER, "a customer's name, e-mail or document was set")
 EVENT_REDELIVER = AuditAction("event.redeliver", EVENT, "an event was sent to the webhook again")
 GATEWAY_CONNECT = AuditAction("gateway_connection.create", GATEWAY_CONNECTION, "a gateway was connected")

@@ -71,6 +71,19 @@ SUBSCRIPTION_CANCELED = Problem(
     "Subscription canceled",
     "The subscription is canceled, which is final: it has no next invoice.",
 )
+CUSTOMER_IN_USE = Problem(
+    "engine.customer_in_use",
+    409,
+    "Customer in use",
+    "The customer has an active subscription, an open invoice or a call in progress; `meta` lists them, and `detail` "
+    "says what to do before the customer can be erased.",
+)
+CUSTOMER_ERASED = Problem(
+    "engine.customer_erased",
+    409,
+    "Customer erased",
+    "The customer is erased: it cannot be changed, subscribed or charged.",
+)
 PROPAGATION_RUNNING = Problem(
     "engine.propagation_running",
     409,

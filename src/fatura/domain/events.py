@@ -34,6 +34,7 @@ CATALOGUE: Mapping[str, str] = {
     "invoice.charge_missing": "the gateway does not know the invoice's charge any more; a person must act",
     "invoice.payment_unexpected": "a payment arrived on a canceled invoice, "
     "or on a charge that is not the invoice's own",
+    "customer.erased": "a customer was erased; delete your own copies of the customer's data",
     "webhook.disabled": "the webhook failed for too long and was disabled",
     "connection.failing": "the calls to a gateway have failed for an hour; only single probes are sent",
     "connection.recovered": "the calls to a gateway work again after `connection.failing`",

@@ -5,8 +5,11 @@ from datetime import date, datetime
 from enum import StrEnum
 from uuid import UUID
 
-from fatura.domain.errors import SUBSCRIPTION_CANCELED, EngineError
+from fatura.domain.errors import CUSTOMER_ERASED, SUBSCRIPTION_CANCELED, EngineError
 from fatura.domain.offer import PaymentMethod
+
+ERASED = "[erased]"
+"""Stands for the name of an erased customer, and for each text about the customer (D-62)."""
 
 MAX_START_CYCLE = 1200
 """Highest cycle with which a subscription may start (D-58)."""
@@ -28,12 +31,20 @@ class PaymentMethodSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """A customer of the merchant, without the encrypted tax document (spec 2.4, D-15)."""
+    """A customer of the merchant, without the encrypted tax document (spec 2.4, D-15). Erased ones have no e-mail."""
 
     customer_id: UUID
     external_ref: str
     name: str
-    email: str
+    email: str | None
+
+    @property
+    def is_erased(self) -> bool:
+        return self.email is None
+
+    def erased(self) -> "Customer":
+        """Return the customer without personal data (D-62)."""
+        return Customer(self.customer_id, f"erased-{self.customer_id}", ERASED, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ class CustomerProfile:
     customer: Customer
     has_document: bool
     created_at: datetime
+    erased_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,16 @@ def effective_method(
     if override is None:
         return default, PaymentMethodSource.PLAN_DEFAULT
     return override, PaymentMethodSource.OVERRIDE
+
+
+def check_not_erased(customer: Customer) -> None:
+    """Raise EngineError `engine.customer_erased` for an erased customer (D-227)."""
+    if customer.is_erased:
+        raise EngineError(
+            CUSTOMER_ERASED,
+            "The customer is erased and cannot change. Subscribe the person with another externalRef, which creates a "
+            "new customer.",
+        )
 
 
 def check_active(subscription: Subscription) -> None:

@@ -143,6 +143,10 @@ class Tx:
     async def clock_time(self) -> datetime:
         return await self._connection.fetchval("SELECT clock_timestamp()")
 
+    async def allow_erasure(self) -> None:
+        """Let this transaction remove texts from rows that are otherwise kept as they are (`keep_unless_erased`)."""
+        await self._connection.execute("SET LOCAL app.erasure = 'on'")
+
     async def execute(self, sql: LiteralString, *values: object) -> int:
         """Run a statement and return how many rows it changed, or selected."""
         status: str = await self._connection.execute(sql, self.account_id, *values)

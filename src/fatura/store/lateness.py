@@ -67,6 +67,8 @@ FROM account a CROSS JOIN LATERAL (
     SELECT 'propagation', min(o.worked_at) FROM connection_move o
     WHERE o.account_id = a.account_id AND o.status = 'running'
     UNION ALL
+    SELECT 'erasure', min(z.requested_at) FROM erasure z WHERE z.account_id = a.account_id AND z.stage <> 'done'
+    UNION ALL
     SELECT 'mirroring', min(m.next_attempt_at) FROM product_mirror m
     WHERE m.account_id = a.account_id AND m.next_attempt_at IS NOT NULL
     UNION ALL
@@ -84,8 +86,8 @@ GROUP BY w.lane
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
     """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
-    The lanes are those of `due_times.due_by_lane`, and `retention`. Deliveries to an endpoint that is down are left
-    out, because only the merchant can repair the endpoint. Accounts whose test clock is advancing are left out too.
+    The lanes are those of `due_times.due_by_lane`, `erasure` and `retention`. Deliveries to an endpoint that is down
+    are left out, because only the merchant can repair the endpoint. So are accounts whose test clock is advancing.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(

@@ -13,6 +13,7 @@ from fatura.store import discovery
 from fatura.store.connections import connection_health
 from fatura.store.db import Discovery
 from fatura.store.sandbox import test_clock
+from fatura.store.subscriptions import erasures
 from fatura.usecases.clock_skew import MAX_CLOCK_SKEW, MAX_PUSH_SKEW, WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName
@@ -34,6 +35,7 @@ _DISCOVER: Mapping[LaneName, _Discover] = {
     LaneName.TEST_CLOCK: test_clock.discover_advancing,
     LaneName.RETENTION: discovery.discover_expired_keys,
     LaneName.PROPAGATION: discovery.discover_propagations,
+    LaneName.ERASURE: erasures.discover_running,
 }
 
 

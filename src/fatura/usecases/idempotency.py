@@ -55,6 +55,11 @@ class IdempotentRequest:
     route: str
     body: object
 
+    @property
+    def stored_key(self) -> str:
+        """Return a hash of the key, because merchants make keys from the ids and addresses of customers (D-228)."""
+        return hashlib.sha256(self.key.encode()).hexdigest()
+
     def body_hash(self) -> bytes:
         """Return a hash that is independent of the JSON's formatting."""
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).digest()
@@ -120,7 +125,7 @@ async def _stored(work: Work, request: IdempotentRequest) -> StoredKey:
 
     Raises DeadlockError, after which the transaction runs again, if the key has expired and was deleted meanwhile.
     """
-    stored = await idempotency.find(work.tx, request.key)
+    stored = await idempotency.find(work.tx, request.stored_key)
     if stored is None:
         raise DeadlockError("the key was deleted meanwhile")
     return stored
@@ -147,9 +152,9 @@ async def _execute_or_replay(
     body = answer.body
     await idempotency.store_answer(
         work.tx,
-        request.key,
+        request.stored_key,
         status=status,
-        answer=work.seal(body, place=idempotency.PLACE, row_id=request.key) if holds_secret else body,
+        answer=work.seal(body, place=idempotency.PLACE, row_id=request.stored_key) if holds_secret else body,
         sealed=holds_secret,
         expires_at=work.deps.clock() + (KEEP_SECRET_FOR if holds_secret else KEEP_FOR),
     )
@@ -212,11 +217,11 @@ async def _begin(
             raise _in_progress()
     answer = await _run_unless_view(work, function)
     if not isinstance(answer, StoredAnswer):
-        await idempotency.set_in_progress(work.tx, request.key, until=in_progress_until)
+        await idempotency.set_in_progress(work.tx, request.stored_key, until=in_progress_until)
         return answer
     await idempotency.store_answer(
         work.tx,
-        request.key,
+        request.stored_key,
         status=answer.status,
         answer=answer.body,
         sealed=False,
@@ -238,7 +243,7 @@ async def was_begun(work: Work, request: IdempotentRequest | None) -> bool:
 
     The `function` of `begin` may call this.
     """
-    stored = None if request is None else await idempotency.find(work.tx, request.key)
+    stored = None if request is None else await idempotency.find(work.tx, request.stored_key)
     return stored is not None and stored.in_progress_until is not None
 
 
@@ -267,13 +272,13 @@ async def finish(
 async def abandon(work: Work, request: IdempotentRequest | None) -> None:
     """Free the key that `begin` claimed for a request that changes nothing."""
     if request is not None:
-        await idempotency.delete_unanswered(work.tx, request.key)
+        await idempotency.delete_unanswered(work.tx, request.stored_key)
 
 
 async def pause(work: Work, request: IdempotentRequest | None) -> None:
     """Let a repeat of the request continue at once. No other request may use the key."""
     if request is not None:
-        await idempotency.set_in_progress(work.tx, request.key, until=work.deps.clock())
+        await idempotency.set_in_progress(work.tx, request.stored_key, until=work.deps.clock())
 
 
 def _in_progress() -> EngineError:
@@ -299,7 +304,7 @@ async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
         return True
     expires_at = work.deps.clock() + KEEP_FOR
     await idempotency.store_answer(
-        work.tx, request.key, status=200, answer=b"", sealed=False, expires_at=expires_at
+        work.tx, request.stored_key, status=200, answer=b"", sealed=False, expires_at=expires_at
     )
     return False
 
@@ -315,7 +320,7 @@ async def find_answer(deps: Deps, account: Account, request: IdempotentRequest |
 
 
 async def _find_answer(work: Work, request: IdempotentRequest) -> StoredAnswer | None:
-    stored = await idempotency.find(work.tx, request.key)
+    stored = await idempotency.find(work.tx, request.stored_key)
     if stored is None or stored.expires_at <= work.deps.clock():
         return None
     return _answer(work, stored, request)
@@ -326,9 +331,9 @@ async def _claim(work: Work, request: IdempotentRequest) -> bool:
     real_now = work.deps.clock()
     return await idempotency.claim(
         work.tx,
-        request.key,
+        request.stored_key,
         route=request.route,
-        body_hash=work.seal(request.body_hash(), place=idempotency.BODY_PLACE, row_id=request.key),
+        body_hash=work.seal(request.body_hash(), place=idempotency.BODY_PLACE, row_id=request.stored_key),
         real_now=real_now,
         expires_at=real_now + KEEP_FOR,
     )
@@ -344,14 +349,14 @@ def _answer(work: Work, stored: StoredKey, request: IdempotentRequest) -> Stored
     if stored.status is None or body is None:
         return None
     if stored.is_sealed:
-        body = work.open(body, place=idempotency.PLACE, row_id=request.key)
+        body = work.open(body, place=idempotency.PLACE, row_id=request.stored_key)
     return StoredAnswer(stored.status, body, replayed=True)
 
 
 def _check_same(work: Work, stored: StoredKey, request: IdempotentRequest) -> None:
     """Check that the key was used for this request. Raises EngineError: `engine.idempotency_key_reused`."""
     if stored.route == request.route:
-        body_hash = work.open(stored.body_hash, place=idempotency.BODY_PLACE, row_id=request.key)
+        body_hash = work.open(stored.body_hash, place=idempotency.BODY_PLACE, row_id=request.stored_key)
         if body_hash == request.body_hash():
             return
     raise EngineError(

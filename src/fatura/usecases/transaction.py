@@ -41,6 +41,7 @@ from fatura.store.webhooks import events
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.clock_skew import WrongClockError
 from fatura.usecases.deps import Deps
+from fatura.views.erased import event_text
 from fatura.views.events import DATA
 from fatura.views.view import View
 
@@ -74,6 +75,7 @@ class LaneName(StrEnum):
     TEST_CLOCK = "test_clock"
     RETENTION = "retention"
     PROPAGATION = "propagation"
+    ERASURE = "erasure"
 
 
 @dataclass(slots=True)
@@ -130,7 +132,7 @@ class Work:
     ) -> None:
         """Add an event, which `finish` inserts at the end of the transaction (D-37)."""
         assert type(data) is DATA[type_], (type_, data)
-        new = NewEvent(type_, self.now, data.json_text(), subscription_id, invoice_id)
+        new = NewEvent(type_, self.now, event_text(data), subscription_id, invoice_id)
         self.pending_events.append(new)
 
     def audit(

@@ -13,8 +13,13 @@ class CustomerView(View):
 
     id: Id
     external_ref: ExternalRef
-    name: Annotated[str, Meta(min_length=1, max_length=200)]
-    email: Annotated[str, Meta(extra_json_schema={"format": "email"})]
+    name: Annotated[
+        str, Meta(min_length=1, max_length=200, description="`[erased]` if the customer is erased.")
+    ]
+    email: Annotated[
+        Annotated[str, Meta(extra_json_schema={"format": "email"})] | None,
+        Meta(description="null only if the customer is erased, or is being erased."),
+    ]
 
     @classmethod
     def of(cls, customer: Customer, **more: Any) -> Self:
@@ -32,11 +37,18 @@ class CustomerProfileView(CustomerView):
 
     has_document: Annotated[bool, Meta(description="Whether a tax document is stored.")]
     created_at: Instant
+    erased_at: Annotated[
+        Instant | None,
+        Meta(description="When the customer's data was gone everywhere; null before (D-62)."),
+    ]
 
     @classmethod
     def of_profile(cls, profile: CustomerProfile) -> Self:
         return cls.of(
-            profile.customer, has_document=profile.has_document, created_at=instant(profile.created_at)
+            profile.customer,
+            has_document=profile.has_document,
+            created_at=instant(profile.created_at),
+            erased_at=instant(profile.erased_at),
         )
 
 

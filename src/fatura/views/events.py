@@ -12,6 +12,7 @@ from fatura.domain.invoice import InvoiceDetail
 from fatura.domain.payments import PaymentEntry
 from fatura.domain.pricing import PricingOutcome
 from fatura.domain.subscription import Commitment, Subscription, TermsChange, TermsReason
+from fatura.views.customers import CustomerProfileView
 from fatura.views.integration import ConnectionErrorView, ConnectionView
 from fatura.views.invoices import InvoiceItemView, InvoiceSummaryView
 from fatura.views.payments import PaymentEntryView, RefundView
@@ -232,6 +233,12 @@ class InvoiceRefundDataView(View):
     refund: RefundView
 
 
+class CustomerDataView(View):
+    """The customer."""
+
+    customer: CustomerProfileView
+
+
 class WebhookDisabledDataView(View):
     """The webhook, and why it was disabled."""
 
@@ -272,6 +279,7 @@ DATA: Mapping[str, type[View]] = {
     "invoice.issue_delayed": InvoiceIssueErrorDataView,
     "invoice.issue_failed": InvoiceIssueErrorDataView,
     "invoice.charge_missing": InvoiceIssueErrorDataView,
+    "customer.erased": CustomerDataView,
     "webhook.disabled": WebhookDisabledDataView,
     "connection.failing": ConnectionErrorDataView,
     "connection.recovered": ConnectionDataView,

@@ -71,6 +71,18 @@ class ProblemMetaView(View):
     product_ids: (
         Annotated[list[Id], Meta(description="The products that the problem is about.")] | UnsetType
     ) = UNSET
+    subscription_ids: (
+        Annotated[list[Id], Meta(description="Active subscriptions of the customer, at most 20.")] | UnsetType
+    ) = UNSET
+    invoice_ids: (
+        Annotated[list[Id], Meta(description="Open invoices of the customer, at most 20.")] | UnsetType
+    ) = UNSET
+    pending_invoice_ids: (
+        Annotated[
+            list[Id], Meta(description="Closed invoices for which a call is still in progress, at most 20.")
+        ]
+        | UnsetType
+    ) = UNSET
     open_cents: Annotated[TotalCents, Meta(description="What is open of the invoice.")] | UnsetType = UNSET
     refundable_cents: (
         Annotated[TotalCents, Meta(description="What one refund can return at most.")] | UnsetType

@@ -13,7 +13,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.pricing import price_pull
 from fatura.usecases.reconciliation import sweep
 from fatura.usecases.sandbox import test_clock
-from fatura.usecases.subscriptions import connection_moves
+from fatura.usecases.subscriptions import connection_moves, erasure
 from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, in_transaction
 from fatura.usecases.webhooks import delivery
 
@@ -162,5 +162,6 @@ LANES: tuple[Lane, ...] = (
         batches_at_once=MAX_CLOCKS,
         transactions_at_once=CLOCK_TRANSACTIONS,
     ),
+    Lane(LaneName.ERASURE, due_accounts.of(LaneName.ERASURE), erasure.run, batches_at_once=1),
     Lane(LaneName.RETENTION, due_accounts.of(LaneName.RETENTION), _delete_expired_keys, batches_at_once=1),
 )

@@ -208,6 +208,12 @@ CHECKS = rows("""
     audit_entry_actor               | audit_entry        | "actor_kind": "api_key", "actor_id": null, "request_id": "x"
     audit_entry_actor               | audit_entry        | "actor_kind": "engine", "actor_id": "019a0000-0000-7000-8000-000000000000"
     idempotency_key_answered        | idempotency_key    | "answer": null
+    customer_erased                 | customer           | "email": null
+    customer_erased                 | customer           | "email_key": null
+    customer_erased                 | customer           | "erased_at": "2035-01-01"
+    erasure_stage                   | erasure            | "stage": "begun"
+    erasure_stage                   | erasure            | "visited_key": "x"
+    erasure_stage                   | erasure            | "stage": "invoices", "visited_cycle": 1
     price_pull_counts               | price_pull         | "failures": 13, "attempts": 13
     price_pull_counts               | price_pull         | "failures": 2, "attempts": 1
     pricing_attempt_number          | pricing_attempt    | "attempt": 0
@@ -262,6 +268,8 @@ FROZEN = rows("""
     charge_moves           | charge           |                            | connection_id amount_cents currency
     charge_moves           | charge           |                            | payment_method installments gateway_invoice_id
     charge_moves           | charge           | gateway_invoice_id = 'ch'  | confirmed_at due_date sent_at
+    charge_moves           | charge           | erased = true              | erased
+    refund_request_moves   | refund_request   | erased = true              | erased
     refund_request_moves   | refund_request   |                            | account_id refund_id invoice_id amount_cents left_cents
     refund_request_moves   | refund_request   |                            | currency created_at charge_id connection_id
     refund_request_moves   | refund_request   |                            | gateway_charge_id reason
@@ -290,6 +298,7 @@ NEVER_DELETED = rows("""
     subscription_terms_kept | subscription_terms
     propagation_kept      | propagation
     connection_move_kept  | connection_move
+    erasure_kept          | erasure
 """)
 
 # Columns that are named like another table's key but have no foreign key, each with the reason.

@@ -28,7 +28,7 @@ SHOWN = {
         gateway credential | -                        | D-43: never returned
         gateway secret     | -                        | D-43, D-114: as a credential
         refused body       | -                        | spec 7: not stored or shown
-        idempotency key    | dump                     | D-14: the client's name for a request, no credential
+        idempotency key    | -                        | D-228: stored hashed
         price token        | answers dump             | spec 2.2: endpointUrl is a field of the product
         webhook token      | answers dump             | D-39: the registered url is read back
         e-mail             | answers dump events hook | spec 2.4: a field of the customer
@@ -101,7 +101,6 @@ def _judge(canaries: Canaries, found: Counter[tuple[str, str]], *, searched: int
         ("e-mail", "events"),
         ("webhook token", "dump"),
         ("api key", "answers"),
-        ("idempotency key", "dump"),
     }
     report.problems += [
         f"the search does not work: no {kind} in the {where}" for kind, where in needed - {*found}

@@ -34,7 +34,7 @@ _SUBSCRIPTION = (
     "cancel_subscription",
     "list_invoices",
 )
-_CUSTOMER = ("read_customer", "patch_customer", "list_subscriptions")
+_CUSTOMER = ("read_customer", "patch_customer", "erase_customer", "list_subscriptions")
 _INVOICE = (
     "read_invoice",
     "retry_pricing",

@@ -9,11 +9,13 @@ from starlette.responses import Response
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import TAX_DOCUMENT, Email, ExternalRef, TaxDocument, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
-from fatura.api.http.replies import run
+from fatura.api.http.replies import answer_once, run
 from fatura.api.http.route import Call, PathId
-from fatura.domain.audit_actions import CUSTOMER_UPDATE
+from fatura.domain.audit_actions import CUSTOMER_ERASE, CUSTOMER_UPDATE
+from fatura.domain.credentials import Scope
+from fatura.domain.errors import CUSTOMER_ERASED, CUSTOMER_IN_USE
 from fatura.domain.filters import CustomerFilter
-from fatura.usecases.subscriptions import customers
+from fatura.usecases.subscriptions import customers, erasure
 from fatura.views.customers import CustomerPageView, CustomerProfileView
 
 routes = Routes("Customers", "Your end customers. A customer is created with its first subscription.")
@@ -67,8 +69,33 @@ async def read_customer(call: Call, customer_id: CustomerId) -> Response:
 
 
 @routes.patch(
-    "/v1/customers/{customerId}", "Change a customer", answers=CustomerProfileView, audit=CUSTOMER_UPDATE
+    "/v1/customers/{customerId}",
+    "Change a customer",
+    answers=CustomerProfileView,
+    audit=CUSTOMER_UPDATE,
+    problems=[CUSTOMER_ERASED],
 )
 async def patch_customer(call: Call, customer_id: CustomerId, body: CustomerPatch) -> Response:
     """Change the fields that are sent. The change applies to all subscriptions and all new charges of the customer."""
     return await run(call, customers.patch, customer_id, body.sent())
+
+
+@routes.post(
+    "/v1/customers/{customerId}/erase",
+    "Erase a customer",
+    answers=CustomerProfileView,
+    audit=CUSTOMER_ERASE,
+    scope=Scope.ADMIN,
+    other_status=202,
+    problems=[CUSTOMER_IN_USE],
+)
+async def erase_customer(call: Call, customer_id: CustomerId) -> Response:
+    """Remove the name, e-mail, tax document and `externalRef` of a customer from everything that Fatura stores.
+
+    Cancel the customer's subscriptions first, and close the open invoices. Texts about the customer disappear too:
+    descriptions, notes, reasons, answers of gateways, price endpoints and webhooks, and the `externalRef` of
+    subscriptions. Invoices, amounts and events stay. The erasure cannot be undone. If it takes longer than 15 seconds,
+    the answer is 202 with `erasedAt` null, and workers continue: send the request again until the answer is 200.
+    """
+    erased = await erasure.erase(call.deps, call.account, call.request, customer_id, draft=call.draft)
+    return answer_once(erased.view, status=200 if erased.is_done else 202, is_replayed=erased.is_replayed)

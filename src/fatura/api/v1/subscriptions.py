@@ -114,6 +114,7 @@ class SubscriptionQuery(Paging):
     status=201,
     key=KeyPolicy.REQUIRED,
     problems=[
+        errors.CUSTOMER_ERASED,
         errors.NOT_FOUND,
         errors.PLAN_ARCHIVED,
         errors.GATEWAY_CHOICE_REQUIRED,

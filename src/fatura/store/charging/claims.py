@@ -25,7 +25,7 @@ class ClaimedInvoice:
     connection_id: UUID
     customer_id: UUID
     customer_name: str
-    customer_email: str
+    customer_email: str | None
     document_sealed: bytes | None
     subscription_id: UUID
     cycle: int

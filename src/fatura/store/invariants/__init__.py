@@ -9,6 +9,7 @@ from fatura.store.invariants.audit import AUDIT
 from fatura.store.invariants.charges import CHARGES
 from fatura.store.invariants.cycles import CYCLES
 from fatura.store.invariants.deliveries import DELIVERIES
+from fatura.store.invariants.erasures import ERASURES
 from fatura.store.invariants.events import EVENTS
 from fatura.store.invariants.invariant import Invariant
 from fatura.store.invariants.payments import PAYMENTS
@@ -27,6 +28,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *EVENTS,
     *DELIVERIES,
     *AUDIT,
+    *ERASURES,
     *TENANT_ISOLATION,
 )
 """All invariants, in the order in which they are checked."""

@@ -26,6 +26,9 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.subscription_id FROM subscription c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
+            SELECT c.customer_id FROM erasure c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM customer p WHERE p.account_id = $1 AND p.customer_id = c.customer_id)
+            UNION
             SELECT c.subscription_id FROM subscription_terms c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM subscription p WHERE p.account_id = $1 AND p.subscription_id = c.subscription_id)
             UNION

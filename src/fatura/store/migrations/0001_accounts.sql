@@ -91,6 +91,7 @@ CREATE TABLE integration_secret (
 );
 CREATE UNIQUE INDEX integration_secret_one_current ON integration_secret (account_id) WHERE valid_until IS NULL;
 
+-- `key` is the SHA-256 of the Idempotency-Key, in hexadecimal, because merchants make keys from data of customers.
 -- `status` and `answer` are null while the request waits for a third party. A repeat may continue the request after
 -- `in_progress_until` (real time).
 CREATE TABLE idempotency_key (
@@ -207,6 +208,20 @@ CREATE TABLE tag_key (
 -- Called by triggers on operations that a table never allows, such as DELETE.
 CREATE FUNCTION refuse_any_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'row_kept';
+END
+$$;
+
+-- Keeps rows as they are. Only while `app.erasure` is on, the columns that the trigger names may change: the data of an
+-- erased customer is removed from them (D-226).
+CREATE FUNCTION keep_unless_erased() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND current_setting('app.erasure', true) = 'on'
+        AND to_jsonb(NEW) - TG_ARGV = to_jsonb(OLD) - TG_ARGV
+    THEN
+        RETURN NEW;
+    END IF;
     RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME
         USING ERRCODE = 'check_violation', CONSTRAINT = 'row_kept';
 END

@@ -3,17 +3,20 @@
 -- Searches compare `name_key` and `email_key`, which `fatura.domain.customer_search` computes, and `document_hash`. A
 -- search cannot compare `lower(name)`: under Row Level Security, an index serves only leakproof functions, and `lower`
 -- is not leakproof. `document_hash` is an HMAC; its key is derived from the key that encrypts the document.
+-- A customer without an e-mail is erased, and never changes again. `erased_at` (account's clock) is set when the
+-- customer's data is gone from all other rows too.
 CREATE TABLE customer (
     account_id uuid NOT NULL,
     customer_id uuid NOT NULL,
     external_ref text NOT NULL,
     name text NOT NULL,
-    email text NOT NULL,
+    email text,
     name_key text COLLATE "C" NOT NULL,
-    email_key text COLLATE "C" NOT NULL,
+    email_key text COLLATE "C",
     document_sealed bytea,
     document_hash bytea,
     created_at timestamptz NOT NULL,
+    erased_at timestamptz,
     CONSTRAINT customer_pk PRIMARY KEY (account_id, customer_id),
     CONSTRAINT customer_ref_once UNIQUE (account_id, external_ref),
     CONSTRAINT customer_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
@@ -22,11 +25,60 @@ CREATE TABLE customer (
             WHEN document_sealed IS NULL THEN document_hash IS NULL
             ELSE substr(document_hash, 1, 4) = substr(document_sealed, 1, 4)
         END IS TRUE
+    ),
+    CONSTRAINT customer_erased CHECK (
+        CASE
+            WHEN email IS NULL THEN
+                num_nonnulls(email_key, document_sealed) = 0 AND name = '[erased]'
+                AND external_ref = 'erased-' || customer_id::text
+            ELSE email_key IS NOT NULL AND erased_at IS NULL
+        END IS TRUE
     )
 );
 CREATE INDEX customer_by_name ON customer (account_id, name_key);
 CREATE INDEX customer_by_email ON customer (account_id, email_key);
 CREATE INDEX customer_by_document ON customer (account_id, document_hash) WHERE document_hash IS NOT NULL;
+
+CREATE FUNCTION refuse_change_to_erased_customer() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.erased_at IS NOT NULL OR to_jsonb(NEW) - 'erased_at' <> to_jsonb(OLD) - 'erased_at' THEN
+        RAISE EXCEPTION 'an erased customer cannot change'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'customer_frozen';
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER customer_frozen BEFORE UPDATE ON customer
+    FOR EACH ROW WHEN (OLD.email IS NULL) EXECUTE FUNCTION refuse_change_to_erased_customer();
+
+-- The erasure of a customer (D-62), and its progress. The customer's own row is erased when the erasure begins. Then the
+-- data disappears in batches: from the subscriptions with ids up to `visited_id`; from the invoices up to the cycle
+-- `visited_cycle` of the subscription `visited_id`; and from the stored answers with keys up to `visited_key`. A
+-- finished erasure is kept: it is exported, and applied again after a restore from a backup. `requested_at` is on the
+-- account's clock.
+CREATE TABLE erasure (
+    account_id uuid NOT NULL,
+    customer_id uuid NOT NULL,
+    requested_at timestamptz NOT NULL,
+    stage text NOT NULL,
+    visited_id uuid,
+    visited_cycle integer,
+    visited_key text,
+    CONSTRAINT erasure_pk PRIMARY KEY (account_id, customer_id),
+    CONSTRAINT erasure_customer_fk FOREIGN KEY (account_id, customer_id)
+        REFERENCES customer (account_id, customer_id),
+    CONSTRAINT erasure_stage CHECK (
+        CASE stage
+            WHEN 'subscriptions' THEN num_nonnulls(visited_cycle, visited_key) = 0
+            WHEN 'invoices' THEN visited_key IS NULL AND (visited_id IS NULL) = (visited_cycle IS NULL)
+            WHEN 'answers' THEN num_nonnulls(visited_id, visited_cycle) = 0
+            WHEN 'done' THEN num_nonnulls(visited_id, visited_cycle, visited_key) = 0
+            ELSE false
+        END
+    )
+) WITH (fillfactor = 50);
+CREATE INDEX erasure_running ON erasure (account_id, requested_at) WHERE stage <> 'done';
+CREATE TRIGGER erasure_kept BEFORE DELETE ON erasure FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- `start_cycle` is the cycle of the subscription's first invoice. `cycle_count` is the cycle of its newest invoice.
 -- `generate_at` (account's clock) is when the next cycle becomes due. If generating its invoice fails, `generate_at`

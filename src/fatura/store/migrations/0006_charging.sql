@@ -6,6 +6,8 @@
 -- charge with known charges is never sent again. `asked_at` is when the gateway last confirmed the charge or answered
 -- a poll. `listed_at` is when a sweep last found the charge in the provider's list. For a paid charge, a sweep updates
 -- `listed_at` only after six days.
+-- `erased` is set if the customer is erased. Then the row keeps no request, no pay data and no text of the gateway, also
+-- none that a later answer brings.
 CREATE TABLE charge (
     account_id uuid NOT NULL,
     charge_id uuid NOT NULL,
@@ -37,6 +39,7 @@ CREATE TABLE charge (
     pix_code text,
     boleto_line text,
     pay_expires_at timestamptz,
+    erased boolean NOT NULL DEFAULT false,
     CONSTRAINT charge_pk PRIMARY KEY (account_id, charge_id),
     CONSTRAINT charge_number_once UNIQUE (account_id, invoice_id, number),
     CONSTRAINT charge_invoice_fk FOREIGN KEY (account_id, invoice_id)
@@ -103,9 +106,20 @@ BEGIN
             IS DISTINCT FROM (OLD.closed_at, OLD.due_date, OLD.sent_at))
         OR (OLD.stage = 'failed' AND (NEW.error_code, NEW.error_detail)
             IS DISTINCT FROM (OLD.error_code, OLD.error_detail))
+        OR (OLD.erased AND NOT NEW.erased)
     THEN
         RAISE EXCEPTION 'a settled fact of a charge cannot change'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'charge_frozen';
+    END IF;
+    IF NEW.erased THEN
+        NEW.request_sealed := NULL;
+        NEW.pay_url := NULL;
+        NEW.pix_code := NULL;
+        NEW.boleto_line := NULL;
+        NEW.pay_expires_at := NULL;
+        IF NEW.error_detail IS NOT NULL THEN
+            NEW.error_detail := '[erased]';
+        END IF;
     END IF;
     RETURN NEW;
 END
@@ -165,7 +179,7 @@ CREATE UNIQUE INDEX payment_entry_reference_once ON payment_entry (account_id, r
     WHERE source = 'gateway';
 CREATE INDEX payment_entry_by_invoice ON payment_entry (account_id, invoice_id);
 CREATE TRIGGER payment_entry_kept BEFORE UPDATE OR DELETE ON payment_entry
-    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+    FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('reference', 'note');
 
 -- The schedule of late look-ups for a charge that may still appear or be paid at the gateway.
 CREATE TABLE late_charge_check (
@@ -225,7 +239,8 @@ CREATE TABLE merchant_request (
 -- A refund that a merchant asked for, committed before its request is sent. An invoice has at most one open refund.
 -- `left_cents` is what could be refunded when the row was inserted; a higher refund is refused. A refund of manual
 -- payments has no connection and is inserted as `done`. `next_attempt_at` (account's clock) is when an open refund is
--- due to be sent or looked up. `lease_until` (real time) is when the lease for this work ends.
+-- due to be sent or looked up. `lease_until` (real time) is when the lease for this work ends. `erased` is set if the
+-- customer is erased. Then the row keeps no text of the merchant or the gateway, also none that a later answer brings.
 CREATE TABLE refund_request (
     account_id uuid NOT NULL,
     refund_id uuid NOT NULL,
@@ -250,6 +265,7 @@ CREATE TABLE refund_request (
     payment_entry_id uuid,
     error_code text,
     error_detail text,
+    erased boolean NOT NULL DEFAULT false,
     CONSTRAINT refund_request_pk PRIMARY KEY (account_id, refund_id),
     CONSTRAINT refund_request_invoice_fk FOREIGN KEY (account_id, invoice_id)
         REFERENCES invoice (account_id, invoice_id),
@@ -308,11 +324,20 @@ BEGIN
        (OLD.account_id, OLD.refund_id, OLD.invoice_id, OLD.amount_cents, OLD.left_cents, OLD.currency, OLD.created_at)
         OR (NEW.charge_id, NEW.connection_id, NEW.gateway_charge_id, NEW.reason)
             IS DISTINCT FROM (OLD.charge_id, OLD.connection_id, OLD.gateway_charge_id, OLD.reason)
+        OR (OLD.erased AND NOT NEW.erased)
         OR (OLD.stage = 'done' AND (NEW.closed_at, NEW.payment_entry_id)
             IS DISTINCT FROM (OLD.closed_at, OLD.payment_entry_id))
     THEN
         RAISE EXCEPTION 'a settled fact of a refund cannot change'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_request_frozen';
+    END IF;
+    IF NEW.erased THEN
+        IF NEW.reason IS NOT NULL THEN
+            NEW.reason := '[erased]';
+        END IF;
+        IF NEW.error_detail IS NOT NULL THEN
+            NEW.error_detail := '[erased]';
+        END IF;
     END IF;
     RETURN NEW;
 END

@@ -1,6 +1,8 @@
 -- The event stream and its delivery to the webhook of the account.
 
--- `data` is the exact text that the API returns and the webhook gets.
+-- `data` is the exact text that the API returns and the webhook gets. It changes only when a customer is erased, whose
+-- events are found by `event_by_invoice` and `event_by_subscription`. Ids grow with time, so new events are added at the
+-- end of these indexes.
 CREATE TABLE event (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,
@@ -15,7 +17,11 @@ CREATE TABLE event (
 );
 CREATE INDEX event_by_type ON event (account_id, type, sequence);
 CREATE UNIQUE INDEX event_id_once ON event (account_id, event_id);
-CREATE TRIGGER event_kept BEFORE UPDATE OR DELETE ON event FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+CREATE INDEX event_by_invoice ON event (account_id, invoice_id, sequence) WHERE invoice_id IS NOT NULL;
+CREATE INDEX event_by_subscription ON event (account_id, subscription_id, sequence)
+    WHERE invoice_id IS NULL AND subscription_id IS NOT NULL;
+CREATE TRIGGER event_kept BEFORE UPDATE OR DELETE ON event
+    FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('data');
 
 -- Only events with numbers up to `fanned_out_to` can have a delivery. At most `at_once` requests run concurrently.
 -- `next_attempt_at` (account's clock) is set while the endpoint fails or after it asked for a pause: no request is sent
@@ -104,4 +110,4 @@ CREATE TABLE delivery_attempt (
     CONSTRAINT delivery_attempt_outcome CHECK (outcome IN ('delivered', 'timeout', 'http_error'))
 );
 CREATE TRIGGER delivery_attempt_kept BEFORE UPDATE OR DELETE ON delivery_attempt
-    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+    FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('response_body');

@@ -11,7 +11,7 @@ DECLARE
     discovery CONSTANT text := '(SELECT nullif(current_setting(''app.discover'', true) = ''on'', false)) IS NOT NULL';
     discovered CONSTANT text[] := ARRAY[
         'account', 'account_counter', 'connection_health', 'connection_move', 'connection_sweep', 'delivery',
-        'idempotency_key', 'invoice', 'late_charge_check', 'poll_round', 'price_pull', 'pricing_attempt',
+        'erasure', 'idempotency_key', 'invoice', 'late_charge_check', 'poll_round', 'price_pull', 'pricing_attempt',
         'product_mirror', 'propagation', 'refund_request', 'subscription', 'test_clock', 'unmatched_charge', 'webhook'
     ];
     name text;

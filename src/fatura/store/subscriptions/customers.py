@@ -33,6 +33,7 @@ async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetim
 
     Waits for a concurrent transaction that inserts the same externalRef.
     """
+    assert customer.email is not None, "a new customer has an e-mail"
     touched = await tx.execute(
         """
         INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key, created_at)
@@ -50,12 +51,13 @@ async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetim
     return touched == 1
 
 
-async def find_by_ref(tx: Tx, external_ref: str) -> Customer | None:
+async def find_to_subscribe(tx: Tx, external_ref: str) -> Customer | None:
+    """Return a customer, and keep it from being erased before this transaction ends."""
     return await tx.fetchrow_as(
         Customer,
         """
         SELECT c.customer_id, c.external_ref, c.name, c.email
-        FROM customer c WHERE c.account_id = $1 AND c.external_ref = $2
+        FROM customer c WHERE c.account_id = $1 AND c.external_ref = $2 FOR KEY SHARE
         """,
         external_ref,
     )
@@ -85,7 +87,39 @@ async def lock(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
     return await find(tx, customer_id)
 
 
+async def lock_to_erase(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
+    """Lock a customer. Wait for transactions that subscribe it or change it, and make later ones wait."""
+    await tx.execute(
+        "SELECT FROM customer c WHERE c.account_id = $1 AND c.customer_id = $2 FOR UPDATE", customer_id
+    )
+    return await find(tx, customer_id)
+
+
+async def erase(tx: Tx, customer: Customer) -> None:
+    """Overwrite a customer's data with that of `customer`, which is erased."""
+    await tx.execute(
+        """
+        UPDATE customer c SET external_ref = $3, name = $4, name_key = $5, email = NULL, email_key = NULL,
+            document_sealed = NULL, document_hash = NULL
+        WHERE c.account_id = $1 AND c.customer_id = $2
+        """,
+        customer.customer_id,
+        customer.external_ref,
+        customer.name,
+        name_key(customer.name),
+    )
+
+
+async def set_erased_at(tx: Tx, customer_id: UUID, *, erased_at: datetime) -> None:
+    await tx.execute(
+        "UPDATE customer c SET erased_at = $3 WHERE c.account_id = $1 AND c.customer_id = $2",
+        customer_id,
+        erased_at,
+    )
+
+
 async def update(tx: Tx, customer: Customer) -> None:
+    assert customer.email is not None, "an erased customer is not changed"
     await tx.execute(
         """
         UPDATE customer c SET name = $3, name_key = $4, email = $5, email_key = $6
@@ -159,7 +193,7 @@ async def _read(tx: Tx, customer_ids: Sequence[UUID]) -> Sequence[CustomerProfil
     """Return the customers with these ids, newest first."""
     rows = await tx.fetch(
         """
-        SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at,
+        SELECT c.customer_id, c.external_ref, c.name, c.email, c.created_at, c.erased_at,
             c.document_sealed IS NOT NULL AS has_document
         FROM customer c
         WHERE c.account_id = $1 AND c.customer_id = ANY($2::uuid[])

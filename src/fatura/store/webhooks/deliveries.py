@@ -1,6 +1,6 @@
 """Deliveries, at most one row for each event, and their attempts (D-39)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -108,6 +108,23 @@ async def read(tx: Tx, sequences: Sequence[int]) -> Sequence[DueDelivery]:
         """,
         sequences,
     )
+
+
+async def rewritten(tx: Tx, sent: Mapping[int, str]) -> set[int]:
+    """Return those of the given events whose data is not what was sent, because their customer was erased meanwhile.
+
+    The deliveries must be locked. `sent` has the data by number.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT e.sequence FROM event e JOIN unnest($2::int8[], $3::text[]) AS u (sequence, data)
+            ON u.sequence = e.sequence
+        WHERE e.account_id = $1 AND e.sequence = ANY($2::int8[]) AND e.data <> u.data
+        """,
+        list(sent),
+        list(sent.values()),
+    )
+    return {row["sequence"] for row in rows}
 
 
 async def put_off(tx: Tx, sequence: int, *, until: datetime) -> None:

@@ -94,6 +94,7 @@ def build_request(
     work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, lines: tuple[Line, ...]
 ) -> ChargeRequest:
     """Return the request for a charge. Raises KeyRingError if the payer's tax document cannot be decrypted."""
+    assert invoice.customer_email is not None, "an erased customer is not charged"
     document = None
     if invoice.document_sealed is not None:
         plain = work.open(invoice.document_sealed, place=customers.DOCUMENT_PLACE, row_id=invoice.customer_id)

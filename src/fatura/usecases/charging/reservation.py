@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
 from fatura.domain.connection import Connection, check_minimums
-from fatura.domain.errors import EngineError
+from fatura.domain.errors import CUSTOMER_ERASED, EngineError
 from fatura.domain.invoice import InvoiceItem
 from fatura.domain.payments import open_cents
 from fatura.gateways.port import Gateway, Line, TransientError
@@ -116,10 +116,11 @@ async def _send(
 ) -> Sequence[GatewayCall]:
     """Return the call that sends a charge's request.
 
-    Return no call if the request cannot be built, if the charge is below the provider's minimum (D-49), or if the
-    invoice has too many charges (D-176). In the last two cases, a person must act.
+    Return no call if the request cannot be built, if the charge is below the provider's minimum (D-49), if the invoice
+    has too many charges (D-176), or if its customer is erased (D-227). In the last three cases, a person must act.
     """
     try:
+        _check_not_erased(invoice)
         check_minimums(connection, charge.amount_cents, installments=charge.installments)
         await next_charge.check_count(work, charge.invoice_id, charge.number)
     except EngineError as refusal:
@@ -143,6 +144,13 @@ async def _send(
         return []
     charge = replace(charge, request_sealed=next_charge.seal_request(work, charge, request))
     return [replace(_call(work, invoice, charge, kind=CallKind.SEND, gateway=gateway), request=request)]
+
+
+def _check_not_erased(invoice: ClaimedInvoice) -> None:
+    """Raises EngineError: `engine.customer_erased`. Only a restore can leave an erased customer an open invoice."""
+    if invoice.customer_email is None:
+        detail = "The customer is erased, so the invoice is not charged; cancel it, or record its payment."
+        raise EngineError(CUSTOMER_ERASED, detail)
 
 
 def _call(

@@ -64,7 +64,7 @@ class ObservedGateway:
             return await self.adapter.check_credentials()
 
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
-        async with self._observed("create_charge"):
+        async with self._observed("create_charge", payer=request.payer):
             return await self.adapter.create_charge(request)
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
@@ -116,8 +116,8 @@ class ObservedGateway:
             return await self.adapter.mirror_product(product)
 
     @asynccontextmanager
-    async def _observed(self, operation: str) -> AsyncGenerator[None]:
-        """Run one call for at most CALL_TIMEOUT_SECONDS.
+    async def _observed(self, operation: str, *, payer: port.Payer | None = None) -> AsyncGenerator[None]:
+        """Run one call for at most CALL_TIMEOUT_SECONDS. `payer` is the person whose data the call sends.
 
         If the caller's own limit of about the same length ends the call first, the call counts as timed out too.
         """
@@ -131,7 +131,7 @@ class ObservedGateway:
             if isinstance(error, asyncio.CancelledError) and took < port.CALL_TIMEOUT_SECONDS * 0.9:
                 raise  # the process stops
             self._count(operation, _outcome(error), seconds=took)
-            failure = _failure(error)
+            failure = _failure(error, payer)
             if failure is not None:
                 self.results.append(failure)
             elif isinstance(error, (port.PermanentError, port.NotFoundError)):
@@ -149,12 +149,24 @@ def _outcome(error: BaseException) -> str:
     return next((label for kind, label in known if isinstance(error, kind)), "error")
 
 
-def _failure(error: BaseException) -> CallError | None:
-    """Return why a call failed; None for any answer, even an invalid one, and for an exception in the adapter."""
+def _failure(error: BaseException, payer: port.Payer | None) -> CallError | None:
+    """Return why a call failed; None for any answer, even an invalid one, and for an exception in the adapter.
+
+    The text belongs to the connection and is shown for all its customers, so it must not name the payer of one charge.
+    """
     if isinstance(error, port.InvalidAnswerError):
         return None
     code = next((label for kind, label in _CODES if isinstance(error, kind)), None)
     if code is None:
         return None
     detail = f"no answer within {port.CALL_TIMEOUT_SECONDS} s" if code == "timeout" else str(error)
+    if payer is not None and _names(detail, payer):
+        detail = "The provider's answer names the payer, so it is not shown here."
     return CallError(code, detail[:MAX_ERROR_LENGTH] or code)
+
+
+def _names(text: str, payer: port.Payer) -> bool:
+    found = text.casefold()
+    return any(
+        each is not None and each.casefold() in found for each in (payer.name, payer.email, payer.document)
+    )

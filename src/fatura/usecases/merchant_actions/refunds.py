@@ -3,7 +3,7 @@
 The refund is committed with the Idempotency-Key before it is sent. A repeat with the same key continues that refund.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
@@ -22,11 +22,13 @@ from fatura.domain.errors import (
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
 from fatura.domain.refunds import Part, RefundRequest, RefundStage, choose, refund_id_of
+from fatura.domain.subscription import ERASED
 from fatura.store.billing import payment_entries
 from fatura.store.charging import issuance_state, refund_requests
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
+from fatura.store.subscriptions import erased_rows, erasures
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
@@ -136,12 +138,7 @@ async def _start(
         created_at=work.now,
         next_attempt_at=work.now + charge_release.POLL_AFTER,
     )
-    if part.source is EntrySource.MANUAL:
-        await _record_manual(work, new)
-    else:
-        await _check_connection(work, part)
-        places.take(1)
-        await refund_requests.insert(work.tx, new)
+    await _store(work, new, part, places=places)
     hidden = () if reason is None else ("reason",)
     work.audit(
         invoice_id,
@@ -150,6 +147,21 @@ async def _start(
         hidden=hidden,
     )
     return started
+
+
+async def _store(work: Work, new: RefundRequest, part: Part, *, places: Places) -> None:
+    """Store a refund. For an erased customer, store no text, also none that the gateway sends later (D-229)."""
+    is_erased = await erasures.is_erased(work.tx, new.invoice_id)
+    if is_erased and new.reason is not None:
+        new = replace(new, reason=ERASED)
+    if part.source is EntrySource.MANUAL:
+        await _record_manual(work, new)
+    else:
+        await _check_connection(work, part)
+        places.take(1)
+        await refund_requests.insert(work.tx, new)
+    if is_erased:
+        await erased_rows.refunds(work.tx, [new.invoice_id])
 
 
 def _is_being_issued(state: IssuanceState) -> bool:

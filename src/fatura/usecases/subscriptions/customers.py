@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fatura.domain.errors import require
 from fatura.domain.filters import CustomerFilter
-from fatura.domain.subscription import Customer
+from fatura.domain.subscription import Customer, check_not_erased
 from fatura.store import counters
 from fatura.store.db import DeadlockError
 from fatura.store.subscriptions import customers
@@ -32,15 +32,17 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> tuple[Customer, b
     """Return the customer with this externalRef, or create one. Also return whether the customer is new.
 
     If the customer exists without a tax document, the given document is stored.
+    Raises EngineError: `engine.customer_erased`.
     """
     customer = Customer(work.new_id(), given.external_ref, given.name, given.email)
     is_new = await customers.insert_unless_known(work.tx, customer, created_at=work.now)
     if is_new:
         work.totals["customers"] += 1
     else:
-        known = await customers.find_by_ref(work.tx, given.external_ref)
+        known = await customers.find_to_subscribe(work.tx, given.external_ref)
         if known is None:
-            raise DeadlockError("the customer with this externalRef was changed meanwhile")
+            raise DeadlockError("the customer with this externalRef was erased meanwhile")
+        check_not_erased(known)
         customer = known
     if given.document is not None:
         document = _seal(work, customer.customer_id, given.document)
@@ -68,9 +70,10 @@ async def read_page(work: Work, page: Page, wanted: CustomerFilter) -> CustomerP
 async def patch(work: Work, customer_id: UUID, changes: Mapping[str, Any]) -> CustomerProfileView:
     """Change `name`, `email` or `document`, if given; None removes the document. New charges use the new values.
 
-    Raises EngineError: `engine.not_found`.
+    Raises EngineError: `engine.not_found`, `engine.customer_erased`.
     """
     found = require(await customers.lock(work.tx, customer_id), "customer", id_=customer_id)
+    check_not_erased(found.customer)
     corrected = {field: value for field, value in changes.items() if field != "document"}
     profile = replace(found, customer=replace(found.customer, **corrected))
     await customers.update(work.tx, profile.customer)

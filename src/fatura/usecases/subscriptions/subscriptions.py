@@ -73,7 +73,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
 
     Raises EngineError: `engine.invalid_request` (firstChargeDate), `engine.not_found`, `engine.plan_archived`,
     `engine.gateway_choice_required`, `engine.gateway_connection_not_found`, `engine.payment_method_unsupported`,
-    `engine.installments_unsupported`, `engine.amount_unsupported`.
+    `engine.installments_unsupported`, `engine.amount_unsupported`, `engine.customer_erased`.
     """
     _check_first_charge(enrollment.first_charge_date, today=work.today)
     plan = await lock_plan(work, enrollment.plan_id, for_share=True)

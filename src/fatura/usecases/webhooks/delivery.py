@@ -25,6 +25,7 @@ from fatura.domain.delivery import (
     EndpointHealth,
     Outcome,
 )
+from fatura.domain.subscription import ERASED
 from fatura.ids import new_id
 from fatura.observability import log
 from fatura.outbound import webhook
@@ -305,8 +306,12 @@ async def _record_some(
     due_at = {due.sequence: due.next_attempt_at for due in claimed.due}
     changed: list[Delivery] = []
     attempts: list[Attempt] = []
-    for delivery in await deliveries.lock(work.tx, sequences):
+    locked = await deliveries.lock(work.tx, sequences)
+    rewritten = await _rewritten(work, claimed, results, sequences)
+    for delivery in locked:
         result = results[delivery.sequence]
+        if delivery.sequence in rewritten:
+            result = replace(result, response_body=ERASED)
         if result.outcome is Outcome.DELIVERED:
             after = delivery.delivered(now=work.now)
         else:
@@ -323,3 +328,12 @@ async def _record_some(
     await deliveries.store(work.tx, changed)
     await deliveries.log_attempts(work.tx, attempts)
     return sequences
+
+
+async def _rewritten(
+    work: Work, claimed: Round, results: Mapping[int, AttemptResult], sequences: Sequence[int]
+) -> set[int]:
+    """Return the events whose customer was erased after they were read. The receiver's answer may repeat the data."""
+    sent = {due.sequence: due.data for due in claimed.due if due.sequence in sequences}
+    shown = {number: data for number, data in sent.items() if results[number].response_body is not None}
+    return await deliveries.rewritten(work.tx, shown) if shown else set()

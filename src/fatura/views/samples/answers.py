@@ -110,7 +110,9 @@ _AUDIT_ENTRY = AuditEntryView(
     after={"monthlyPriceCents": 10990},
 )
 _ADVANCED_WEBHOOK = AdvancedWebhookView(enabled=True, delivered=3, failed=0)
-_CUSTOMER = CustomerProfileView.of_profile(CustomerProfile(story.ANA, has_document=False, created_at=AT))
+_CUSTOMER = CustomerProfileView.of_profile(
+    CustomerProfile(story.ANA, has_document=False, created_at=AT, erased_at=None)
+)
 _MIRRORED = SandboxProduct(CONNECTION.connection_id, MEMBERSHIP.product_id, MEMBERSHIP.name, None, AT)
 
 

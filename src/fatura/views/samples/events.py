@@ -11,10 +11,12 @@ from fatura.domain.invoice import IssueFailure
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import EntryKind, PaymentEntry
 from fatura.domain.pricing import PricingOutcome
-from fatura.domain.subscription import SubscriptionStatus, TermsReason, commitment
+from fatura.domain.subscription import CustomerProfile, SubscriptionStatus, TermsReason, commitment
+from fatura.views.customers import CustomerProfileView
 from fatura.views.events import (
     ConnectionDataView,
     ConnectionErrorDataView,
+    CustomerDataView,
     EventInvoiceView,
     EventView,
     InvoiceDataView,
@@ -35,6 +37,7 @@ from fatura.views.events import (
 from fatura.views.integration import ConnectionErrorView, ConnectionView
 from fatura.views.payments import RefundView
 from fatura.views.samples.story import (
+    ANA,
     AT,
     CONNECTION,
     EVENT_ID,
@@ -156,6 +159,11 @@ DATA: Mapping[str, View] = {
         ),
     ),
     "invoice.issue_failed": _issue_error(_FAILURE.code, _FAILURE.detail, failure=_FAILURE),
+    "customer.erased": CustomerDataView(
+        customer=CustomerProfileView.of_profile(
+            CustomerProfile(ANA.erased(), has_document=False, created_at=AT, erased_at=AT)
+        )
+    ),
     "webhook.disabled": WebhookDisabledDataView(
         webhook=WebhookView.of(Webhook(WEBHOOK_URL, AT, AT)),
         error=WebhookErrorView(

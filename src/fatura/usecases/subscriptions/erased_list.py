@@ -1,0 +1,94 @@
+"""The list of erased customers: export it, and apply it after a restore from a backup (D-230)."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.audit import Actor, Origin
+from fatura.domain.audit_actions import CUSTOMER_ERASE, SUBSCRIPTION_CANCEL
+from fatura.store.subscriptions import customers, erasures
+from fatura.store.subscriptions.erasures import Uses
+from fatura.usecases.audit_draft import AuditDraft
+from fatura.usecases.deps import Deps
+from fatura.usecases.subscriptions import erasure, subscriptions
+from fatura.usecases.transaction import (
+    Work,
+    in_audited_transaction,
+    in_snapshot,
+    in_transaction,
+    load_account,
+)
+
+PAGE = 1000
+_BEFORE_ALL = UUID(int=0)
+
+
+class Result(StrEnum):
+    ERASED = "erased"
+    ERASED_BEFORE = "erased before"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of one customer of the list. A person must close the open invoices, because nothing charges them."""
+
+    result: Result
+    canceled_subscriptions: int = 0
+    open_invoice_ids: Sequence[UUID] = ()
+
+
+async def erased_ids(deps: Deps, account_id: UUID) -> AsyncGenerator[UUID]:
+    """Yield the ids of the account's erased customers, also of those whose erasure is running."""
+    account, after = await load_account(deps, account_id), _BEFORE_ALL
+    while page := await in_snapshot(deps, account, _page, after=after):
+        for customer_id in page:
+            yield customer_id
+        after = page[-1]
+
+
+async def _page(work: Work, *, after: UUID) -> Sequence[UUID]:
+    return await erasures.page(work.tx, after=after, limit=PAGE)
+
+
+async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Actor) -> Applied:
+    """Erase a customer that was erased after the backup, although it is in use again. Safe to repeat.
+
+    The customer's subscriptions had been canceled before the erasure, so they are canceled again.
+    """
+    account = await load_account(deps, account_id)
+    if not await in_transaction(deps, account, _exists, customer_id):
+        return Applied(Result.UNKNOWN)
+    if await in_transaction(deps, account, _is_erased, customer_id):
+        return Applied(Result.ERASED_BEFORE)
+    canceled = await _cancel_subscriptions(deps, account, customer_id, asked_by=asked_by)
+    draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
+    await in_audited_transaction(deps, account, draft, erasure.start, customer_id=customer_id, is_forced=True)
+    await erasure.run_to_end(deps, account, customer_id)
+    left = await in_transaction(deps, account, _uses, customer_id)
+    return Applied(Result.ERASED, canceled, left.invoice_ids)
+
+
+async def _cancel_subscriptions(deps: Deps, account: Account, customer_id: UUID, *, asked_by: Actor) -> int:
+    canceled = 0
+    while active := (await in_transaction(deps, account, _uses, customer_id)).subscription_ids:
+        for subscription_id in active:
+            draft = AuditDraft(Origin(asked_by), SUBSCRIPTION_CANCEL)
+            await in_audited_transaction(deps, account, draft, subscriptions.cancel, subscription_id)
+            canceled += 1
+    return canceled
+
+
+async def _exists(work: Work, customer_id: UUID) -> bool:
+    return await customers.find(work.tx, customer_id) is not None
+
+
+async def _is_erased(work: Work, customer_id: UUID) -> bool:
+    found = await erasures.find(work.tx, customer_id)
+    return found is not None and found.stage is erasures.Stage.DONE
+
+
+async def _uses(work: Work, customer_id: UUID) -> Uses:
+    return await erasures.uses(work.tx, customer_id, real_now=work.deps.clock())
