@@ -41,14 +41,15 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     """Create at least one row in every table. Return ids of created rows by column name, such as `plan_id`."""
     await merchant.set_up_gateway(productCatalog=True)
     nobody_listens = {"url": "http://127.0.0.1:1/"}
-    assert (await merchant.put("/v1/integration/webhook", nobody_listens)).status == 200
+    registered = await merchant.put("/v1/integration/webhook", nobody_listens)
+    assert registered.status == 200, registered.body
     product = await merchant.product()
     plan = await merchant.plan(item(product, (20, 1, 3)), defaultPaymentMethod="card", maxInstallments=3)
     subscription = await merchant.enroll(plan)
     await _erase_one(merchant, plan)
     connection_id = subscription["gatewayConnectionId"]
     fault = {"connectionId": connection_id, "operation": "list_charges", "fault": "server_error", "times": 1}
-    assert (await merchant.post("/v1/sandbox/faults", fault)).status == 201
+    await merchant.made("/v1/sandbox/faults", fault)
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
@@ -111,7 +112,8 @@ async def _propagate(merchant: Merchant, connection_id: str) -> None:
         for each in (connection_id, pix_only, connection_id)
     ]
     terms = plan_body(product, defaultPaymentMethod="boleto")
-    assert (await merchant.put(f"/v1/plans/{plan['id']}", terms)).status == 200
+    changed = await merchant.put(f"/v1/plans/{plan['id']}", terms)
+    assert changed.status == 200, changed.body
     del terms["name"]
     await merchant.made(f"/v1/subscriptions/{own['id']}/customize", terms)
     answer = await merchant.made(f"/v1/plans/{plan['id']}/propagate", {})
