@@ -56,7 +56,8 @@ WITH held AS MATERIALIZED (
     FROM (SELECT count(*) AS n FROM due) n WHERE c.account_id = $1
     RETURNING c.last_sequence - n.n AS before
 )
-INSERT INTO event (account_id, sequence, event_id, type, created_at, subscription_id, invoice_id, data)
+INSERT INTO event (account_id, sequence, event_id, type, created_at, subscription_id, invoice_id, data,
+    stored_at)
 SELECT $1, k.before + u.place, u.event_id, 'invoice.created', $2, u.subscription_id, u.invoice_id,
     '{"invoice":{"id":"' || u.invoice_id || '","subscriptionId":"' || u.subscription_id
     || '","customer":{"id":"' || u.customer_id || '","externalRef":' || to_json(u.customer_ref)
@@ -67,6 +68,6 @@ SELECT $1, k.before + u.place, u.event_id, 'invoice.created', $2, u.subscription
     || ',"gatewayInvoiceId":null,"issuedAt":null,"paidAt":null,"refundedAt":null,"disputedAt":null,'
     || '"canceledAt":null,"issueError":null,"createdAt":"'
     || to_char($2 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-    || '","subscriptionExternalRef":null,"items":[' || t.items || '],"payments":[],"paymentCount":0}}'
+    || '","subscriptionExternalRef":null,"items":[' || t.items || '],"payments":[],"paymentCount":0}}', now()
 FROM due u JOIN totals t ON t.invoice_id = u.invoice_id CROSS JOIN counted k
 """

@@ -40,9 +40,9 @@ _PAID = (
     FROM charge c WHERE c.account_id = $1
     """,
     """
-    INSERT INTO event (account_id, sequence, event_id, type, created_at, invoice_id, data)
+    INSERT INTO event (account_id, sequence, event_id, type, created_at, invoice_id, data, stored_at)
     SELECT e.account_id, n.last_sequence * k + e.sequence, gen_random_uuid(),
-        ('{invoice.issued,invoice.paid}'::text[])[k], now(), e.invoice_id, e.data
+        ('{invoice.issued,invoice.paid}'::text[])[k], now(), e.invoice_id, e.data, now()
     FROM event e JOIN account_counter n ON n.account_id = e.account_id CROSS JOIN generate_series(1, 2) k
     WHERE e.account_id = $1
     """,

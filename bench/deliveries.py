@@ -26,14 +26,14 @@ _EVENTS = """
         SELECT n, gen_random_uuid() AS invoice_id, gen_random_uuid() AS subscription_id
         FROM generate_series(1, $2::int8) n
     ), inserted AS (
-        INSERT INTO event (account_id, sequence, event_id, type, created_at, invoice_id, data)
+        INSERT INTO event (account_id, sequence, event_id, type, created_at, invoice_id, data, stored_at)
         SELECT $1, ($2 * (k - 1)) + n, gen_random_uuid(), ('{invoice.created,invoice.issued,invoice.paid}'::text[])[k],
             now(), m.invoice_id,
             '{"invoice":{"id":"' || m.invoice_id || '","subscriptionId":"' || m.subscription_id || '","cycle":1,'
             || '"status":"ready","dueDate":"2026-01-10","paymentMethod":"pix","installments":null,"totalCents":7992,'
             || '"gatewayInvoiceId":null,"issuedAt":null,"paidAt":null,"createdAt":"2026-01-07T03:00:00.000Z",'
             || '"subscriptionExternalRef":null,"customerId":"' || m.subscription_id || '","customerExternalRef":"c-'
-            || n || '","items":[' || repeat('{"productName":"Gym membership","amountCents":3996},', 9) || '{}]}}'
+            || n || '","items":[' || repeat('{"productName":"Gym membership","amountCents":3996},', 9) || '{}]}}', now()
         FROM made m CROSS JOIN generate_series(1, 3) k
     )
     UPDATE account_counter SET last_sequence = $2 * 3, untaken_events = true WHERE account_id = $1

@@ -37,6 +37,7 @@ MEASURES: tuple[Measure, ...] = (
         "hanging", (12,), "an account beside a thousand others whose gateways hang, against none that hangs"
     ),
     Measure("check", (13,), "`fatura check` on many invoices, against 25,000"),
+    Measure("retention", (14,), "a billing run while old rows are deleted, against none that are deleted"),
     Measure("peers", (11,), "other billing programs", installs=True),
 )
 """All measurements, in the order in which they run."""

@@ -17,9 +17,9 @@ MOST_RATIO = 1.2
 TYPES = {"all types": "", "one type": "&type=invoice.created"}
 
 _EVENTS = """
-    INSERT INTO event (account_id, sequence, event_id, type, created_at, data)
+    INSERT INTO event (account_id, sequence, event_id, type, created_at, data, stored_at)
     SELECT $1, n, gen_random_uuid(), CASE n % 3 WHEN 0 THEN 'invoice.created' ELSE 'invoice.issued' END, now(),
-        '{"invoice":{"id":"' || gen_random_uuid() || '","status":"ready","totalCents":' || n || '}}'
+        '{"invoice":{"id":"' || gen_random_uuid() || '","status":"ready","totalCents":' || n || '}}', now()
     FROM generate_series(1, $2::int8) n
 """
 

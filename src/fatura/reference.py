@@ -204,6 +204,9 @@ def events_page() -> str:
         + _GENERATED
         + "An event is `{id, sequence, type, createdAt, data}`; `sequence` counts 1, 2, 3 … in each account, without a "
         "gap. `GET /v1/events` and webhooks send the same bytes.\n\n"
+        "Old events are deleted, by default after five years. `completeFrom` in each answer of `GET /v1/events` is the "
+        "number of the oldest event that is kept. A cursor from before that gets 410 `engine.events_deleted` "
+        "(D-248).\n\n"
         + _table(("type", "emitted when"), rows)
         + "".join(_sample_section(type_) for type_ in events.CATALOGUE)
     )

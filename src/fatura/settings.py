@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import NamedTuple
@@ -96,6 +97,28 @@ VARIABLES: tuple[Variable, ...] = (
         "all (D-245)",
     ),
     Variable(
+        "FATURA_RETENTION_EVENTS",
+        "1827",
+        "for how many days events are kept, with their deliveries, at least 30; 0 means for ever (D-246)",
+    ),
+    Variable(
+        "FATURA_RETENTION_DELIVERIES",
+        "90",
+        "for how many days the attempts to deliver an event are kept, at least 30; 0 means as long as the event "
+        "(D-246)",
+    ),
+    Variable(
+        "FATURA_RETENTION_PRICE_CALLS",
+        "400",
+        "for how many days price calls are kept after their invoice was paid or canceled, at least 30; 0 means for "
+        "ever (D-246)",
+    ),
+    Variable(
+        "FATURA_RETENTION_AUDIT",
+        "1827",
+        "for how many days audit entries are kept, at least 180; 0 means for ever (D-246)",
+    ),
+    Variable(
         "FATURA_WEBHOOK_RATE_LIMIT",
         "12000",
         "authentic gateway webhooks per minute for each connection; a burst may have twice as many; 0 means no limit "
@@ -166,6 +189,7 @@ class Settings:
     webhook_rate_limit_per_minute: int
     refused_webhook_rate_limit_per_minute: int
     quotas: Mapping[str, int]
+    retention: Mapping[str, timedelta]
     trusted_proxies: int
     max_connections: int
     log_format: str
@@ -174,6 +198,14 @@ class Settings:
 
 _NAMES = tuple(variable.name for variable in VARIABLES)
 _QUOTA = "FATURA_QUOTA_"
+_RETENTION = "FATURA_RETENTION_"
+_LEAST_DAYS: Mapping[str, int] = {
+    "FATURA_RETENTION_EVENTS": 30,
+    "FATURA_RETENTION_DELIVERIES": 30,
+    "FATURA_RETENTION_PRICE_CALLS": 30,
+    "FATURA_RETENTION_AUDIT": 180,
+}
+MAX_DAYS = 36_500
 _LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 """End of the names of variables that Kubernetes sets for a service, for example for one named `fatura`."""
 
@@ -222,6 +254,11 @@ def read(environ: Mapping[str, str]) -> Settings:
             name.removeprefix(_QUOTA).lower(): _whole_number(values, name, least=1)
             for name in _NAMES
             if name.startswith(_QUOTA)
+        },
+        retention={
+            name.removeprefix(_RETENTION).lower(): timedelta(days=days)
+            for name, least in _LEAST_DAYS.items()
+            if (days := _days(values, name, least=least))
         },
         trusted_proxies=_whole_number(values, "FATURA_TRUSTED_PROXIES", least=0),
         max_connections=_whole_number(values, "FATURA_MAX_CONNECTIONS", least=2),
@@ -303,6 +340,16 @@ def _whole_number(values: Mapping[str, str], name: str, *, least: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise SettingsError(f"{name} is {text!r}; it must be a whole number of at least {least}")
     return int(text)
+
+
+def _days(values: Mapping[str, str], name: str, *, least: int) -> int:
+    """Return for how many days rows are kept, or 0 if they are kept for ever."""
+    days = _whole_number(values, name, least=0)
+    if 0 < days < least or days > MAX_DAYS:
+        raise SettingsError(
+            f"{name} is {days}; it must be from {least} to {MAX_DAYS} days, or 0 to delete nothing"
+        )
+    return days
 
 
 def _one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

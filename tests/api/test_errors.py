@@ -33,6 +33,7 @@ CODES = rows("""
     engine.gateway_move_running           | 409
     engine.gateway_connection_failing     | 409
     engine.last_key                       | 409
+    engine.events_deleted                 | 410
     engine.payload_too_large              | 413
     engine.discount_on_variable_product   | 422
     engine.payment_method_unsupported     | 422

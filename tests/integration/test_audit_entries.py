@@ -21,11 +21,11 @@ ENTRIES = 20_000
 RARE = UUID(int=7)
 FILL = """
     INSERT INTO audit_entry (account_id, sequence, audit_entry_id, created_at, actor_kind, actor_id, actor_name, action,
-        resource_type, resource_id, request_id)
+        resource_type, resource_id, request_id, stored_at)
     SELECT $1, n + 1, gen_random_uuid(), $2::timestamptz + n * interval '1 second', 'api_key',
         CASE WHEN n % 5000 = 0 THEN $3::uuid ELSE $1 END, 'bulk',
         CASE WHEN n % 5000 = 1 THEN 'product.update' ELSE 'product.create' END, 'product',
-        CASE WHEN n % 5000 = 2 THEN 'rare' ELSE 'usual' END, 'x'
+        CASE WHEN n % 5000 = 2 THEN 'rare' ELSE 'usual' END, 'x', now()
     FROM generate_series(1, $4::int) n
 """
 COUNT = "UPDATE account_counter SET last_audit_sequence = $2, last_audited_at = $3 WHERE account_id = $1"
@@ -95,8 +95,9 @@ async def test_an_entry_without_its_actor_is_refused(world: World):
     """[D-63]"""
     insert = """
         INSERT INTO audit_entry (account_id, sequence, audit_entry_id, created_at, actor_kind, actor_name, action,
-            resource_type, resource_id)
-        SELECT account_id, 99, gen_random_uuid(), now(), 'KIND', 'x', 'product.create', 'product', 'x' FROM account
+            resource_type, resource_id, stored_at)
+        SELECT account_id, 99, gen_random_uuid(), now(), 'KIND', 'x', 'product.create', 'product', 'x', now()
+        FROM account
     """
     async with connected(world.database_url, world.account_id) as connection:
         for kind in ("api_key", "user", "nobody"):

@@ -18,8 +18,8 @@ ISSUED = "invoice_id = (SELECT v.invoice_id FROM invoice v WHERE v.status = 'iss
 WITH_DOCUMENT = {"externalRef": "ana", "name": "Ana", "email": "ana@example.com", "document": "12345678909"}
 EXPIRED = "lease_until = now() - interval '2 minutes'"
 EVENT = """
-    INSERT INTO event (account_id, sequence, event_id, type, created_at, invoice_id, data)
-    SELECT account_id, 99, gen_random_uuid(), 'invoice.TYPE', now(), invoice_id, '{}' FROM invoice WHERE ISSUED
+    INSERT INTO event (account_id, sequence, event_id, type, created_at, invoice_id, data, stored_at)
+    SELECT account_id, 99, gen_random_uuid(), 'invoice.TYPE', now(), invoice_id, '{}', now() FROM invoice WHERE ISSUED
 """
 SECOND_CHARGE = """
     DROP INDEX charge_one_live;
@@ -207,6 +207,7 @@ VIOLATIONS = rows(r"""
     requests_wait_for_charges      | NEXT_CHARGE
     entries_match_the_sandbox      | GATEWAY_ENTRY
     event_numbers_without_gaps     | DELETE FROM event WHERE sequence = 2
+    event_numbers_without_gaps     | UPDATE retention SET deleted_to = 1 WHERE kind = 'events'
     one_created_event_per_invoice  | DELETE FROM event WHERE type = 'invoice.created'
     status_events_emitted_once     | DELETE FROM event WHERE type = 'invoice.issued'
     status_moves_allowed           | EVENT overdue

@@ -22,6 +22,7 @@ from tests.support.listening import SECRET, Api, listening
 from tests.support.postgres_processes import until
 from tests.support.push_steps import emit
 from tests.support.receiver import OK, Receiver, Reply, always, open_receiver
+from tests.support.retention_steps import EVENT_DAYS, age
 from tests.support.world import World, eventually
 
 
@@ -98,6 +99,30 @@ async def test_earlier_events_are_skipped_from_now(
         await eventually(lambda: len(receiver.received) == 2)
 
     assert receiver.sequences == [before + 1, before + 2]
+
+
+@pytest.mark.parametrize(("before", "deleted"), [(9, 4), (9, 9), (300, 201)])
+async def test_deleted_events_are_skipped(
+    world: World, api: Api, receiver: Receiver, before: int, deleted: int
+) -> None:
+    """[D-248, D-120]"""
+    await emit(world, before)
+    await age(world, days=EVENT_DAYS + 1, to=deleted)
+    await world.run("retention")
+    async with listening(api, world, receiver, after=None) as seen:
+        await eventually(lambda: seen.place.after is not None)
+        assert seen.place.after == before
+    async with listening(api, world, receiver, after=0) as seen:
+        await emit(world, 1)
+        await eventually(lambda: len(receiver.received) == before - deleted + 1)
+
+    assert receiver.sequences == list(range(deleted + 1, before + 2))
+    async with connect(api.url, world.api_key) as client:
+        forwarding = Forwarding(
+            receiver.url, SECRET, skip_failures=False, report=seen.report, print_note=print
+        )
+        with pytest.raises(ApiError, match="were deleted"):
+            await forward(client, Position(1), of=forwarding)
 
 
 async def test_a_stream_of_several_pages_arrives_once(world: World, api: Api, receiver: Receiver) -> None:

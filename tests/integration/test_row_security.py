@@ -35,6 +35,7 @@ DISCOVERED = {
     "delivery",
     "test_clock",
     "idempotency_key",
+    "retention",
 }
 """Tables in which discovery may read the rows of all accounts."""
 _ACCOUNT = "NULLIF(current_setting('app.account'::text, true), ''::text)"

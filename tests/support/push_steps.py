@@ -15,9 +15,9 @@ INSERT_EVENTS = """
         WHERE account_id = $1
         RETURNING last_sequence - $2::int AS before
     )
-    INSERT INTO event (account_id, sequence, event_id, type, created_at, data, invoice_id)
+    INSERT INTO event (account_id, sequence, event_id, type, created_at, data, invoice_id, stored_at)
     SELECT $1, counted.before + n, gen_random_uuid(), $4, now() + a.clock_offset, '{"n":' || n || '}',
-        CASE WHEN $3::int > 0 THEN md5('invoice ' || n % $3::int)::uuid END
+        CASE WHEN $3::int > 0 THEN md5('invoice ' || n % $3::int)::uuid END, now()
     FROM counted, account a, generate_series(1, $2::int) n WHERE a.account_id = $1
 """
 """Inserts events directly, for tests that concern only the delivery of events."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -28,8 +29,17 @@ class StreamEvent(msgspec.Struct, frozen=True, rename={"event_id": "id"}):
         return json.loads(self.body)
 
 
-class _Page(msgspec.Struct):
+class _Page(msgspec.Struct, rename="camel"):
     data: list[msgspec.Raw]
+    complete_from: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """A part of the stream; `complete_from` is the number of the oldest event that is not deleted."""
+
+    events: list[StreamEvent]
+    complete_from: int
 
 
 class Stream:
@@ -49,7 +59,7 @@ class Stream:
     async def follow(self, after: int) -> AsyncGenerator[StreamEvent]:
         """Yield every event whose number is above `after`, then each new event, without end. Raises ApiError."""
         while True:
-            events = await self._page(after, limit=PAGE, query=self._filter)
+            events = (await self._page(after, limit=PAGE, query=self._filter)).events
             for event in events:
                 yield event
                 after = event.sequence
@@ -58,7 +68,7 @@ class Stream:
 
     async def until(self, after: int, last: int) -> AsyncGenerator[StreamEvent]:
         """Yield the events whose numbers are above `after` and at most `last`. Raises ApiError."""
-        while events := await self._page(after, limit=PAGE, query=self._filter):
+        while events := (await self._page(after, limit=PAGE, query=self._filter)).events:
             for event in events:
                 if event.sequence > last:
                     return
@@ -70,18 +80,20 @@ class Stream:
 
         Event numbers have no gaps (D-37), so a binary search finds the newest with a few dozen calls.
         """
-        low, high = 0, 1
-        while await self._page(high - 1, limit=1):
-            low, high = high, high * 2
+        first = (await self._page(0, limit=1)).complete_from  # older events are deleted
+        low, step = first - 1, 1
+        while (await self._page(low + step - 1, limit=1)).events:
+            low, step = low + step, step * 2
+        high = low + step
         while low + 1 < high:
             middle = (low + high) // 2
-            if await self._page(middle - 1, limit=1):
+            if (await self._page(middle - 1, limit=1)).events:
                 low = middle
             else:
                 high = middle
         return low
 
-    async def _page(self, after: int, *, limit: int, query: str = "") -> list[StreamEvent]:
+    async def _page(self, after: int, *, limit: int, query: str = "") -> _Events:
         """Return up to `limit` events whose numbers are above `after`. An event's number is a cursor of the API."""
         while True:
             try:
@@ -98,10 +110,12 @@ class Stream:
             return _events(answer)
 
 
-def _events(answer: bytes) -> list[StreamEvent]:
+def _events(answer: bytes) -> _Events:
     """Split a page into events without changing their bytes. Raises ApiError."""
     try:
-        raws = [bytes(raw) for raw in msgspec.json.decode(answer, type=_Page).data]
-        return [replace(msgspec.json.decode(raw, type=StreamEvent), body=raw) for raw in raws]
+        page = msgspec.json.decode(answer, type=_Page)
+        raws = [bytes(raw) for raw in page.data]
+        events = [replace(msgspec.json.decode(raw, type=StreamEvent), body=raw) for raw in raws]
+        return _Events(events, page.complete_from)
     except msgspec.DecodeError as error:
         raise ApiError("the answer is not a page of events; is this the URL of a Fatura API?") from error

@@ -175,6 +175,13 @@ LAST_KEY = Problem(
     "Last key",
     "No other API key with the scope `admin` works; create one before you revoke this key (D-64).",
 )
+EVENTS_DELETED = Problem(
+    "engine.events_deleted",
+    410,
+    "Events deleted",
+    "Events after the cursor were deleted, because they are old; the stream is complete from `meta.completeFrom` on "
+    "(D-248).",
+)
 PAYLOAD_TOO_LARGE = Problem(
     "engine.payload_too_large", 413, "Payload too large", "The request body is larger than 256 KiB."
 )

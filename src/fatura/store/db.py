@@ -152,6 +152,10 @@ class Tx:
         status: str = await self._connection.execute(sql, self.account_id, *values)
         return int(status.rsplit(" ", 1)[-1])
 
+    async def allow_retention(self) -> None:
+        """Let the rest of the transaction delete rows that are kept until they are old (D-246)."""
+        await self._connection.execute("SET LOCAL app.retention = 'on'")
+
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
         """If the block raises, undo its statements. The transaction can continue after that.

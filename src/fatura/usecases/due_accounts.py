@@ -12,6 +12,7 @@ from fatura.domain.account import Account
 from fatura.store import discovery
 from fatura.store.connections import connection_health
 from fatura.store.db import Discovery
+from fatura.store.retention import progress
 from fatura.store.sandbox import test_clock
 from fatura.store.subscriptions import erasures
 from fatura.usecases.clock_skew import MAX_CLOCK_SKEW, MAX_PUSH_SKEW, WrongClockError
@@ -33,7 +34,6 @@ _DISCOVER: Mapping[LaneName, _Discover] = {
     LaneName.PROBE: partial(discovery.discover_push, is_down=True),
     LaneName.GATEWAY_PROBE: connection_health.discover_probes,
     LaneName.TEST_CLOCK: test_clock.discover_advancing,
-    LaneName.RETENTION: discovery.discover_expired_keys,
     LaneName.PROPAGATION: discovery.discover_propagations,
     LaneName.ERASURE: erasures.discover_running,
 }
@@ -46,6 +46,8 @@ def of(lane: LaneName) -> Callable[[Deps], Awaitable[Sequence[Account]]]:
 
 async def _find(deps: Deps, *, lane: LaneName) -> Sequence[Account]:
     discover = _DISCOVER.get(lane) or partial(discovery.discover, lane=lane)
+    if lane is LaneName.RETENTION:
+        discover = partial(progress.discover_old, kept_for=deps.settings.retention)
     async with deps.db.discovery() as tx:
         accounts = await discover(tx, real_now=deps.clock())
     if not accounts:

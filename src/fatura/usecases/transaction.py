@@ -223,7 +223,11 @@ class Work:
         if self.pending_events:
             first = counted.last_sequence - len(self.pending_events) + 1
             await events.append(
-                self.tx, self.pending_events, ids=self.new_ids(len(self.pending_events)), first_sequence=first
+                self.tx,
+                self.pending_events,
+                ids=self.new_ids(len(self.pending_events)),
+                first_sequence=first,
+                stored_at=self.deps.clock(),
             )
             self.event_numbers = f"{first}-{counted.last_sequence}"
             self.notify(LaneName.PUSH)
@@ -240,6 +244,7 @@ class Work:
                 entry_id=self.new_id(),
                 sequence=sequence,
                 created_at=counted.last_audited_at,
+                stored_at=self.deps.clock(),
             )
 
 

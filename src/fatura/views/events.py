@@ -54,6 +54,12 @@ class EventListView(View):
             "next poll."
         ),
     ]
+    complete_from: Annotated[
+        Ordinal,
+        Meta(
+            description="Number of the oldest event that is kept. Old events with lower numbers are deleted (D-248)."
+        ),
+    ]
 
 
 class EventInvoiceItemView(InvoiceItemView):

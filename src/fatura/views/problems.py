@@ -99,6 +99,9 @@ class ProblemMetaView(View):
         UNSET
     )
     limit: Annotated[Ordinal, Meta(description="How many the account may have.")] | UnsetType = UNSET
+    complete_from: (
+        Annotated[Ordinal, Meta(description="The first number from which all events are kept.")] | UnsetType
+    ) = UNSET
     quota: Annotated[Quota, Meta(description="The quota that is used up.")] | UnsetType = UNSET
     scope: Annotated[Scope, Meta(description="The scope that the API key lacks.")] | UnsetType = UNSET
     now: Annotated[Instant, Meta(description="Time of the test clock.")] | UnsetType = UNSET

@@ -5,16 +5,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fatura.domain.account import Account
-from fatura.usecases import due_accounts, due_reconciliation, gateway_probes, idempotency
+from fatura.usecases import due_accounts, due_reconciliation, gateway_probes
 from fatura.usecases.billing import generation
 from fatura.usecases.catalog import mirroring, propagation
 from fatura.usecases.charging import issuance
 from fatura.usecases.deps import Deps
 from fatura.usecases.pricing import price_pull
 from fatura.usecases.reconciliation import sweep
+from fatura.usecases.retention import deletion
 from fatura.usecases.sandbox import test_clock
 from fatura.usecases.subscriptions import connection_moves, erasure
-from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, LaneName
 from fatura.usecases.webhooks import delivery
 
 CALL_BATCH = 64
@@ -41,7 +42,6 @@ CLOCK_TRANSACTIONS = 2
 """Maximum concurrent transactions of all test clocks of a process, so that they leave connections to other work."""
 CLOCK_BATCH = 100
 """Maximum number of subscriptions that a moving test clock bills in one transaction (D-214)."""
-EXPIRED_KEYS_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,6 @@ async def _reconcile(deps: Deps, account: Account) -> int:
 
 async def _mirror(deps: Deps, account: Account) -> int:
     return await mirroring.mirror(deps, account, limit=CALL_BATCH)
-
-
-async def _delete_expired_keys(deps: Deps, account: Account) -> int:
-    return await in_transaction(deps, account, idempotency.delete_expired, limit=EXPIRED_KEYS_BATCH)
 
 
 async def _generate_few(deps: Deps, account: Account) -> int:
@@ -163,5 +159,5 @@ LANES: tuple[Lane, ...] = (
         transactions_at_once=CLOCK_TRANSACTIONS,
     ),
     Lane(LaneName.ERASURE, due_accounts.of(LaneName.ERASURE), erasure.run, batches_at_once=1),
-    Lane(LaneName.RETENTION, due_accounts.of(LaneName.RETENTION), _delete_expired_keys, batches_at_once=1),
+    Lane(LaneName.RETENTION, due_accounts.of(LaneName.RETENTION), deletion.run, batches_at_once=1),
 )

@@ -32,6 +32,7 @@ UNIQUE_ROWS = rows("""
     invoice_item_pk                | invoice_item       | invoice_id position              |
     delivery_pk                    | delivery           | sequence                         |
     account_counter_pk             | account_counter    |                                  |
+    retention_pk                   | retention          | kind                             |
     lost_invoice_pk                | lost_invoice       | subscription_id cycle            |
 """)  # noqa: E501 - wrapped rows would be hard to read
 
@@ -216,6 +217,9 @@ CHECKS = rows("""
     erasure_stage                   | erasure            | "stage": "invoices", "visited_cycle": 1
     price_pull_counts               | price_pull         | "failures": 13, "attempts": 13
     price_pull_counts               | price_pull         | "failures": 2, "attempts": 1
+    price_pull_deleted              | price_pull         | "calls_deleted": true, "closed_at": null
+    retention_kind                  | retention          | "kind": "rows"
+    retention_deleted               | retention          | "deleted_to": -1
     pricing_attempt_number          | pricing_attempt    | "attempt": 0
     pricing_attempt_outcome         | pricing_attempt    | "outcome": "fine"
     pricing_attempt_open            | pricing_attempt    | "outcome": null, "latency_ms": 1
@@ -282,7 +286,7 @@ FROZEN = rows("""
 # Tables whose trigger refuses every DELETE.
 NEVER_DELETED = rows("""
     trigger               | table
-    event_kept            | event
+    event_deleted         | event
     audit_entry_kept      | audit_entry
     payment_entry_kept    | payment_entry
     plan_version_kept     | plan_version
@@ -294,7 +298,7 @@ NEVER_DELETED = rows("""
     refund_request_kept   | refund_request
     pricing_attempt_kept  | pricing_attempt
     delivery_kept         | delivery
-    delivery_attempt_kept | delivery_attempt
+    delivery_attempt_deleted | delivery_attempt
     subscription_terms_kept | subscription_terms
     propagation_kept      | propagation
     connection_move_kept  | connection_move

@@ -11,6 +11,7 @@ from fatura.api.http.fields import IntRange, IntText, OneOf
 from fatura.api.http.forms import Query
 from fatura.api.http.replies import run
 from fatura.api.http.route import Call, PathId
+from fatura.domain import errors
 from fatura.domain.events import CATALOGUE
 from fatura.usecases.paging import MAX_CURSOR_CHARS, START, parse_cursor
 from fatura.usecases.webhooks import events
@@ -39,9 +40,13 @@ class EventQuery(Query):
     type: Annotated[EventType | None, Field(description="Only events of this type.")] = None
 
 
-@routes.get("/v1/events", "List events", answers=EventListView)
+@routes.get("/v1/events", "List events", answers=EventListView, problems=[errors.EVENTS_DELETED])
 async def list_events(call: Call, query: EventQuery) -> Response:
-    """Return the events after a cursor, oldest first. To get each event once, poll with the last `nextCursor`."""
+    """Return the events after a cursor, oldest first. To get each event once, poll with the last `nextCursor`.
+
+    Old events are deleted. Without a cursor, the stream begins with the event `completeFrom`. A cursor from before that
+    gets 410, because events between the cursor and `completeFrom` are missing.
+    """
     after = parse_cursor(query.cursor)
     return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)
 

@@ -7,6 +7,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.store.db import Discovery, Tx
+from fatura.store.retention import progress
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
@@ -23,6 +24,7 @@ async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: da
         created_at,
     )
     await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
+    await progress.insert(tx, created_at=created_at)
     await tx.execute("INSERT INTO opened_account (id, opened_at) VALUES ($1, $2)", created_at)
 
 

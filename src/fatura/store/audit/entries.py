@@ -30,12 +30,15 @@ class StoredEntry:
     after: Any
 
 
-async def append(tx: Tx, entry: NewEntry, *, entry_id: UUID, sequence: int, created_at: datetime) -> None:
+async def append(
+    tx: Tx, entry: NewEntry, *, entry_id: UUID, sequence: int, created_at: datetime, stored_at: datetime
+) -> None:
+    """Insert an entry. `created_at` is on the account's clock, `stored_at` is real time."""
     await tx.execute(
         """
         INSERT INTO audit_entry (account_id, sequence, audit_entry_id, created_at, actor_kind, actor_id, actor_name,
-            action, resource_type, resource_id, request_id, address, before, after)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+            action, resource_type, resource_id, request_id, address, before, after, stored_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
         """,
         sequence,
         entry_id,
@@ -50,6 +53,7 @@ async def append(tx: Tx, entry: NewEntry, *, entry_id: UUID, sequence: int, crea
         entry.origin.address,
         _json_text(entry.before),
         _json_text(entry.after),
+        stored_at,
     )
 
 

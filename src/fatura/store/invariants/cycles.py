@@ -70,13 +70,15 @@ CYCLES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "put_off_subscriptions_reported",
-        "a subscription whose next invoice was put off has an event that says so",
+        "a subscription whose next invoice was put off has an event that says so, unless older events were deleted",
         """
         SELECT s.subscription_id AS offender FROM subscription s
         WHERE s.account_id = $1 AND s.status = 'active' AND s.put_off_until IS NOT NULL AND NOT EXISTS (
             SELECT FROM event e
             WHERE e.account_id = $1 AND e.type = 'subscription.billing_failed' AND e.subscription_id = s.subscription_id
-        )
+        ) AND s.generate_at > coalesce((
+            SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
+        ), '-infinity')
         LIMIT $2
         """,
     ),

@@ -43,7 +43,7 @@ DELIVERIES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "delivery_attempts_logged",
-        "every delivery attempt is in the log, and a delivered event has a successful one",
+        "every delivery attempt is in the log until it is old, and a delivered event has a successful one",
         """
         SELECT e.event_id AS offender
         FROM (
@@ -57,7 +57,12 @@ DELIVERIES: tuple[Invariant, ...] = (
                 FROM delivery_attempt a WHERE a.account_id = $1
             ) u
             GROUP BY u.sequence
-            HAVING sum(u.attempts) <> sum(u.logged) OR (sum(u.delivered) > 0 AND sum(u.successful) = 0)
+            HAVING sum(u.attempts) < sum(u.logged) OR (
+                (sum(u.attempts) > sum(u.logged) OR (sum(u.delivered) > 0 AND sum(u.successful) = 0))
+                AND u.sequence > coalesce((
+                    SELECT r.deleted_to FROM retention r WHERE r.account_id = $1 AND r.kind = 'deliveries'
+                ), 0)
+            )
         ) x JOIN event e ON e.sequence = x.sequence
         WHERE e.account_id = $1
         LIMIT $2

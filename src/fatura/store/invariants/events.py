@@ -8,56 +8,65 @@ from fatura.store.invariants.invariant import Invariant
 EVENTS: tuple[Invariant, ...] = (
     Invariant(
         "event_numbers_without_gaps",
-        "event numbers run from 1 to the counter without gaps",
+        "event numbers run from the first one that is not deleted to the counter without gaps",
         """
         SELECT c.account_id AS offender
-        FROM account_counter c
+        FROM account_counter c LEFT JOIN retention r ON r.account_id = $1 AND r.kind = 'events'
         WHERE c.account_id = $1 AND (
-            SELECT (count(*), coalesce(max(e.sequence), 0)) FROM event e WHERE e.account_id = $1
-        ) IS DISTINCT FROM (c.last_sequence, c.last_sequence)
+            SELECT (count(*), coalesce(max(e.sequence), c.last_sequence)) FROM event e WHERE e.account_id = $1
+        ) IS DISTINCT FROM (c.last_sequence - coalesce(r.deleted_to, 0), c.last_sequence)
         LIMIT $2
         """,
     ),
     Invariant(
         "one_created_event_per_invoice",
-        "every invoice has exactly one invoice.created event",
+        "every invoice has exactly one invoice.created event, or none after the event was deleted",
         """
         SELECT u.invoice_id AS offender
         FROM (
-            SELECT v.invoice_id, 1 AS invoices, 0 AS events FROM invoice v WHERE v.account_id = $1
+            SELECT v.invoice_id, v.created_at, 1 AS invoices, 0 AS events FROM invoice v WHERE v.account_id = $1
             UNION ALL
-            SELECT e.invoice_id, 0, 1 FROM event e WHERE e.account_id = $1 AND e.type = 'invoice.created'
+            SELECT e.invoice_id, NULL, 0, 1 FROM event e WHERE e.account_id = $1 AND e.type = 'invoice.created'
         ) u
-        GROUP BY u.invoice_id HAVING sum(u.invoices) <> 1 OR sum(u.events) <> 1
+        GROUP BY u.invoice_id
+        HAVING sum(u.invoices) <> 1 OR sum(u.events) > 1 OR (sum(u.events) = 0 AND max(u.created_at) > coalesce((
+            SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
+        ), '-infinity'))
         LIMIT $2
         """,
     ),
     Invariant(
         "status_events_emitted_once",
-        "an issued, paid, overdue or canceled invoice has one event of that status, or one more for each reissue",
+        "an issued, paid, overdue or canceled invoice has one event of that status, or one more for each reissue, "
+        "or none after old events were deleted",
         """
         SELECT u.invoice_id AS offender
         FROM (
-            SELECT v.invoice_id, 'invoice.' || v.status AS type, 1 AS invoices, 0 AS events, 0 AS reissues
+            SELECT v.invoice_id, 'invoice.' || v.status AS type, 1 AS invoices, 0 AS events, 0 AS reissues,
+                v.created_at
             FROM invoice v
             WHERE v.account_id = $1 AND v.status IN ('issued', 'paid', 'overdue', 'canceled')
             UNION ALL
-            SELECT e.invoice_id, e.type, 0, 1, 0 FROM event e
+            SELECT e.invoice_id, e.type, 0, 1, 0, NULL FROM event e
             WHERE e.account_id = $1
                 AND e.type IN ('invoice.issued', 'invoice.paid', 'invoice.overdue', 'invoice.canceled')
             UNION ALL
-            SELECT e.invoice_id, t.type, 0, 0, 1
+            SELECT e.invoice_id, t.type, 0, 0, 1, NULL
             FROM event e CROSS JOIN (VALUES ('invoice.issued'), ('invoice.overdue')) AS t (type)
             WHERE e.account_id = $1 AND e.type = 'invoice.reissued'
         ) u
         GROUP BY u.invoice_id, u.type
-        HAVING sum(u.invoices) = 1 AND (sum(u.events) = 0 OR sum(u.events) > 1 + sum(u.reissues))
+        HAVING sum(u.invoices) = 1 AND (sum(u.events) > 1 + sum(u.reissues) OR (
+            sum(u.events) = 0 AND max(u.created_at) > coalesce((
+                SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
+            ), '-infinity')
+        ))
         LIMIT $2
         """,
     ),
     Invariant(
         "status_moves_allowed",
-        "the events of an invoice are its creation and allowed moves, and end in its status",
+        "the events of an invoice are its creation, unless it was deleted, and allowed moves, and end in its status",
         """
         WITH moves AS MATERIALIZED (
             SELECT e.invoice_id, e.sequence, e.type = 'invoice.created' AS is_first, CASE e.type
@@ -78,7 +87,10 @@ EVENTS: tuple[Invariant, ...] = (
         ) n
         JOIN invoice v ON v.invoice_id = n.invoice_id
         WHERE v.account_id = $1 AND (
-            n.is_first <> (n.before IS NULL)
+            (n.is_first AND n.before IS NOT NULL)
+            OR (NOT n.is_first AND n.before IS NULL AND v.created_at > coalesce((
+                SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
+            ), '-infinity'))
             OR (n.is_first AND n.state NOT IN ('draft', 'ready', 'paid'))
             OR (n.before || ' ' || n.state) NOT IN (
                 'draft awaiting_value', 'draft ready', 'draft paid', 'draft canceled', 'awaiting_value ready',

@@ -94,25 +94,30 @@ PAYMENTS: tuple[Invariant, ...] = (
             SELECT FROM event n
             WHERE n.account_id = $1 AND n.type = 'invoice.refund_failed'
                 AND n.data::jsonb #>> '{refund,id}' = r.refund_id::text
-        )
+        ) AND r.closed_at > coalesce((
+            SELECT x.deleted_until FROM retention x WHERE x.account_id = $1 AND x.kind = 'events'
+        ), '-infinity')
         LIMIT $2
         """,
     ),
     Invariant(
         "entries_have_one_event",
-        "every refund and every step of a dispute has exactly one event",
+        "every refund and every step of a dispute has exactly one event, unless it is as old as a deleted one",
         """
         SELECT u.payment_entry_id AS offender
         FROM (
-            SELECT e.payment_entry_id, e.kind, 1 AS entries, 0 AS events FROM payment_entry e
+            SELECT e.payment_entry_id, e.kind, 1 AS entries, 0 AS events, e.recorded_at FROM payment_entry e
             WHERE e.account_id = $1 AND e.kind <> 'payment'
             UNION ALL
             SELECT (n.data::jsonb #>> '{entry,id}')::uuid, CASE WHEN n.type = 'invoice.refunded' THEN 'refund'
                 WHEN n.type = 'invoice.disputed' THEN 'dispute_opened'
-                ELSE n.data::jsonb #>> '{entry,kind}' END, 0, 1
+                ELSE n.data::jsonb #>> '{entry,kind}' END, 0, 1, n.created_at
             FROM event n
             WHERE n.account_id = $1 AND n.type IN ('invoice.refunded', 'invoice.disputed', 'invoice.dispute_closed')
         ) u
+        WHERE u.recorded_at > coalesce((
+            SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
+        ), '-infinity')
         GROUP BY u.payment_entry_id, u.kind
         HAVING sum(u.entries) <> 1 OR sum(u.events) <> 1
         LIMIT $2

@@ -60,19 +60,22 @@ TERMS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "terms_changes_emitted",
-        "each customized or propagated entry in a history of terms has its event",
+        "each customized or propagated entry in a history of terms has its event, unless it is as old as a deleted one",
         """
         SELECT u.subscription_id AS offender
         FROM (
-            SELECT h.subscription_id, h.reason, 1 AS changes, 0 AS events
+            SELECT h.subscription_id, h.reason, 1 AS changes, 0 AS events, h.changed_at
             FROM subscription_terms h WHERE h.account_id = $1 AND h.reason <> 'enrolled'
             UNION ALL
-            SELECT e.subscription_id, 'customized', 0, 1
+            SELECT e.subscription_id, 'customized', 0, 1, e.created_at
             FROM event e WHERE e.account_id = $1 AND e.type = 'subscription.customized'
             UNION ALL
-            SELECT e.subscription_id, 'propagated', 0, 1
+            SELECT e.subscription_id, 'propagated', 0, 1, e.created_at
             FROM event e WHERE e.account_id = $1 AND e.type = 'subscription.terms_changed'
         ) u
+        WHERE u.changed_at > coalesce((
+            SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
+        ), '-infinity')
         GROUP BY u.subscription_id, u.reason HAVING sum(u.changes) <> sum(u.events)
         LIMIT $2
         """,
@@ -114,14 +117,18 @@ TERMS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "connection_moves_are_emitted",
-        "the moves between connections have moved as many subscriptions as events report",
+        "the moves between connections have moved as many subscriptions as events report, or more after old events "
+        "were deleted",
         """
-        SELECT c.account_id AS offender FROM account_counter c
-        WHERE c.account_id = $1 AND (
-            SELECT coalesce(sum(m.moved), 0) FROM connection_move m WHERE m.account_id = $1
-        ) <> (
-            SELECT count(*) FROM event e WHERE e.account_id = $1 AND e.type = 'subscription.gateway_changed'
-        )
+        SELECT c.account_id AS offender
+        FROM account_counter c LEFT JOIN retention r ON r.account_id = $1 AND r.kind = 'events'
+        CROSS JOIN (
+            SELECT coalesce(sum(m.moved), 0) AS moved FROM connection_move m WHERE m.account_id = $1
+        ) m CROSS JOIN (
+            SELECT count(*) AS events FROM event e
+            WHERE e.account_id = $1 AND e.type = 'subscription.gateway_changed'
+        ) e
+        WHERE c.account_id = $1 AND (m.moved < e.events OR (m.moved > e.events AND r.deleted_until IS NULL))
         LIMIT $2
         """,
     ),

@@ -71,7 +71,7 @@ VALUES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "priced_items_have_answers",
-        "an item that a price endpoint priced or skipped has a price call with such an answer",
+        "an item that a price endpoint priced or skipped has a price call with such an answer, until it is old",
         """
         SELECT i.item_id AS offender
         FROM invoice_item i
@@ -79,6 +79,9 @@ VALUES: tuple[Invariant, ...] = (
             SELECT FROM pricing_attempt a
             WHERE a.account_id = $1 AND a.invoice_id = i.invoice_id AND a.position = i.position
                 AND a.outcome = CASE i.pricing_status WHEN 'skipped' THEN 'skip' ELSE 'ok' END
+        ) AND NOT EXISTS (
+            SELECT FROM price_pull p
+            WHERE p.account_id = $1 AND p.invoice_id = i.invoice_id AND p.position = i.position AND p.calls_deleted
         )
         LIMIT $2
         """,

@@ -230,9 +230,35 @@ $$;
 CREATE TRIGGER opened_account_kept BEFORE UPDATE OR DELETE ON opened_account
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
+-- Called by triggers on operations that only the deletion of old rows may do, in a transaction that sets `app.retention`.
+CREATE FUNCTION refuse_unless_old() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('app.retention', true) = 'on' THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'row_kept';
+END
+$$;
+
+-- How far the old rows of an account are deleted: one row for each kind of rows. `kept_from` (real time) is when the
+-- oldest remaining row was stored, or an earlier instant. Rows with event numbers up to `deleted_to` are deleted. The
+-- newest deleted event was created at `deleted_until` (account's clock).
+CREATE TABLE retention (
+    account_id uuid NOT NULL,
+    kind text NOT NULL,
+    kept_from timestamptz NOT NULL,
+    deleted_to bigint NOT NULL DEFAULT 0,
+    deleted_until timestamptz,
+    CONSTRAINT retention_pk PRIMARY KEY (account_id, kind),
+    CONSTRAINT retention_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
+    CONSTRAINT retention_kind CHECK (kind IN ('events', 'deliveries', 'price_calls', 'audit')),
+    CONSTRAINT retention_deleted CHECK (deleted_to >= 0)
+) WITH (fillfactor = 70);
+CREATE INDEX retention_by_time ON retention (kind, kept_from);
+
 -- The audit log. `created_at` (account's clock) never decreases with `sequence`. `before` and `after` are JSON objects
--- without personal data and secrets. No entry is ever changed. Only the deletion of old entries may remove one, in a
--- transaction that sets `app.retention`.
+-- without personal data and secrets. No entry is ever changed. `stored_at` is real time.
 CREATE TABLE audit_entry (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,
@@ -248,6 +274,7 @@ CREATE TABLE audit_entry (
     address text,
     before text,
     after text,
+    stored_at timestamptz NOT NULL,
     CONSTRAINT audit_entry_pk PRIMARY KEY (account_id, sequence),
     CONSTRAINT audit_entry_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
     CONSTRAINT audit_entry_actor CHECK (
@@ -263,14 +290,5 @@ CREATE INDEX audit_entry_by_action ON audit_entry (account_id, action, sequence)
 CREATE INDEX audit_entry_by_actor ON audit_entry (account_id, actor_id, sequence) WHERE actor_id IS NOT NULL;
 CREATE INDEX audit_entry_by_kind ON audit_entry (account_id, actor_kind, sequence) WHERE actor_kind <> 'api_key';
 
-CREATE FUNCTION keep_audit_entry() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'DELETE' AND current_setting('app.retention', true) = 'on' THEN
-        RETURN OLD;
-    END IF;
-    RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME
-        USING ERRCODE = 'check_violation', CONSTRAINT = 'row_kept';
-END
-$$;
 CREATE TRIGGER audit_entry_kept BEFORE UPDATE OR DELETE ON audit_entry
-    FOR EACH ROW EXECUTE FUNCTION keep_audit_entry();
+    FOR EACH ROW EXECUTE FUNCTION refuse_unless_old();

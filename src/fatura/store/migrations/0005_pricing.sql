@@ -2,7 +2,8 @@
 
 -- One row per variable item, inserted with the item. `next_attempt_at` is when the next price call is scheduled, and
 -- `warn_at` is when to report a failing endpoint. Both are on the account's clock, and null if nothing is scheduled.
--- `lease_until` is real time.
+-- `lease_until` is real time. `closed_at` (real time) is when the invoice was paid or canceled. `calls_deleted` is true
+-- after the log of the calls was deleted, because it was old.
 CREATE TABLE price_pull (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -14,13 +15,17 @@ CREATE TABLE price_pull (
     failures smallint NOT NULL DEFAULT 0,
     first_attempt_at timestamptz,
     first_failed_at timestamptz,
+    closed_at timestamptz,
+    calls_deleted boolean NOT NULL DEFAULT false,
     CONSTRAINT price_pull_pk PRIMARY KEY (account_id, invoice_id, position),
     CONSTRAINT price_pull_item_fk FOREIGN KEY (account_id, invoice_id, position)
         REFERENCES invoice_item (account_id, invoice_id, position),
-    CONSTRAINT price_pull_counts CHECK (failures BETWEEN 0 AND 12 AND attempts >= failures)
+    CONSTRAINT price_pull_counts CHECK (failures BETWEEN 0 AND 12 AND attempts >= failures),
+    CONSTRAINT price_pull_deleted CHECK (NOT calls_deleted OR closed_at IS NOT NULL)
 );
 CREATE INDEX price_pull_due ON price_pull (account_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX price_pull_warning ON price_pull (account_id, warn_at) WHERE warn_at IS NOT NULL;
+CREATE INDEX price_pull_old ON price_pull (account_id, closed_at) WHERE closed_at IS NOT NULL AND NOT calls_deleted;
 CREATE INDEX price_pull_by_time ON price_pull (next_attempt_at) WHERE next_attempt_at > '-infinity';
 CREATE INDEX price_pull_warning_by_time ON price_pull (warn_at) WHERE warn_at > '-infinity';
 
@@ -79,4 +84,4 @@ CREATE TRIGGER pricing_attempt_frozen BEFORE UPDATE ON pricing_attempt
     FOR EACH ROW EXECUTE FUNCTION refuse_change_to_settled_pricing();
 -- The row of a call that could not be made has no outcome, and may be deleted.
 CREATE TRIGGER pricing_attempt_kept BEFORE DELETE ON pricing_attempt
-    FOR EACH ROW WHEN (OLD.outcome IS NOT NULL) EXECUTE FUNCTION refuse_any_change();
+    FOR EACH ROW WHEN (OLD.outcome IS NOT NULL) EXECUTE FUNCTION refuse_unless_old();

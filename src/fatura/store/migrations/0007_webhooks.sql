@@ -2,7 +2,7 @@
 
 -- `data` is the exact text that the API returns and the webhook gets. It changes only when a customer is erased, whose
 -- events are found by `event_by_invoice` and `event_by_subscription`. Ids grow with time, so new events are added at the
--- end of these indexes.
+-- end of these indexes. `stored_at` is real time.
 CREATE TABLE event (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,
@@ -12,6 +12,7 @@ CREATE TABLE event (
     subscription_id uuid,
     invoice_id uuid,
     data text NOT NULL,
+    stored_at timestamptz NOT NULL,
     CONSTRAINT event_pk PRIMARY KEY (account_id, sequence),
     CONSTRAINT event_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id)
 );
@@ -20,8 +21,8 @@ CREATE UNIQUE INDEX event_id_once ON event (account_id, event_id);
 CREATE INDEX event_by_invoice ON event (account_id, invoice_id, sequence) WHERE invoice_id IS NOT NULL;
 CREATE INDEX event_by_subscription ON event (account_id, subscription_id, sequence)
     WHERE invoice_id IS NULL AND subscription_id IS NOT NULL;
-CREATE TRIGGER event_kept BEFORE UPDATE OR DELETE ON event
-    FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('data');
+CREATE TRIGGER event_kept BEFORE UPDATE ON event FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('data');
+CREATE TRIGGER event_deleted BEFORE DELETE ON event FOR EACH ROW EXECUTE FUNCTION refuse_unless_old();
 
 -- Only events with numbers up to `fanned_out_to` can have a delivery. At most `at_once` requests run concurrently.
 -- `next_attempt_at` (account's clock) is set while the endpoint fails or after it asked for a pause: no request is sent
@@ -91,7 +92,7 @@ CREATE INDEX delivery_turn_kept ON delivery (account_id, sequence)
     WHERE next_attempt_at IS NULL AND waits IS NOT NULL;
 CREATE INDEX delivery_order ON delivery (account_id, ordered_by, sequence) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX delivery_given_up ON delivery (account_id, given_up_at) WHERE given_up_at IS NOT NULL;
-CREATE TRIGGER delivery_kept BEFORE DELETE ON delivery FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+CREATE TRIGGER delivery_kept BEFORE DELETE ON delivery FOR EACH ROW EXECUTE FUNCTION refuse_unless_old();
 
 CREATE TABLE delivery_attempt (
     account_id uuid NOT NULL,
@@ -109,5 +110,7 @@ CREATE TABLE delivery_attempt (
         REFERENCES delivery (account_id, sequence),
     CONSTRAINT delivery_attempt_outcome CHECK (outcome IN ('delivered', 'timeout', 'http_error'))
 );
-CREATE TRIGGER delivery_attempt_kept BEFORE UPDATE OR DELETE ON delivery_attempt
+CREATE TRIGGER delivery_attempt_kept BEFORE UPDATE ON delivery_attempt
     FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('response_body');
+CREATE TRIGGER delivery_attempt_deleted BEFORE DELETE ON delivery_attempt
+    FOR EACH ROW EXECUTE FUNCTION refuse_unless_old();

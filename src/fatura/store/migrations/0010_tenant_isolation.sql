@@ -12,7 +12,8 @@ DECLARE
     discovered CONSTANT text[] := ARRAY[
         'account', 'account_counter', 'connection_health', 'connection_move', 'connection_sweep', 'delivery',
         'erasure', 'idempotency_key', 'invoice', 'late_charge_check', 'poll_round', 'price_pull', 'pricing_attempt',
-        'product_mirror', 'propagation', 'refund_request', 'subscription', 'test_clock', 'unmatched_charge', 'webhook'
+        'product_mirror', 'propagation', 'refund_request', 'retention', 'subscription', 'test_clock', 'unmatched_charge',
+        'webhook'
     ];
     name text;
 BEGIN

@@ -207,14 +207,15 @@ async def save(tx: Tx, pulls: Sequence[PricePull], *, released: Collection[ItemK
     )
 
 
-async def end(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Cancel the scheduled calls and warnings of canceled invoices (D-27)."""
+async def end(tx: Tx, invoice_ids: Sequence[UUID], *, closed_at: datetime) -> None:
+    """Cancel the scheduled calls and warnings of invoices that were paid or canceled at `closed_at` (real time)."""
     await tx.execute(
         """
-        UPDATE price_pull p SET next_attempt_at = NULL, warn_at = NULL
+        UPDATE price_pull p SET next_attempt_at = NULL, warn_at = NULL, closed_at = coalesce(p.closed_at, $3)
         WHERE p.account_id = $1 AND p.invoice_id = ANY($2::uuid[])
         """,
         invoice_ids,
+        closed_at,
     )
 
 

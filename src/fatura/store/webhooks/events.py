@@ -20,12 +20,16 @@ class StoredEvent:
     data: str
 
 
-async def append(tx: Tx, events: Sequence[NewEvent], *, ids: Sequence[UUID], first_sequence: int) -> None:
-    """Insert events with consecutive numbers from `first_sequence`."""
+async def append(
+    tx: Tx, events: Sequence[NewEvent], *, ids: Sequence[UUID], first_sequence: int, stored_at: datetime
+) -> None:
+    """Insert events with consecutive numbers from `first_sequence`. `stored_at` is real time."""
     await tx.execute(
         """
-        INSERT INTO event (account_id, sequence, event_id, type, created_at, data, subscription_id, invoice_id)
-        SELECT o.account_id, $2 + u.place - 1, u.event_id, u.type, u.created_at, u.data, u.subscription_id, u.invoice_id
+        INSERT INTO event (account_id, sequence, event_id, type, created_at, data, subscription_id, invoice_id,
+            stored_at)
+        SELECT o.account_id, $2 + u.place - 1, u.event_id, u.type, u.created_at, u.data, u.subscription_id,
+            u.invoice_id, $9
         FROM account o CROSS JOIN unnest($3::uuid[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[], $8::uuid[])
             WITH ORDINALITY AS u (event_id, type, created_at, data, subscription_id, invoice_id, place)
         WHERE o.account_id = $1
@@ -37,6 +41,7 @@ async def append(tx: Tx, events: Sequence[NewEvent], *, ids: Sequence[UUID], fir
         [event.data for event in events],
         [event.subscription_id for event in events],
         [event.invoice_id for event in events],
+        stored_at,
     )
 
 
@@ -53,6 +58,18 @@ async def after(tx: Tx, sequence: int, *, type_: str | None = None, limit: int) 
         limit,
     )
     return [record(StoredEvent, row) for row in rows]
+
+
+async def lock(tx: Tx, event_id: UUID) -> StoredEvent | None:
+    """Lock an event, so that it cannot be deleted, and return it. Return None if it was deleted during the wait."""
+    return await tx.fetchrow_as(
+        StoredEvent,
+        """
+        SELECT e.sequence, e.event_id, e.type, e.created_at, e.data
+        FROM event e WHERE e.account_id = $1 AND e.event_id = $2 FOR KEY SHARE
+        """,
+        event_id,
+    )
 
 
 async def find(tx: Tx, event_id: UUID) -> StoredEvent | None:

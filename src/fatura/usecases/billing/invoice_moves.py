@@ -94,9 +94,13 @@ async def _report(work: Work, reports: Sequence[Report], *, shown: _Shown) -> se
     await invoice_status.write(
         work.tx, [_move(work, locked, by_id[locked.invoice_id], transition) for locked, transition in decided]
     )
-    canceled = [locked.invoice_id for locked, each in decided if each.to is InvoiceStatus.CANCELED]
-    if canceled:
-        await price_pulls.end(work.tx, canceled)
+    closed = [
+        locked.invoice_id
+        for locked, each in decided
+        if each.to in {InvoiceStatus.PAID, InvoiceStatus.CANCELED} and each.from_ is not each.to
+    ]
+    if closed:
+        await price_pulls.end(work.tx, closed, closed_at=work.deps.clock())
     if any(each.to is InvoiceStatus.READY for _, each in decided):
         work.notify(LaneName.ISSUANCE)
     await _read(work, decided, shown=shown)

@@ -6,7 +6,9 @@ from fatura.observability import gauge
 from fatura.store import lateness
 from fatura.store.connections import connection_health
 from fatura.store.db import DatabaseUnavailableError
+from fatura.store.retention import progress
 from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import LaneName
 
 _oldest = gauge(
     "fatura_oldest_work_seconds", "Age of the oldest due work over all accounts; 0 when none is due.", "lane"
@@ -42,6 +44,8 @@ async def _measure(deps: Deps) -> None:
     try:
         async with deps.db.discovery() as tx:
             oldest = await lateness.discover_oldest(tx, real_now=real_now)
+            age = await progress.discover_age(tx, real_now=real_now, kept_for=deps.settings.retention)
+            oldest[LaneName.RETENTION] = max(oldest[LaneName.RETENTION], age)
             due = await lateness.discover_due_cycles(tx, real_now=real_now)
             failing = await connection_health.discover_failing(tx)
             put_off = await lateness.discover_put_off(tx)

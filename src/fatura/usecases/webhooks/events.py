@@ -2,7 +2,10 @@
 
 from uuid import UUID
 
-from fatura.domain.errors import require
+from fatura.domain.errors import EVENTS_DELETED, EngineError, require
+from fatura.domain.retention import Kind
+from fatura.store import counters
+from fatura.store.retention import progress
 from fatura.store.webhooks import events
 from fatura.store.webhooks.events import StoredEvent
 from fatura.usecases.transaction import Work
@@ -21,7 +24,29 @@ def _view(event: StoredEvent) -> EventView:
 
 
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> EventListView:
-    """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39)."""
+    """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39).
+
+    A filter by type returns all events of this type up to the account's last event, so the next cursor passes the
+    others: it would fall behind otherwise, until the events after it are deleted.
+
+    Raises EngineError: `engine.events_deleted`.
+    """
+    last = 0 if type_ is None else await counters.last_sequence(work.tx)
     found = await events.after(work.tx, after, type_=type_, limit=limit)
-    next_cursor = found[-1].sequence if found else after
-    return EventListView(data=[_view(event) for event in found], next_cursor=str(next_cursor))
+    # read after the events, so that a deletion between the two statements is noticed
+    deleted_to = await progress.deleted_to(work.tx, Kind.EVENTS)
+    if 0 < after < deleted_to:
+        raise EngineError(
+            EVENTS_DELETED,
+            f"Events up to number {deleted_to} were deleted, because they are old. Read the current state of what you "
+            f"need from its own route, then continue with the cursor {deleted_to}.",
+            meta={"completeFrom": deleted_to + 1},
+        )
+    next_cursor = found[-1].sequence if found else max(after, deleted_to)
+    if len(found) < limit:
+        next_cursor = max(next_cursor, last)
+    return EventListView(
+        data=[_view(event) for event in found],
+        next_cursor=str(next_cursor),
+        complete_from=deleted_to + 1,
+    )

@@ -126,8 +126,8 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     delivery's retry schedule starts again.
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`.
     """
-    event = require(await events.find(work.tx, event_id), "event", id_=event_id)
     stored = await webhooks.lock(work.tx)
+    event = require(await events.lock(work.tx, event_id), "event", id_=event_id)
     if stored is None or stored.webhook.disabled_at is not None:
         raise EngineError(
             WEBHOOK_DISABLED,

@@ -176,7 +176,7 @@ _ALL: tuple[View, ...] = (
     _page(PaymentEntryPageView, PaymentEntryView.of(story.entry())),
     RetriedView(retried=1),
     events.sample("invoice.paid"),
-    EventListView(data=[events.sample("invoice.paid")], next_cursor="42"),
+    EventListView(data=[events.sample("invoice.paid")], next_cursor="42", complete_from=1),
     WebhookView.of(Webhook(story.WEBHOOK_URL, AT, None)),
     DeliveriesView(
         status=DeliveryStatus.DELIVERED, next_attempt_at=None, data=[DeliveryAttemptView.of(_DELIVERY)]

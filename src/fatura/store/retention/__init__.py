@@ -1,0 +1,1 @@
+"""SQL that finds and deletes old rows, and keeps how far they are deleted (D-246)."""

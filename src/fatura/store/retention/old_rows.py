@@ -1,0 +1,124 @@
+"""SQL that reads and deletes the oldest rows of an account, in the order of an index.
+
+Each statement skips the numbers that are deleted already, because their index entries remain until the next vacuum.
+Numbers have no gaps, so a range of numbers limits how many rows a statement reads, whatever plan PostgreSQL chooses.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from fatura.domain.retention import Old
+from fatura.store.db import Tx
+
+
+async def oldest_events(tx: Tx, *, after: int, limit: int) -> Sequence[Old]:
+    """Return the oldest events with numbers above `after`. The caller must have locked the webhook.
+
+    An event is held while the account's enabled webhook has not got it: it has no delivery yet, or an open one, or a
+    closed one that still has to unblock the next delivery.
+    """
+    return await tx.fetch_as(
+        Old,
+        """
+        SELECT e.sequence, e.stored_at, e.created_at, coalesce(w.disabled_at IS NULL AND (
+            e.sequence > w.fanned_out_to OR d.next_attempt_at IS NOT NULL OR d.waits IS NOT NULL
+        ), false) AS is_held
+        FROM event e
+        LEFT JOIN delivery d ON d.account_id = $1 AND d.sequence = e.sequence
+        LEFT JOIN webhook w ON w.account_id = $1
+        WHERE e.account_id = $1 AND e.sequence > $2 AND e.sequence <= $3
+        ORDER BY e.sequence
+        """,
+        after,
+        after + limit,
+    )
+
+
+async def oldest_entries(tx: Tx, *, after: int, limit: int) -> Sequence[Old]:
+    """Return the oldest audit entries with numbers above `after`."""
+    return await tx.fetch_as(
+        Old,
+        """
+        SELECT a.sequence, a.stored_at, a.created_at, false AS is_held FROM audit_entry a
+        WHERE a.account_id = $1 AND a.sequence > $2 AND a.sequence <= $3 ORDER BY a.sequence
+        """,
+        after,
+        after + limit,
+    )
+
+
+async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> int:
+    """Delete up to `limit` attempts to deliver the events with numbers above `after` and up to `to`."""
+    return await tx.execute(
+        """
+        WITH old AS MATERIALIZED (
+            SELECT x.sequence, x.attempt FROM delivery_attempt x
+            WHERE x.account_id = $1 AND x.sequence > $2 AND x.sequence <= $3
+            ORDER BY x.sequence, x.attempt LIMIT $4
+        )
+        DELETE FROM delivery_attempt a USING old o
+        WHERE a.account_id = $1 AND a.sequence = o.sequence AND a.attempt = o.attempt
+        """,
+        after,
+        to,
+        limit,
+    )
+
+
+async def delete_events(tx: Tx, *, after: int, to: int) -> None:
+    """Delete the events with numbers above `after` and up to `to`, and their deliveries, which have no attempts."""
+    await tx.execute(
+        "DELETE FROM delivery d WHERE d.account_id = $1 AND d.sequence > $2 AND d.sequence <= $3", after, to
+    )
+    await tx.execute(
+        "DELETE FROM event e WHERE e.account_id = $1 AND e.sequence > $2 AND e.sequence <= $3", after, to
+    )
+
+
+async def skip_in_webhook(tx: Tx, *, to: int) -> None:
+    """Let a disabled webhook continue after the deleted events when it is enabled again."""
+    await tx.execute(
+        "UPDATE webhook w SET fanned_out_to = $2 WHERE w.account_id = $1 AND w.fanned_out_to < $2", to
+    )
+
+
+async def delete_entries(tx: Tx, *, after: int, to: int) -> None:
+    """Delete the audit entries with numbers above `after` and up to `to`."""
+    await tx.execute(
+        "DELETE FROM audit_entry a WHERE a.account_id = $1 AND a.sequence > $2 AND a.sequence <= $3",
+        after,
+        to,
+    )
+
+
+async def delete_price_calls(tx: Tx, *, closed_to: datetime, limit: int) -> int:
+    """Delete the price calls of up to `limit` items whose invoices were closed until `closed_to`, oldest first.
+
+    Return the number of items.
+    """
+    return await tx.execute(
+        """
+        WITH old AS MATERIALIZED (
+            SELECT p.invoice_id, p.position FROM price_pull p
+            WHERE p.account_id = $1 AND p.closed_at <= $2 AND NOT p.calls_deleted
+            ORDER BY p.closed_at LIMIT $3
+        ), gone AS (
+            DELETE FROM pricing_attempt a USING old o
+            WHERE a.account_id = $1 AND a.invoice_id = o.invoice_id AND a.position = o.position
+        )
+        UPDATE price_pull p SET calls_deleted = true FROM old o
+        WHERE p.account_id = $1 AND p.invoice_id = o.invoice_id AND p.position = o.position
+        """,
+        closed_to,
+        limit,
+    )
+
+
+async def first_closed_at(tx: Tx) -> datetime | None:
+    """Return when the first of the invoices was closed whose price calls are not deleted, or None."""
+    return await tx.fetchval(
+        """
+        SELECT min(p.closed_at) FROM price_pull p
+        WHERE p.account_id = $1 AND p.closed_at IS NOT NULL AND NOT p.calls_deleted
+        """
+    )

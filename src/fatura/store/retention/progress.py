@@ -1,0 +1,109 @@
+"""SQL of `retention`: how far each kind of old rows is deleted in an account, and which accounts have old rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.retention import Kind
+from fatura.store.db import Discovery, Tx
+from fatura.store.discovery import discover_expired_keys, discover_served
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A kind of rows, and the number up to which they are deleted."""
+
+    kind: Kind
+    deleted_to: int
+
+
+async def insert(tx: Tx, *, created_at: datetime) -> None:
+    """Insert the rows of a new account."""
+    await tx.execute(
+        """
+        INSERT INTO retention (account_id, kind, kept_from)
+        SELECT o.account_id, u.kind, $3 FROM account o CROSS JOIN unnest($2::text[]) AS u (kind) WHERE o.account_id = $1
+        """,
+        list(Kind),
+        created_at,
+    )
+
+
+async def claim(tx: Tx, stored_to: Mapping[str, datetime]) -> Progress | None:
+    """Lock the kind with the oldest rows, unless another worker has locked it.
+
+    `stored_to` is, for each kind, until when the rows that are old now were stored.
+    """
+    return await tx.fetchrow_as(
+        Progress,
+        """
+        SELECT r.kind, r.deleted_to
+        FROM retention r JOIN unnest($2::text[], $3::timestamptz[]) AS u (kind, stored_to) ON u.kind = r.kind
+        WHERE r.account_id = $1 AND r.kept_from <= u.stored_to
+        ORDER BY r.kept_from LIMIT 1 FOR NO KEY UPDATE OF r SKIP LOCKED
+        """,
+        list(stored_to),
+        list(stored_to.values()),
+    )
+
+
+async def update(
+    tx: Tx, kind: Kind, *, kept_from: datetime, deleted_to: int = 0, deleted_until: datetime | None = None
+) -> None:
+    """Store how far rows are deleted. `deleted_to` and `deleted_until` never decrease."""
+    await tx.execute(
+        """
+        UPDATE retention r SET kept_from = $3, deleted_to = greatest(r.deleted_to, $4),
+            deleted_until = greatest(r.deleted_until, $5)
+        WHERE r.account_id = $1 AND r.kind = $2
+        """,
+        kind,
+        kept_from,
+        deleted_to,
+        deleted_until,
+    )
+
+
+async def deleted_to(tx: Tx, kind: Kind) -> int:
+    """Return the number of the last deleted row, or 0."""
+    return await tx.fetchval(
+        "SELECT coalesce(max(r.deleted_to), 0) FROM retention r WHERE r.account_id = $1 AND r.kind = $2", kind
+    )
+
+
+async def discover_old(
+    discovery: Discovery, *, real_now: datetime, kept_for: Mapping[str, timedelta]
+) -> Sequence[Account]:
+    """Return the accounts with rows that are older than `kept_for` allows, and those of expired Idempotency-Keys."""
+    found: set[UUID] = set()
+    for kind, days in kept_for.items():
+        rows = await discovery.fetch(
+            """
+            SELECT d.account_id FROM (
+                SELECT r.account_id FROM retention r
+                WHERE r.kind = $1 AND r.kept_from <= $2 ORDER BY r.kept_from LIMIT 1000
+            ) d GROUP BY d.account_id
+            """,
+            kind,
+            real_now - days,
+        )
+        found.update(row["account_id"] for row in rows)
+    keys = await discover_expired_keys(discovery, real_now=real_now)
+    others = await discover_served(discovery, found.difference(each.account_id for each in keys))
+    return [*keys, *others]
+
+
+async def discover_age(
+    discovery: Discovery, *, real_now: datetime, kept_for: Mapping[str, timedelta]
+) -> timedelta:
+    """Return for how long the oldest rows of any account have been due for deletion, or 0."""
+    ages = [timedelta()]
+    for kind, days in kept_for.items():
+        (row,) = await discovery.fetch(
+            "SELECT min(r.kept_from) AS kept_from FROM retention r WHERE r.kind = $1", kind
+        )
+        if row["kept_from"] is not None:
+            ages.append(real_now - days - row["kept_from"])
+    return max(ages)
