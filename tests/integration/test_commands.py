@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from fatura import bootstrap, reference, settings
-from fatura.cli import app
+from fatura.bootstrap import Address
+from fatura.cli import app, client
+from fatura.cli.up import greet_when_ready
 from fatura.postgres.releases import NEWEST_MINOR
 from tests.conftest import database_url_of
 from tests.support.databases import as_owner, as_superuser
@@ -213,19 +215,19 @@ def test_an_api_that_stops_answers_the_advance_of_a_test_clock(database_url: str
     """No worker runs, so the clock does not move, and the request waits until the API stops. [D-45, D-47]"""
     env, port = environment(database_url), free_port()
     account = json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
-    client = httpx.Client(
+    caller = httpx.Client(
         base_url=f"http://127.0.0.1:{port}",
         headers={"Authorization": f"Bearer {account['apiKey']}"},
         timeout=60,
     )
     with (
-        client,
+        caller,
         running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api,
         ThreadPoolExecutor() as pool,
     ):
         until(lambda: serves(port), seconds=20)
-        advance = pool.submit(client.post, "/v1/test-clock/advance", json={"days": 3})
-        until(lambda: client.get("/v1/test-clock").json()["status"] == "advancing", seconds=20)
+        advance = pool.submit(caller.post, "/v1/test-clock/advance", json={"days": 3})
+        until(lambda: caller.get("/v1/test-clock").json()["status"] == "advancing", seconds=20)
         assert api.stop() == 0
         clock = advance.result()
         assert (clock.status_code, clock.json()["status"]) == (202, "advancing")
@@ -244,6 +246,18 @@ def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_
         assert "API key   rk_test_" in written_credentials(up.said())
         assert up.stop() == 0
     assert [each.suffix for each in data_dir.iterdir()] == [".txt"]
+
+
+async def test_up_prints_no_address_before_the_api_is_ready(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[D-47]"""
+    monkeypatch.setattr(client, "START_WITHIN_SECONDS", 0.1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(greet_when_ready(Address("127.0.0.1", free_port())), timeout=0.5)
+    said = capsys.readouterr().out
+    assert "is not ready yet; still waiting" in said
+    assert "Press Ctrl-C" not in said
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def up(
         bootstrap.migrate(urls)
         announce(settings)
         _show_account(settings, urls.url)
-        greet = partial(_greet_when_ready, address)
+        greet = partial(greet_when_ready, address)
         run_until_stopped(
             lambda stop: run_engine(settings, stop, address=address, metrics=metrics, meanwhile=greet)
         )
@@ -73,7 +73,7 @@ def _show_account(settings: Settings, url: str) -> None:
         )
 
 
-async def _greet_when_ready(address: Address) -> None:
+async def greet_when_ready(address: Address) -> None:
     """Print the addresses once the API answers, so that the first request succeeds."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     url = f"http://{host}:{address.port}"
