@@ -43,7 +43,7 @@ def tail(
 ) -> None:
     """Print an account's events, and then each new one until Ctrl-C.
 
-    Without `--from`, only new events are printed. With `--json`, each line is exactly the event that a webhook gets.
+    Without `--from`, only new events are printed. With `--json`, each line is an event as JSON.
 
     Examples:
     - `fatura events tail`
@@ -77,7 +77,12 @@ async def _print_events(stream: Stream, position: _Position, *, follow: bool, as
         if follow:
             _note(f"waiting for events after number {newest}; press Ctrl-C to stop")
     async for event in stream.follow(position.after) if follow else stream.until(position.after, newest or 0):
-        typer.echo(event.body.decode() if as_json else _line(event))
+        if as_json:
+            typer.echo(
+                json.dumps(event.parsed())
+            )  # escapes control characters, which merchants' answers may contain
+        else:
+            echo(_line(event))
         position.after = event.sequence
 
 

@@ -95,7 +95,7 @@ def trigger(
         raise typer.Exit(1)
     (found,) = caused
     if json_:
-        typer.echo(json.dumps(found, ensure_ascii=False, separators=(",", ":")))
+        typer.echo(json.dumps(found))
     else:
         echo(f"#{found['sequence']}  {found['type']}  {found['id']}")
 
