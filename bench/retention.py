@@ -10,7 +10,6 @@ from bench.frame import Amount, Figure, Measured, Options
 from bench.prepared import connected, prepare
 from bench.servers import cloned, open_accounts, prepared, seen, server
 from bench.sides import ROUNDS
-from fatura.domain.credentials import Mode
 
 LEAST_RATIO = 0.85
 OLD_EVENTS = 150_000
@@ -43,7 +42,7 @@ async def _run(options: Options, *, due: int) -> Measured:
     ids: list[UUID] = []
 
     async def fill(url: str) -> None:
-        (account,) = await open_accounts(url, 1, mode=Mode.LIVE)
+        (account,) = await open_accounts(url, 1)
         ids.append(account.account_id)
         connection = await connected(url.replace("://fatura@", "://postgres@"))
         await prepare(connection, account.account_id, due=due)
