@@ -27,7 +27,7 @@ async def months_table(client: Client) -> Table:
             month["cents"] += invoice["totalCents"] or 0  # the total is null while an item has no value
             month[invoice["status"]] += 1
             month["were held"] += invoice["id"] in held
-    heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due yet", "held now", "were held")
+    heads = ("month", "invoices", "invoiced", "paid", "overdue", "not due\nyet", "held\nnow", "were\nheld")
     table = _table("Invoices by due month", heads, ("total", *_cells(total)))
     for name, month in sorted(months.items()):
         add_row(table, name, *_cells(month))
@@ -53,7 +53,7 @@ async def metered_table(client: Client, merchant: dict[str, Any]) -> Table:
             else:
                 metered["skipped" if is_skipped else item["pricingSource"]] += 1
                 metered["cents"] += item["amountCents"] or 0
-    heads = ("item", "calls", "failed", "priced", "skipped", "by hand", "billed", "were held")
+    heads = ("item", "calls", "failed", "priced", "skipped", "by\nhand", "billed", "were\nheld")
     table = _table("Variable items", heads)
     for product in METERED_PRODUCTS:
         metered = found[product.external_ref]
