@@ -65,7 +65,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     async with merchant.deps.db.transaction(merchant.account_id) as tx:
         far_ahead = datetime(2090, 1, 1, tzinfo=UTC)
         newest = (await charges.newest(tx, [UUID(invoice["id"])])).values()
-        await late_charge_checks.plan(tx, next(iter(newest)).charge_id, next_check_at=far_ahead)
+        await late_charge_checks.plan(tx, [next(iter(newest)).charge_id], next_check_at=far_ahead)
         lost = LostInvoice(
             subscription_id=UUID(subscription["id"]),
             cycle=99,

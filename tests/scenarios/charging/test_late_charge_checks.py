@@ -304,7 +304,7 @@ async def test_an_expired_charge_that_was_not_replaced_is_left_payable(world: Wo
     [stored] = await stored_charges(world)
     await world.sql("UPDATE charge SET stage = 'expired', closed_at = confirmed_at")
     account = await load_account(world.deps, world.account_id)
-    await in_transaction(world.deps, account, second_charges.plan_checks, UUID(stored["charge_id"]))
+    await in_transaction(world.deps, account, second_charges.plan_checks, [UUID(stored["charge_id"])])
     await pass_time(world, minutes=15)
 
     assert [each["status"] for each in await charges(world, invoice)] == ["open"]

@@ -11,16 +11,19 @@ from fatura.domain.charge import InvoiceCharge
 from fatura.store.db import Tx
 
 
-async def plan(tx: Tx, charge_id: UUID, *, next_check_at: datetime) -> None:
-    """Start or restart the late look-ups of a charge; `next_check_at` is on the account's clock."""
+async def plan(tx: Tx, charge_ids: Sequence[UUID], *, next_check_at: datetime) -> None:
+    """Start or restart the late look-ups of these charges; `next_check_at` is on the account's clock."""
     await tx.execute(
         """
-        INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at) VALUES ($1, $2, $3)
+        INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at)
+        SELECT c.account_id, c.charge_id, $3 FROM charge c
+        WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[])
+        ORDER BY c.charge_id
         ON CONFLICT (account_id, charge_id) DO UPDATE
         SET checks_made = 0, next_check_at = EXCLUDED.next_check_at
         WHERE l.account_id = $1
         """,
-        charge_id,
+        charge_ids,
         next_check_at,
     )
 

@@ -158,7 +158,7 @@ async def _repeat_or_park(
         detail += "; check it there, then retry issuance."
         await retries.park(work, call, code="charge_missing", detail=detail, gateway_id=missing[0])
         # late look-ups find only charges with the stored number, so also read the missing charges by id
-        await second_charges.plan_checks(work, current.charge_id)
+        await second_charges.plan_checks(work, [current.charge_id])
         await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
         return
     if current.looked_up_at is None:

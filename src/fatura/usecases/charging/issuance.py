@@ -223,7 +223,7 @@ async def _reserve_one(
     if is_parked and state.charge is not None:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
         # the person may have overlooked a charge at the gateway
-        await second_charges.plan_checks(work, state.charge.charge_id)
+        await second_charges.plan_checks(work, [state.charge.charge_id])
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
     calls = await reservation.reserve(work, [invoice_id], is_by_hand=True)
     if calls:
@@ -259,7 +259,7 @@ async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Seque
     ]
     for (call, _), second in zip(answered, seconds, strict=True):
         if second is not None:
-            await second_charges.plan_checks(work, call.charge.charge_id)
+            await second_charges.plan_checks(work, [call.charge.charge_id])
     return found
 
 

@@ -168,7 +168,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     await gateway_payments.record(work, answers)
     if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
         # another worker may be repeating the request, which may create a second charge: start the look-ups again
-        await second_charges.plan_checks(work, call.charge.charge_id)
+        await second_charges.plan_checks(work, [call.charge.charge_id])
     return seconds
 
 

@@ -384,7 +384,7 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
         await retries.schedule(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
         await charges.mark(work.tx, call.charge, ChargeStage.ABSENT)
-        await second_charges.plan_checks(work, call.charge.charge_id)
+        await second_charges.plan_checks(work, [call.charge.charge_id])
         await retries.schedule(work, call.invoice, at=work.now)
     else:
         await charges.count_empty_lookup(work.tx, call.charge, looked_up_at=call.reserved_at)

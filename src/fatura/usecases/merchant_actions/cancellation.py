@@ -128,7 +128,7 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
         raise charge_release.replaced(INVOICE_NOT_CANCELABLE)
     await replacement.release(work, released.charge, released.state)
     # a canceled invoice without payments is not polled, so late look-ups read the canceled charge
-    await second_charges.plan_checks(work, released.charge.charge_id)
+    await second_charges.plan_checks(work, [released.charge.charge_id])
     return await _cancel(work, state)
 
 

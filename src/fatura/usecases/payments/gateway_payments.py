@@ -237,7 +237,7 @@ async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:
     await charges.close_unsent(work.tx, invoice_ids, now=work.now)
     for charge in (await charges.newest(work.tx, invoice_ids)).values():
         if charge.stage in MAY_APPEAR:
-            await second_charges.plan_checks(work, charge.charge_id)
+            await second_charges.plan_checks(work, [charge.charge_id])
             if charge.known_charge_ids:
                 await charges.end_found(work.tx, charge, now=work.now)
                 await second_charges.look_now(work, charge.connection_id, charge.known_charge_ids)

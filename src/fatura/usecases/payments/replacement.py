@@ -54,7 +54,7 @@ async def replace(
     await charges.insert_planned(work.tx, planned)
     if charge.gateway_invoice_id is not None:
         # a `ready` invoice is not polled, so late look-ups read the canceled charge
-        await second_charges.plan_checks(work, charge.charge_id)
+        await second_charges.plan_checks(work, [charge.charge_id])
     await merchant_requests.drop(work, [invoice_id])
     await invoice_moves.report(work, [Report(invoice_id, Fact.REISSUE_REQUESTED)])
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=None)

@@ -79,9 +79,9 @@ async def save_wrong(work: Work, stored: InvoiceCharge, charge: Charge) -> bool:
     )
 
 
-async def plan_checks(work: Work, charge_id: UUID) -> None:
-    """Start or restart the late look-ups of a charge (D-125)."""
-    await late_charge_checks.plan(work.tx, charge_id, next_check_at=work.now + LATE_CHECK_GAPS[0])
+async def plan_checks(work: Work, charge_ids: Sequence[UUID]) -> None:
+    """Start or restart the late look-ups of these charges (D-125)."""
+    await late_charge_checks.plan(work.tx, charge_ids, next_check_at=work.now + LATE_CHECK_GAPS[0])
 
 
 async def plan_looks(
@@ -150,7 +150,7 @@ async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
     """Restart the late look-ups of the charge with this number, the first one now (D-125)."""
     charge_id = await charges.find_id(work.tx, invoice_id, number)
     if charge_id is not None:
-        await late_charge_checks.plan(work.tx, charge_id, next_check_at=work.now)
+        await late_charge_checks.plan(work.tx, [charge_id], next_check_at=work.now)
         work.notify(LaneName.RECONCILIATION)
 
 

@@ -35,7 +35,7 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
         code="charge_missing", detail=detail, gateway_invoice_id=charge.gateway_invoice_id or UNSET
     )
     await invoice_moves.alert(work, charge.invoice_id, "invoice.charge_missing", error=error)
-    await second_charges.plan_checks(work, charge.charge_id)
+    await second_charges.plan_checks(work, [charge.charge_id])
     await merchant_requests.drop_over(work, [charge.invoice_id])
     return Answered(
         charge,

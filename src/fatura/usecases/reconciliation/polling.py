@@ -5,7 +5,7 @@ test whether a failing connection works again.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -205,12 +205,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     answered = [(charge, answer) for charge, answer in newest if answer is not None]
     reissued = await waiting_requests.settle(work, answered)
     current = [each for each in current if each.invoice.invoice_id not in reissued]
-    facts = [fact for fact in map(_fact, current) if fact is not None]
-    moved = await invoice_moves.report(
-        work, [replace(each, poll_at=poll_at.get(each.invoice_id)) for each in facts]
-    )
-    if moved:  # `next_at` does not depend on payments that are recorded now
-        await gateway_payments.plan_polls(work, list(moved))
+    await _report_facts(work, current, poll_at=poll_at)
     payable = [charge.invoice_id for charge, answer in answered if answer.is_payable]
     await merchant_requests.plan_polls(work, payable)
     if undecided:
@@ -223,6 +218,25 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
         )
         await charge_polling.make_due_by(work.tx, list(planned), at=list(planned.values()))
     return unwanted
+
+
+async def _report_facts(
+    work: Work, polls: Sequence[Poll], *, poll_at: Mapping[UUID, datetime | None]
+) -> None:
+    """Report to `invoice_moves` what follows from the polls. `poll_at` is when to poll each invoice again.
+
+    A canceled invoice without payments is not polled, so late look-ups read its canceled charge (D-27).
+    """
+    reports = [
+        replace(fact, poll_at=poll_at.get(fact.invoice_id)) for fact in map(_fact, polls) if fact is not None
+    ]
+    moved = await invoice_moves.report(work, reports)
+    if moved:  # `poll_at` does not depend on payments that are recorded now
+        await gateway_payments.plan_polls(work, list(moved))
+    canceled = moved.intersection(each.invoice_id for each in reports if each.fact is Fact.CHARGE_CANCELED)
+    if canceled:
+        charge_ids = [each.newest.charge_id for each in polls if each.invoice.invoice_id in canceled]
+        await second_charges.plan_checks(work, charge_ids)
 
 
 async def _payable_in_vain(

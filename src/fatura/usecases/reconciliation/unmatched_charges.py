@@ -382,7 +382,7 @@ async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge
         return False
     assert invoice.charge_id is not None, "an open charge is stored"
     if has_lookup:
-        await second_charges.plan_checks(work, invoice.charge_id)
+        await second_charges.plan_checks(work, [invoice.charge_id])
         if invoice.known_charge_ids:  # issuance adopts another charge; the late look-ups then find this one
             return True
     await charge_matching.add_charge(
