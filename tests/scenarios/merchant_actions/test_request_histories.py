@@ -141,7 +141,7 @@ async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
 async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_charge(
     world: World, *, resumes: bool
 ) -> None:
-    """The process of the reissue b is suspended. A lost cancellation replaces a and b, and then the payment p is lost.
+    """The process of the reissue b is suspended. A cancellation is lost, and then the payment p, which replaces all.
 
     Finally b's call is lost too. [D-171, D-52]
     """
@@ -158,8 +158,9 @@ async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_c
         await end_requests(world)
         await queue_fault(world, "cancel_charge", "timeout_before")
         assert (await cancel(world, invoice)).status == 409
-        assert await stored_kinds(world) == ["cancellation"]
+        assert await stored_kinds(world) == ["reissue", "reissue", "cancellation"]
         await pay_unsure(world, invoice, "timeout_after", key="p")
+        assert await stored_kinds(world) == ["payment"]
         if resumes:
             await queue_fault(world, "cancel_charge", "timeout_before")
         else:

@@ -80,12 +80,13 @@ async def store(work: Work, request: MerchantRequest) -> tuple[MerchantRequest, 
 async def end_unsure(work: Work, request: MerchantRequest) -> bool:
     """End an attempt of a request whose answer from the gateway was lost. Return whether the request stays stored.
 
-    If it stays stored, a poll applies it if the charge was canceled. The earlier requests of the invoice are dropped,
-    unless a repeat of this request has begun, because the repeat decides. If the request is not stored any more,
-    nothing changes.
+    If it stays stored, a poll applies it if the charge was canceled. A reissue or a payment replaces the earlier
+    requests, which are dropped, unless a repeat of this request has begun, because the repeat decides. A cancellation
+    drops no requests, because it does not apply if the charge expires. If the request is not stored any more, nothing
+    changes.
     """
     stored = await of_invoice(work, request.invoice_id)
-    if await end_attempt(work, request):
+    if await end_attempt(work, request) and not request.is_cancellation:
         earlier = [each.request_id for each in stored if each.number < request.number]
         await merchant_requests.remove(work.tx, earlier)
     return any(each.request_id == request.request_id for each in stored)
