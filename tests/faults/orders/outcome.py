@@ -34,7 +34,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     # A request in several transactions adds its entry in one of them, so the entries may be in an order that no serial
     # execution has.
     "audit_entry": frozenset({"sequence"}),
-    "connection_health": frozenset({"polled_named"}),
+    "connection_health": frozenset({"looked", "polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
     # A poll that began before a webhook does not reset `polls_first`.
     "invoice": frozenset({"polls_first"}),

@@ -82,6 +82,9 @@ async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
 async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
     """Lock, in id order, the budgets of the connections that have a due look and may make looks now.
 
+    A connection with due polls makes no looks until it has polled since its newest looks. Otherwise, looks could use
+    all of the budget if an account is served so rarely that looks are allowed again each time (D-162).
+
     Failing connections with a due look are included, because their looks must be put off.
     """
     return await tx.fetch_as(
@@ -98,6 +101,17 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
                 WHERE u.account_id = $1 AND u.connection_id = h.connection_id AND u.next_look_at <= $2
                 ORDER BY u.next_look_at LIMIT 1
             ), false)
+            AND NOT (h.looked AND h.polls_per_second IS NOT NULL AND h.next_probe_at IS NULL AND coalesce((
+                SELECT true FROM invoice v
+                WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first
+                    AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                ORDER BY v.next_attempt_at LIMIT 1
+            ), (
+                SELECT true FROM invoice v
+                WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND NOT v.polls_first
+                    AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                ORDER BY v.next_attempt_at LIMIT 1
+            ), false))
         ORDER BY h.connection_id FOR NO KEY UPDATE OF h
         """,
         now,
@@ -118,7 +132,7 @@ async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polle
     """Set from when the locked budget allows the next call, and whether the newest poll was of a named charge."""
     await tx.execute(
         """
-        UPDATE connection_health h SET polls_from = $3, polled_named = $4
+        UPDATE connection_health h SET polls_from = $3, polled_named = $4, looked = false
         WHERE h.account_id = $1 AND h.connection_id = $2
         """,
         connection_id,
@@ -131,7 +145,7 @@ async def note_looks(tx: Tx, connection_id: UUID, *, polls_from: datetime, looks
     """Set from when the locked budget allows the next call, and from when it allows the next look."""
     await tx.execute(
         """
-        UPDATE connection_health h SET polls_from = $3, looks_from = $4
+        UPDATE connection_health h SET polls_from = $3, looks_from = $4, looked = true
         WHERE h.account_id = $1 AND h.connection_id = $2
         """,
         connection_id,

@@ -156,6 +156,7 @@ CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
 -- lease for the probe ends. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
 -- A look (D-162) must also wait until `looks_from`, because looks use at most half of this budget.
 -- `polled_named` is true if the newest of the scheduled polls in this budget was of a charge that a webhook had named.
+-- `looked` is true if looks have used this budget since the newest of these polls.
 CREATE TABLE connection_health (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -172,6 +173,7 @@ CREATE TABLE connection_health (
     polls_from timestamptz,
     looks_from timestamptz,
     polled_named boolean NOT NULL DEFAULT false,
+    looked boolean NOT NULL DEFAULT false,
     CONSTRAINT connection_health_pk PRIMARY KEY (account_id, connection_id),
     CONSTRAINT connection_health_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),

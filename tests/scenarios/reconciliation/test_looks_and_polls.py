@@ -1,0 +1,59 @@
+"""Looks at other systems' charges and polls share the budget of a connection (D-162, D-55)."""
+
+from uuid import uuid4
+
+import pytest
+
+from fatura.usecases import due_reconciliation
+from fatura.usecases.transaction import load_account
+from tests.support.sandbox_steps import connection_id, read
+from tests.support.webhook_steps import Hook, issued_with_webhooks, paid_unnoticed
+from tests.support.world import World
+
+
+@pytest.mark.parametrize("polls_per_second", [1, 5])
+@pytest.mark.parametrize("seconds", [1, 3])
+async def test_looks_do_not_stop_polls(world: World, seconds: int, polls_per_second: int) -> None:
+    """The account is served every `seconds` seconds, and looks at unknown charges are always due. [D-55 budget]"""
+    issued = await issued_with_webhooks(world)
+    connection = await connection_id(world)
+    await paid_unnoticed(world, issued)
+    await world.sql("UPDATE connection_health SET polls_per_second = $1", polls_per_second)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    account = await load_account(world.deps, world.account_id)
+    for _ in range(4):
+        for _ in range(polls_per_second):
+            body = f'{{"chargeId": "sbx_{uuid4().hex}"}}'.encode()
+            assert (await Hook(body, str(world.account_id), connection).send(world)).status == 200
+        await world.sql("UPDATE unmatched_charge SET next_look_at = found_at")
+        await due_reconciliation.run(world.deps, account, limit=64)
+        await _pass_real_time(world, seconds=seconds)
+    assert (await read(world, issued))["status"] == "paid"
+
+
+async def _pass_real_time(world: World, *, seconds: int) -> None:
+    await world.sql(
+        """
+        UPDATE connection_health SET polls_from = polls_from - make_interval(secs => $1),
+            looks_from = looks_from - make_interval(secs => $1)
+        """,
+        seconds,
+    )
+
+
+async def test_polls_do_not_stop_looks(world: World) -> None:
+    """The polls that a budget of one call a second allows are always due. [D-55 budget]"""
+    issued = await issued_with_webhooks(world)
+    connection = await connection_id(world)
+    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    account = await load_account(world.deps, world.account_id)
+    for _ in range(2):
+        body = f'{{"chargeId": "sbx_{uuid4().hex}"}}'.encode()
+        assert (await Hook(body, str(world.account_id), connection).send(world)).status == 200
+    for _ in range(4):
+        await world.sql("UPDATE unmatched_charge SET next_look_at = found_at")
+        await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+        await due_reconciliation.run(world.deps, account, limit=64)
+        await _pass_real_time(world, seconds=3)
+    assert await world.sql("SELECT FROM unmatched_charge") == []
+    assert (await read(world, issued))["status"] == "issued"
