@@ -7,7 +7,6 @@ from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.gateway_health import CREDENTIALS_UNREADABLE, CallError
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, GatewayError
 from fatura.observability import log
 from fatura.store.connections import connection_health as stored_health
@@ -76,8 +75,9 @@ async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
     Record how the calls ended.
     """
     if probe.gateway is None:
-        error = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
-        await connection_health.record_probe(deps, account, probe.connection_id, [error])
+        await connection_health.record_probe(
+            deps, account, probe.connection_id, [connection_health.UNREADABLE]
+        )
         return
     calls: Sequence[GatewayCall] = ()
     if probe.is_active:

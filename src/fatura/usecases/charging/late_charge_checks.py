@@ -65,7 +65,7 @@ async def _log_put_off(_work: Work, charge: InvoiceCharge) -> None:
 
 async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[GatewayCall]:
     """Return the look-ups to make now. `_claim` has scheduled the others again."""
-    gateways = await gateway_connections.open_gateways(work, {charge.connection_id for charge in due})
+    gateways = await gateway_connections.open_for_calls(work, {charge.connection_id for charge in due})
     invoices = await claims.read(work.tx, [charge.invoice_id for charge in due])
     by_id = {invoice.invoice_id: invoice for invoice in invoices}
     calls: list[GatewayCall] = []

@@ -7,7 +7,14 @@ from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.gateway_health import HEALTHY, MAX_JITTER_PERMILLE, CallResult, ConnectionHealth
+from fatura.domain.gateway_health import (
+    CREDENTIALS_UNREADABLE,
+    HEALTHY,
+    MAX_JITTER_PERMILLE,
+    CallError,
+    CallResult,
+    ConnectionHealth,
+)
 from fatura.observability import log
 from fatura.store.charging import waiting
 from fatura.store.connections import connection_health as stored_health
@@ -21,8 +28,8 @@ from fatura.views.integration import ConnectionErrorView, ConnectionView
 WAKE_LIMIT = 1000
 """Maximum number of waiting invoices that a recovery makes due. The others become due within about an hour."""
 
-
 WOKEN_EACH_SECOND = 64
+UNREADABLE = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
 
 
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
@@ -44,6 +51,11 @@ async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGatewa
                 log.exception("gateway.health_not_recorded", connection_id=str(gateway.connection_id))
             else:
                 gateway.failures = health.failures
+
+
+async def count_unreadable(work: Work, connection_id: UUID) -> None:
+    """Count a call that was not made, because the connection's credentials cannot be decrypted, as a failed call."""
+    await _store(work, connection_id, [UNREADABLE])
 
 
 async def record_probe(

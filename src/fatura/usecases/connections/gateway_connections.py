@@ -72,6 +72,15 @@ class OpenedConnection:
     gateway: ObservedGateway | None
 
 
+async def open_for_calls(work: Work, connection_ids: Collection[UUID]) -> dict[UUID, OpenedConnection]:
+    """Open connections that need a call now. Unless they are failing, count unreadable credentials as a failed call."""
+    opened = await open_gateways(work, connection_ids)
+    for connection_id, each in sorted(opened.items()):
+        if each.gateway is None and not each.stored.health.is_failing:
+            await connection_health.count_unreadable(work, connection_id)
+    return opened
+
+
 async def open_gateways(
     work: Work, connection_ids: Collection[UUID], *, is_probe: bool = False
 ) -> dict[UUID, OpenedConnection]:

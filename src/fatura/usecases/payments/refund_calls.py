@@ -142,7 +142,7 @@ async def _reserve(
     requests = await _fail_those_not_left(work, requests)
     if not requests:
         return []
-    opened = await gateway_connections.open_gateways(work, _connections_of(requests))
+    opened = await gateway_connections.open_for_calls(work, _connections_of(requests))
     unsafe = await refund_requests.to_look_up(work.tx, [each.refund_id for each in requests])
     real_now, calls, changed = work.deps.clock(), list[_Call](), list[RefundRequest]()
     for request in requests:

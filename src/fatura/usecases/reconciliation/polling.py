@@ -117,7 +117,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
 async def _due_polls(work: Work, ids: Sequence[UUID]) -> Sequence[Poll]:
     """Return the polls of leased invoices to make now."""
     invoices = await claims.read(work.tx, ids)
-    opened = await gateway_connections.open_gateways(work, {each.connection_id for each in invoices})
+    opened = await gateway_connections.open_for_calls(work, {each.connection_id for each in invoices})
     polls: list[Poll] = []
     for each in opened.values():
         connection_id = each.stored.connection.connection_id

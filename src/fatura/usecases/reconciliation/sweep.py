@@ -138,7 +138,7 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     if claimed is None:
         return False, None
     connection_id = claimed.connection_id
-    opened = (await gateway_connections.open_gateways(work, {connection_id}))[connection_id]
+    opened = (await gateway_connections.open_for_calls(work, {connection_id}))[connection_id]
     gateway = opened.gateway
     if gateway is None or opened.stored.health.is_failing or not await frozen_accounts.may_charge(work.tx):
         wait = WAIT_AFTER + jitter(connection_id, within=WAIT_JITTER)

@@ -146,7 +146,7 @@ async def _log_put_off(_work: Work, found: UnmatchedCharge) -> None:
 
 
 async def _due_looks(work: Work, due: Sequence[UnmatchedCharge]) -> Sequence[_Look | _Known]:
-    opened = await gateway_connections.open_gateways(work, {each.connection_id for each in due})
+    opened = await gateway_connections.open_for_calls(work, {each.connection_id for each in due})
     handled: list[_Look | _Known] = []
     for connection_id, connection in opened.items():
         of_connection = [each for each in due if each.connection_id == connection_id]
