@@ -47,14 +47,15 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
 
 
 async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> None:
-    """Close a locked invoice's newest charge, and record the manual payment that waits for its cancellation (D-123).
+    """Close a locked invoice's newest charge, and apply the reissue or payment that waits for its cancellation (D-123).
 
-    `replaced` is the gateway's answer, which shows the charge as canceled or expired.
+    `replaced` is the gateway's answer, which shows the charge as canceled or expired. A stored cancellation of the
+    invoice was not applied, because a reissue has replaced the charge.
     """
     charge = (await charges.newest(work.tx, [invoice_id]))[invoice_id]
     await replacement.release(work, charge, replaced.state)
     waiting = [each for each in await requests.of_invoice(work, invoice_id) if not each.is_cancellation]
-    if waiting and waiting[0].payment is not None and waiting[0].charge_id == charge.charge_id:
+    if waiting and waiting[0].charge_id == charge.charge_id:
         await _apply(work, waiting[0], charge)
 
 

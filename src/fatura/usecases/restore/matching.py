@@ -184,13 +184,14 @@ async def _reissue(
 
     First record the payments of the replaced charge, and a manual payment that waits for its cancellation (D-52),
     because the next charge is for the unpaid part (D-67). If these payments cover the total, the invoice is paid and
-    not reissued.
+    not reissued. If the database has the reissue as a waiting request, apply this request, so that a repeat with its
+    Idempotency-Key has no second effect (D-171).
     """
     if not dry_run:
         invoice = await _record_payments(work, invoice, replaced)
         if invoice.status not in replacement.REISSUED_FROM:
             return invoice
-        invoice = await _settle_payment(work, invoice, replaced)
+        invoice = await _settle_request(work, invoice, replaced)
         if invoice.status not in replacement.REISSUED_FROM:
             return invoice
         await replacement.repeat(work, invoice.invoice_id)
@@ -207,10 +208,10 @@ async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge
     return (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
 
 
-async def _settle_payment(work: Work, invoice: CandidateInvoice, replaced: Charge) -> CandidateInvoice:
-    """Close the replaced charge, and record the manual payment that waits for its cancellation (D-52).
+async def _settle_request(work: Work, invoice: CandidateInvoice, replaced: Charge) -> CandidateInvoice:
+    """Close the replaced charge, and apply the reissue or the manual payment that waits for its cancellation.
 
-    Return the invoice, which may be paid now, or `ready` with a charge for the rest.
+    Return the invoice, which may be paid now, or `ready` with its next charge.
     """
     await waiting_requests.settle_replaced(work, invoice.invoice_id, replaced)
     return (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
