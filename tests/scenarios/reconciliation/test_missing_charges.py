@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.scenarios.merchant_actions.test_refused_later_requests import send
+from tests.scenarios.merchant_actions.test_request_histories import show
 from tests.support.sandbox_steps import (
     cancel,
     charges,
@@ -145,6 +147,35 @@ async def test_a_kept_payment_is_recorded_if_the_missing_charge_was_canceled(wor
     paid = await read(world, invoice)
     assert (paid["status"], paid["paidCents"]) == ("paid", 9990)
     assert paid["charges"][0]["status"] == "canceled"
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("action", ["payment", "reissue", "cancel", "none"])
+async def test_a_late_look_up_finds_the_missing_charge_canceled(world: World, action: str) -> None:
+    """The newest stored request is applied. Without one, the invoice is canceled. [D-56, D-171, D-27]"""
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    own = (await world.sql("SELECT connection_id FROM invoice"))[0]["connection_id"]
+    other = (await world.connect(issuesCharges=False))["connectionId"]
+    if action == "none":
+        await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
+    else:
+        await queue_fault(world, "cancel_charge", "timeout_after")
+        assert (await send(world, invoice, action, key="a")).status == 409
+    await world.sql(FORGET, other)
+    await poll(world)
+    await pass_time(world, hours=2)
+    assert len(await world.events("invoice.charge_missing")) == 1
+    await world.sql(FORGET, own)
+    await pass_time(world, hours=7)
+    expected = {
+        "payment": ("paid", 9990, [("canceled", 9990)]),
+        "reissue": ("issued", 0, [("canceled", 9990), ("open", 9990)]),
+        "cancel": ("canceled", 0, [("canceled", 9990)]),
+        "none": ("canceled", 0, [("canceled", 9990)]),
+    }
+    assert await show(world, invoice) == expected[action]
     assert await world.broken() == []
 
 

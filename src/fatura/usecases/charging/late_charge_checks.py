@@ -23,7 +23,7 @@ from fatura.gateways.port import (
     PermanentError,
 )
 from fatura.observability import log
-from fatura.store.charging import charges, claims, late_charge_checks
+from fatura.store.charging import charge_polling, charges, claims, late_charge_checks
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.charging import outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
@@ -32,7 +32,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
 """A late look-up is repeated after this time if the gateway did not answer."""
@@ -157,6 +157,12 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     if found is None or not await frozen_accounts.may_charge(work.tx):
         return []  # `_claim` has scheduled the look-up again
     before = await charges.lock_one(work.tx, call.charge)
+    if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {
+        each.charge_id for each in found
+    }:
+        # the poll makes it the invoice's charge again, or applies a request that waits for its cancellation (D-56)
+        await charge_polling.make_due(work.tx, before.invoice_id, at=work.now)
+        work.notify(LaneName.RECONCILIATION)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
     await second_charges.note_canceled(work, [(call.charge.connection_id, charge) for charge in found])

@@ -19,7 +19,7 @@ from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charge_polling, charges, confirmed_charges
+from fatura.store.charging import charges, confirmed_charges
 from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
@@ -226,9 +226,6 @@ async def _record_charge(
     """
     invoice = call.invoice
     if current.gateway_invoice_id == charge.charge_id:
-        if current.stage is ChargeStage.MISSING:
-            await charge_polling.make_due(work.tx, invoice.invoice_id, at=work.now)
-            work.notify(LaneName.RECONCILIATION)
         # the charge was replaced before the look-up began, but the gateway shows it as payable
         if charge.is_payable and call.charge.stage is current.stage and await _is_replaced(work, current):
             return await _record_second(work, current, charge)
