@@ -91,15 +91,21 @@ async def make_paid_due(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[dat
     )
 
 
-async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime) -> None:
-    """Schedule the next poll of an invoice's charges, unless the invoice is `ready` or was never issued."""
+async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime, real_now: datetime) -> None:
+    """Schedule a poll of an invoice's charges, unless the invoice is `ready` or was never issued.
+
+    An earlier scheduled poll stays, so that repeated requests do not postpone it. If a poll is in progress, its answer
+    may be outdated, so another poll is scheduled.
+    """
     await tx.execute(
         """
-        UPDATE invoice v SET next_attempt_at = $3
+        UPDATE invoice v
+        SET next_attempt_at = CASE WHEN v.lease_until > $4 THEN $3 ELSE least(v.next_attempt_at, $3) END
         WHERE v.account_id = $1 AND v.invoice_id = $2 AND v.gateway_invoice_id IS NOT NULL AND v.status <> 'ready'
         """,
         invoice_id,
         at,
+        real_now,
     )
 
 

@@ -161,7 +161,8 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
         each.charge_id for each in found
     }:
         # the poll makes it the invoice's charge again, or applies a request that waits for its cancellation (D-56)
-        await charge_polling.make_due(work.tx, before.invoice_id, at=work.now)
+        real_now = work.deps.clock()
+        await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]

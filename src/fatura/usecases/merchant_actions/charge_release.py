@@ -85,7 +85,8 @@ async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal:
     gateway = gateway_connections.open_gateway(work, stored)
     if gateway is None:
         raise EngineError(refusal, _UNREADABLE)
-    await charge_polling.make_due(work.tx, charge.invoice_id, at=work.now + POLL_AFTER)
+    real_now = work.deps.clock()
+    await charge_polling.make_due(work.tx, charge.invoice_id, at=work.now + POLL_AFTER, real_now=real_now)
     return Reserved(gateway, charge)
 
 

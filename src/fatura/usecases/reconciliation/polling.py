@@ -311,7 +311,7 @@ def _fact(poll: Poll) -> Report | None:
 
 async def poll_now(work: Work, invoice_id: UUID) -> None:
     """Make an invoice's charges due for polling immediately."""
-    await charge_polling.make_due(work.tx, invoice_id, at=work.now)
+    await charge_polling.make_due(work.tx, invoice_id, at=work.now, real_now=work.deps.clock())
     work.notify(LaneName.RECONCILIATION)
 
 
