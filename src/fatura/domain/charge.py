@@ -148,6 +148,8 @@ MAY_APPEAR = IN_DOUBT | {_G.ABSENT, _G.PARKED}
 """Stages in which the engine adopts the charge as the invoice's charge if it finds the charge at the gateway."""
 PAYABLE = frozenset({_G.OPEN, _G.REFUSED})
 """Stages in which a payer can pay the charge."""
+UNPAID = PAYABLE | {_G.EXPIRED}
+"""Stages in which the charge is unpaid at the gateway. The gateway may open an expired charge again."""
 INITIAL_STAGES = frozenset({_G.PLANNED, _G.SENDING, _G.UNKNOWN})
 """The stages in which a new charge is stored. UNKNOWN is for a charge that `fatura restored` found (D-123)."""
 
@@ -226,7 +228,7 @@ class InvoiceCharge:
     @property
     def is_unpaid_at_gateway(self) -> bool:
         """Return whether the charge is unpaid at the gateway. Such a charge must be canceled before another is made."""
-        return self.stage in {ChargeStage.OPEN, ChargeStage.REFUSED, ChargeStage.EXPIRED}
+        return self.stage in UNPAID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

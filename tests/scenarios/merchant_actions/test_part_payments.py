@@ -3,8 +3,12 @@
 The gateway's answer to the cancellation contains the payment.
 """
 
+from dataclasses import replace
+
 import pytest
 
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge, ChargeState
 from tests.support.refund_steps import refund
 from tests.support.sandbox_steps import cancel, charges, issued_invoice, read
 from tests.support.world import Json, World
@@ -103,4 +107,31 @@ async def test_a_reissue_after_a_payment_that_was_refunded_and_disputed_and_anot
     await world.made(f"/v1/sandbox/charges/{shown['gatewayInvoiceId']}/pay")
     await world.run("reconciliation")
     assert (await read(world, partly_paid))["status"] == "paid"
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_refunded", [True, False])
+async def test_an_invoice_whose_charge_was_paid_with_less_is_canceled_at_once(
+    world: World, partly_paid: Json, monkeypatch: pytest.MonkeyPatch, *, is_refunded: bool
+) -> None:
+    """The gateway calls the charge paid, and therefore does not cancel it. [D-27, D-50, D-53]"""
+    get_charge = SandboxGateway.get_charge
+
+    async def get_paid(gateway: SandboxGateway, charge_id: str) -> Charge:
+        return replace(await get_charge(gateway, charge_id), state=ChargeState.PAID)
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", get_paid)
+    monkeypatch.setattr(SandboxGateway, "cancel_charge", get_paid)
+    await world.run("reconciliation")
+    shown = await read(world, partly_paid)
+    assert (shown["status"], shown["paidCents"], shown["charges"][0]["status"]) == ("issued", 4000, "paid")
+    if is_refunded:
+        assert (await refund(world, partly_paid)).status in {200, 202}
+    answer = await cancel(world, partly_paid)
+    assert answer.status == 200, answer.body
+    assert (answer.json["status"], answer.json["paidCents"]) == ("canceled", 4000)
+    if not is_refunded:
+        assert (await refund(world, partly_paid)).status in {200, 202}
+    await world.run("reconciliation")
+    assert (await read(world, partly_paid))["refundedCents"] == 4000
     assert await world.broken() == []

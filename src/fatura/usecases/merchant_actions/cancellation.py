@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from fatura.domain.account import Account
 from fatura.domain.audit_actions import INVOICE_CANCEL
-from fatura.domain.charge import IN_DOUBT, ChargeStage
+from fatura.domain.charge import IN_DOUBT, UNPAID, ChargeStage
 from fatura.domain.errors import INVOICE_NOT_CANCELABLE, EngineError, account_recovering, require
 from fatura.domain.invoice_states import Fact, InvoiceStatus
 from fatura.gateways import port
@@ -51,8 +51,8 @@ async def cancel(
 ) -> StoredAnswer:
     """Cancel an invoice, and answer with the canceled invoice.
 
-    If the invoice is issued or overdue, first cancel its charge (D-27). A charge that is missing at the gateway is not
-    canceled there (D-56). If the gateway does not confirm the cancellation, poll the charge immediately and raise
+    If the invoice is issued or overdue, first cancel its charge (D-27). A charge that is missing at the gateway (D-56),
+    or that was paid with less than the total, cannot be paid and is not canceled there. If the gateway does not confirm the cancellation, poll the charge immediately and raise
     `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
     `begin` and of `Places.take`.
@@ -101,7 +101,7 @@ async def _reserve(
     ):
         detail = "A reissue or a payment of the invoice is in progress; read the invoice again in a minute."
         raise EngineError(INVOICE_NOT_CANCELABLE, detail)
-    if state.status not in WITH_CHARGE or (charge is not None and charge.stage is ChargeStage.MISSING):
+    if state.status not in WITH_CHARGE or (charge is not None and not charge.is_unpaid_at_gateway):
         _check_state(work, state)
         return await _cancel(work, state)
     assert charge is not None, "an issued invoice has a charge"
@@ -167,7 +167,7 @@ def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:
             return "The invoice is paid; refund the payment instead."
         case InvoiceStatus.CANCELED:
             return "The invoice is canceled already."
-        case InvoiceStatus.ISSUED | InvoiceStatus.OVERDUE if stage is ChargeStage.MISSING:
+        case InvoiceStatus.ISSUED | InvoiceStatus.OVERDUE if stage is not None and stage not in UNPAID:
             return None
         case InvoiceStatus.ISSUED | InvoiceStatus.OVERDUE:
             return "The invoice was issued while it was being canceled; cancel it again."
