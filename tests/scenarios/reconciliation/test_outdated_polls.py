@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
-from fatura.gateways.port import Charge, ChargeState, NotFoundError
+from fatura.gateways.port import Charge, ChargeState, NotFoundError, PermanentError
 from fatura.usecases.reconciliation import polling
 from fatura.usecases.reconciliation.invoice_polls import Poll
+from tests.scenarios.merchant_actions.test_refused_later_requests import send
 from tests.scenarios.reconciliation.test_missing_charges import FORGET, missing, poll
 from tests.support.cancellation_steps import end_requests
 from tests.support.reissue_steps import ask, unpaid_invoice
@@ -126,3 +127,28 @@ async def test_an_expired_charge_is_unknown(world: World, shown: Gateway) -> Non
     assert await world.events("invoice.charge_missing") == []
     await world.run("issuance")
     await check_still_issued(world, invoice)
+
+
+@pytest.mark.parametrize("action", ["payment", "cancel"])
+async def test_a_charge_that_was_canceled_meanwhile_is_not_reported_as_payable(
+    world: World, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """The gateway refuses to cancel a charge that is canceled already. [D-185, D-122]"""
+    invoice = await unpaid_invoice(world)
+    cancel_charge, get_charge = SandboxGateway.cancel_charge, SandboxGateway.get_charge
+
+    async def cancel_once(gateway: SandboxGateway, charge_id: str) -> Charge:
+        if (await get_charge(gateway, charge_id)).state is ChargeState.CANCELED:
+            raise PermanentError("already_canceled", "The charge is canceled already.")
+        return await cancel_charge(gateway, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "cancel_charge", cancel_once)
+
+    async def act() -> None:
+        assert (await send(world, invoice, action, key="a")).status == 200
+
+    with between_answer_and_record(act):
+        await poll(world)
+    await pass_time(world, hours=1)
+    assert await world.events("invoice.issue_failed") == []
+    assert await world.broken() == []

@@ -52,8 +52,8 @@ async def cancel(
     """Cancel an invoice, and answer with the canceled invoice.
 
     If the invoice is issued or overdue, first cancel its charge (D-27). A charge that is missing at the gateway (D-56),
-    or that was paid with less than the total, cannot be paid and is not canceled there. If the gateway does not confirm the cancellation, poll the charge immediately and raise
-    `engine.invoice_not_cancelable`.
+    or that was paid with less than the total, cannot be paid and is not canceled there. If the gateway does not confirm
+    the cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
     `begin` and of `Places.take`.
     """

@@ -19,21 +19,13 @@ async def record(
 ) -> tuple[Sequence[Poll], Sequence[tuple[ObservedGateway, Charge]]]:
     """Store the stages of the polled charges of locked invoices.
 
-    Return the polls that may change their invoices, without their outdated answers, and the second charges to cancel.
-    An answer is outdated if another transaction has changed the charge since the poll began, unless the answer says
-    that the charge is paid. A poll may not change an invoice that got another charge since the poll began. A charge
-    that the engine has canceled or replaced is a second charge if the gateway shows it as payable.
+    `polls` are results of `without_outdated`. Return the polls that may change their invoices, and the second charges
+    to cancel. A poll may not change an invoice that got another charge since the poll began. A charge that the engine
+    has canceled or replaced is a second charge if the gateway shows it as payable.
     """
-    locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
     answers: list[Answered] = []
     seconds: list[tuple[ObservedGateway, Charge]] = []
-    polls = [
-        replace(
-            poll, asked=tuple(_without_outdated(each, locked[each.charge.charge_id]) for each in poll.asked)
-        )
-        for poll in polls
-    ]
     for poll in polls:
         own = newest[poll.invoice.invoice_id]
         for charge, answer in [(each.charge, each.answer) for each in poll.asked]:
@@ -67,6 +59,21 @@ async def record(
         work, [(each.connection_id, each.charge) for each in answers_of(polls)]
     )
     return current, seconds
+
+
+async def without_outdated(work: Work, polls: Sequence[Poll]) -> Sequence[Poll]:
+    """Lock the charges of these polls, and return the polls without outdated answers.
+
+    An answer is outdated if another transaction has changed the charge since the poll began, unless the answer says
+    that the charge is paid.
+    """
+    locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
+    return [
+        replace(
+            poll, asked=tuple(_without_outdated(each, locked[each.charge.charge_id]) for each in poll.asked)
+        )
+        for poll in polls
+    ]
 
 
 def _without_outdated(asked: Asked, charge: InvoiceCharge) -> Asked:

@@ -34,7 +34,6 @@ from fatura.usecases.payments import (
     second_charges,
     waiting_requests,
 )
-from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import charge_stages, missing_charges, poll_times
 from fatura.usecases.reconciliation.invoice_polls import Asked, Poll, answers_of, ask
 from fatura.usecases.transaction import LaneName, Work, in_transaction
@@ -194,8 +193,8 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     unanswered = [each.invoice.invoice_id for each in polls if not each.is_answered]
     if unanswered:
         await waiting.mark(work.tx, unanswered)
-    answers = answers_of(polls)
-    await gateway_payments.record(work, answers, due_again=due_again)
+    await gateway_payments.record(work, answers_of(polls), due_again=due_again)
+    polls = await charge_stages.without_outdated(work, polls)
     poll_at = dict(zip(ids, next_at, strict=True)) | dict.fromkeys(due_again, work.now)
     undecided = await merchant_requests.undecided(work, ids)
     current = [each for each in polls if each.invoice.invoice_id not in due_again or each.is_closed]
@@ -211,7 +210,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     if undecided:
         decided_at = work.now + merchant_requests.IN_PROGRESS_FOR
         await charge_polling.make_due_by(work.tx, list(undecided), at=[decided_at] * len(undecided))
-    unwanted = [*seconds, *await _payable_in_vain(work, polls, answers, seconds)]
+    unwanted = [*seconds, *await _payable_in_vain(work, polls, seconds)]
     if unwanted:  # if the cancellation of a charge fails, the next poll repeats it
         planned = await second_charges.next_cancellations(
             work, [(gateway.connection_id, charge) for gateway, charge in unwanted]
@@ -240,17 +239,14 @@ async def _report_facts(
 
 
 async def _payable_in_vain(
-    work: Work,
-    polls: Sequence[Poll],
-    answers: Sequence[ChargeAnswer],
-    seconds: Sequence[tuple[ObservedGateway, Charge]],
+    work: Work, polls: Sequence[Poll], seconds: Sequence[tuple[ObservedGateway, Charge]]
 ) -> Sequence[tuple[ObservedGateway, Charge]]:
     """Return the charges other than `seconds` that are payable although their invoice is paid or canceled."""
     gateways = {poll.invoice.invoice_id: poll.gateway for poll in polls}
     reported = {second.charge_id for _, second in seconds}
     return [
         (gateway, each)
-        for each in await gateway_payments.payable_in_vain(work, answers)
+        for each in await gateway_payments.payable_in_vain(work, answers_of(polls))
         if (gateway := gateways[each.invoice_id]) is not None and each.charge_id not in reported
     ]
 
