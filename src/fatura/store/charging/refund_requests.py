@@ -137,6 +137,25 @@ async def lock_due(tx: Tx, *, now: datetime, real_now: datetime, limit: int) -> 
     return [row["refund_id"] for row in rows]
 
 
+async def lock_due_among(
+    tx: Tx, refund_ids: Sequence[UUID], *, now: datetime, real_now: datetime
+) -> Sequence[UUID]:
+    """Lock those of the given refunds that are due and that no worker has leased. Return their ids."""
+    rows = await tx.fetch(
+        """
+        SELECT r.refund_id FROM refund_request r
+        WHERE r.account_id = $1 AND r.refund_id = ANY($2::uuid[]) AND r.next_attempt_at <= $3
+            AND (r.lease_until IS NULL OR r.lease_until <= $4 OR r.lease_until > $5)
+        ORDER BY r.refund_id FOR NO KEY UPDATE SKIP LOCKED
+        """,
+        refund_ids,
+        now,
+        real_now,
+        leases.horizon(real_now),
+    )
+    return [row["refund_id"] for row in rows]
+
+
 async def put_off(tx: Tx, refund_id: UUID, *, until: datetime) -> None:
     """Make a locked refund due at `until`."""
     await tx.execute(

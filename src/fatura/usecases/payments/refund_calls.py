@@ -70,15 +70,28 @@ class _Call:
     reserved_at_real: datetime
     send_before: float
 
+    @property
+    def precedes_request(self) -> bool:
+        """Return whether this is a look-up of a refund that is still to be sent."""
+        return self.kind is _CallKind.LOOK_UP and self.request.stage is RefundStage.PLANNED
+
 
 _Answer = port.Charge | port.GatewayError | TimeoutError
 
 
 async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed."""
+    """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed.
+
+    If a look-up must precede the first request, send the request in the same batch. Otherwise, other due refunds would
+    come first, and LOOKED_UP_WITHIN could pass before it is sent, again and again.
+    """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)
     await _call_and_record(deps, account, calls)
+    looked_up = [each.request.refund_id for each in calls if each.precedes_request]
+    if looked_up:
+        calls = await in_transaction(deps, account, _claim_looked_up, looked_up)
+        await _call_and_record(deps, account, calls)
     return claimed
 
 
@@ -100,6 +113,15 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
         return 0, []
     due = await refund_requests.lock_due(work.tx, now=work.now, real_now=work.deps.clock(), limit=limit)
     return len(due), await each_alone_if_one_fails(work, due, _reserve_due, put_off=_put_off_failing)
+
+
+async def _claim_looked_up(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call]:
+    """Lease those of the refunds that are due again after a look-up did not find them."""
+    if not await frozen_accounts.may_charge(work.tx):
+        return []
+    real_now = work.deps.clock()
+    due = await refund_requests.lock_due_among(work.tx, refund_ids, now=work.now, real_now=real_now)
+    return await each_alone_if_one_fails(work, due, _reserve_due, put_off=_put_off_failing)
 
 
 async def _reserve_due(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call]:
