@@ -26,6 +26,10 @@ CLOSE = (
     UPDATE invoice SET status = 'canceled', canceled_at = now(), next_attempt_at = NULL, lease_until = NULL
     WHERE account_id = $1 AND status <> 'canceled'
     """,
+    """
+    UPDATE charge SET stage = 'failed', closed_at = now()
+    WHERE account_id = $1 AND stage IN ('planned', 'sending', 'unknown', 'absent')
+    """,
 )
 ERASED_EVENTS = "SELECT count(*) FROM event WHERE account_id = $1 AND data LIKE '%[erased]%'"
 DONE = "SELECT count(*) FROM erasure WHERE account_id = $1 AND stage = 'done'"
@@ -42,7 +46,7 @@ async def test_a_killed_worker_leaves_nothing_of_the_customer(
     """[D-226]"""
     monkeypatch.setattr(erasure, "WAIT_SECONDS", 0)
     async with open_crowd(database_url) as crowd:
-        plan = await crowd.merchant.plan(await crowd.merchant.variable_product())
+        plan = await crowd.merchant.plan(await crowd.merchant.product(100))
         await crowd.subscribe(plan, count=SUBSCRIPTIONS)
         await crowd.sql(ONE_CUSTOMER)
         env = environment(database_url, FATURA_MAX_CONNECTIONS="5", FATURA_LOG_LEVEL="warning")
@@ -51,9 +55,6 @@ async def test_a_killed_worker_leaves_nothing_of_the_customer(
             assert await asyncio.to_thread(worker.stop) == 0
         for statement in CLOSE:
             await crowd.sql(statement)
-        await crowd.sql(
-            "UPDATE pricing_attempt SET outcome = 'timeout' WHERE account_id = $1 AND outcome IS NULL"
-        )
         [customer] = await crowd.sql("SELECT customer_id FROM subscription WHERE account_id = $1 LIMIT 1")
         answer = await erase(crowd.merchant, str(customer["customer_id"]))
         assert answer.status == 202, answer.body

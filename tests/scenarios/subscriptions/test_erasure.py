@@ -232,6 +232,37 @@ async def test_an_erasure_during_a_subscription_is_refused(world: World):
     assert problem(answer)[:2] == (409, "engine.customer_in_use")
 
 
+async def test_a_change_during_the_erasure_is_refused(world: World):
+    """The change waits for the erasure's first transaction. [D-227]"""
+    old = await former_customer(world)
+    async with row_held(world, "customer", customer_id=old["id"]):
+        erasing = asyncio.create_task(erase(world, old["id"]))
+        await until_waiting(world)
+        changing = asyncio.create_task(world.patch(f"/v1/customers/{old['id']}", {"name": "Ana Lima"}))
+        await until_waiting(world, statements=2)
+    answer, changed = await erasing, await changing
+
+    assert answer.json["name"] == "[erased]"
+    assert problem(changed)[:2] == (409, "engine.customer_erased")
+
+
+async def test_a_worker_that_has_read_the_old_data_brings_nothing_back(world: World):
+    """A poll has read the customer before the erasure, and emits its event after it. [D-226]"""
+    old = await former_customer(world)
+    [invoice] = await world.invoices()
+    await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/refund", {"amountCents": 100})
+    async with row_held(world, "account_counter", account_id=str(world.account_id)):
+        erasing = asyncio.create_task(erase(world, old["id"]))
+        await until_waiting(world)
+        polling = asyncio.create_task(world.run("reconciliation"))
+        await until_waiting(world, statements=2)
+    answer, _ = await erasing, await polling
+
+    assert answer.status == 200, answer.body
+    assert len(await world.events("invoice.refunded")) == 1
+    assert "ana" not in str(await world.events()).lower()
+
+
 async def test_a_long_erasure_is_continued_by_a_worker(world: World, monkeypatch: pytest.MonkeyPatch):
     """[D-226]"""
     monkeypatch.setattr(erasure, "WAIT_SECONDS", 0)

@@ -85,6 +85,12 @@ async def _cancel_invoice(scene: Scene) -> None:
     await scene.post(f"/v1/invoices/{scene.invoice_id}/cancel")
 
 
+async def _erase(scene: Scene) -> None:
+    await _cancel_invoice(scene)
+    await scene.post(f"/v1/subscriptions/{scene.subscription['id']}/cancel")
+    await scene.post(f"/v1/customers/{scene.subscription['customer']['id']}/erase")
+
+
 async def _pay_canceled(scene: Scene) -> None:
     await _cancel_invoice(scene)
     await scene.move("pay")
@@ -119,6 +125,7 @@ async def _forget(scene: Scene) -> None:
 
 
 RECIPES: Mapping[str, Recipe] = {
+    "customer.erased": Recipe("cancels a subscription and its invoice, and erases the customer", _erase),
     "subscription.created": Recipe("subscribes a customer", _subscribe),
     "subscription.customized": Recipe("subscribes a customer, and customizes the terms", _customize),
     "subscription.terms_changed": Recipe("subscribes a customer, and propagates a new version", _propagate),

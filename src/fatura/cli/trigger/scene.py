@@ -117,6 +117,8 @@ class Scene:
 
     def _is_ours(self, data: Json) -> bool:
         invoice, subscription = data.get("invoice"), data.get("subscription")
+        if (customer := data.get("customer")) is not None:
+            return customer["id"] == self.subscription["customer"]["id"]
         if invoice is not None:
             return self.subscription is not None and invoice["subscriptionId"] == self.subscription["id"]
         return subscription is not None and subscription["id"] == self.subscription["id"]

@@ -1,5 +1,6 @@
 """The list of erased customers: export it, and apply it after a restore from a backup (D-230)."""
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -66,7 +67,7 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
     canceled = await _cancel_subscriptions(deps, account, customer_id, asked_by=asked_by)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
     await in_audited_transaction(deps, account, draft, erasure.start, customer_id=customer_id, is_forced=True)
-    await erasure.run_to_end(deps, account, customer_id)
+    await erasure.run_for(deps, account, customer_id, seconds=math.inf)
     left = await in_transaction(deps, account, _uses, customer_id)
     return Applied(Result.ERASED, canceled, left.invoice_ids)
 

@@ -76,7 +76,7 @@ async def erase(
     """
     begin = partial(start, customer_id=customer_id)
     stored = await execute_once(deps, account, request, begin, status=200, draft=draft)
-    await _run_for(
+    await run_for(
         deps, account, UUID(msgspec.json.decode(stored.body, type=_Started).id), seconds=WAIT_SECONDS
     )
     view = await in_snapshot(deps, account, _read, customer_id)
@@ -87,13 +87,6 @@ async def run(deps: Deps, account: Account) -> int:
     """Run one batch of the erasure that was requested first. Returns 0 if none is running. Raises DATABASE_FAILURES."""
     customer_id = await in_transaction(deps, account, _first_running)
     return 0 if customer_id is None else await in_transaction(deps, account, _erase_batch, customer_id)
-
-
-async def run_to_end(deps: Deps, account: Account, customer_id: UUID) -> None:
-    """Run all batches of an erasure."""
-    while not await in_transaction(deps, account, _is_done, customer_id):
-        if not await _work_on(deps, account, customer_id):
-            await asyncio.sleep(POLL_SECONDS)
 
 
 async def start(work: Work, *, customer_id: UUID, is_forced: bool = False) -> _Started:
@@ -142,7 +135,7 @@ def _check_unused(uses: Uses) -> None:
         )
 
 
-async def _run_for(deps: Deps, account: Account, customer_id: UUID, *, seconds: float) -> None:
+async def run_for(deps: Deps, account: Account, customer_id: UUID, *, seconds: float) -> None:
     """Run batches until the erasure is done or `seconds` have passed."""
     give_up_at = time.monotonic() + seconds
     while not await in_transaction(deps, account, _is_done, customer_id):
