@@ -24,7 +24,7 @@ CLOSE = (
     "UPDATE subscription SET status = 'canceled', canceled_at = now() WHERE account_id = $1",
     """
     UPDATE invoice SET status = 'canceled', canceled_at = now(), next_attempt_at = NULL, lease_until = NULL
-    WHERE account_id = $1 AND status <> 'canceled'
+    WHERE account_id = $1 AND status NOT IN ('paid', 'canceled')
     """,
     """
     UPDATE charge SET stage = 'failed', closed_at = now()
