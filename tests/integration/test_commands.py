@@ -134,7 +134,7 @@ MISTAKES = (
     ({"FATURA_RATE_LIMIT": "-1"}, "FATURA_RATE_LIMIT is '-1'; it must be a whole number of at least 0"),
     (
         {"FATURA_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x", "FATURA_SECRET_KEYS": "x"},
-        "fatura: the database is unavailable: nothing answers at 127.0.0.1 port 1; start the server",
+        "nothing answers at 127.0.0.1 port 1; start the server",
     ),
     ({"FATURA_DATABASE_URL": "mysql://x", "FATURA_SECRET_KEYS": "x"}, "mysql"),
 )

@@ -274,5 +274,5 @@ async def test_an_ordinary_role_creates_no_other_role(own_server: Server, folder
 async def test_a_missing_database_is_reported(folder: Path, tmp_path: Path):
     write(folder, _0001_person=PEOPLE)
     error = await refusal(f"postgresql://fatura@/fatura?host={tmp_path}", folder)
-    assert "cannot be migrated (the socket file does not exist; start the server" in error
+    assert "cannot be used (the socket file does not exist; start the server" in error
     assert "FATURA_DATABASE_URL" in error

@@ -173,7 +173,7 @@ def _translated_errors() -> Generator[None]:
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise MigrationError(
-            f"the database cannot be migrated ({_first_line(reason_of(error))}): "
+            f"the database cannot be used ({_first_line(reason_of(error))}): "
             "correct that, or FATURA_DATABASE_URL, and run again"
         ) from error
 
