@@ -10,8 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from fatura.store.discovery import MAX_DUE_ROWS
+from fatura.store.discovery import DISCOVER_DUE, MAX_DUE_ROWS
+from fatura.usecases.accounts import suspension
 from tests.support.crowd import SUBSCRIBE_MANY
+from tests.support.operator import OPERATOR
 from tests.support.push_steps import register
 from tests.support.receiver import Receiver, always
 from tests.support.world import LANE, Json, Merchant, World
@@ -93,6 +95,28 @@ async def test_a_backlog_of_one_account_hides_no_other(world: World) -> None:
 
     assert await world.run("generation") == MAX_DUE_ROWS + 2
     assert (await found(world))["issuance"] == {big.account_id, small.account_id}
+
+
+async def test_a_suspended_account_is_not_found_and_hides_no_other(world: World) -> None:
+    """It has more due rows than a poll reads. They must not make polls check all accounts one by one. [D-242]"""
+    big, small = [await at_real_time(world, await world.another()) for _ in range(2)]
+    plan = await big.plan()
+    async with world.deps.db.transaction(big.account_id) as tx:
+        await tx.fetch(SUBSCRIBE_MANY, plan["id"], MAX_DUE_ROWS + 1)
+    await suspension.suspend(world.deps, big.account_id, asked_by=OPERATOR)
+    await small.enroll(await small.plan())
+    async with world.deps.db.discovery() as tx:
+        stopped = [big.account_id]
+        rows = [
+            row
+            for sql in DISCOVER_DUE["generation"]
+            for row in await tx.fetch(sql, world.deps.clock(), stopped)
+        ]
+    assert [(row["account_id"], row["due_rows"]) for row in rows] == [(small.account_id, 1)]
+    assert await found(world) == {"generation": {small.account_id}}
+
+    await suspension.resume(world.deps, big.account_id, asked_by=OPERATOR)
+    assert (await found(world))["generation"] == {big.account_id, small.account_id}
 
 
 async def test_a_lease_that_ended_is_found(world: World) -> None:

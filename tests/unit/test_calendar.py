@@ -166,13 +166,14 @@ def test_generation_begins_when_today_reaches_it(due):
     ("due", "generated_at", "expected"),
     [
         pytest.param("2026-12-10", "2026-11-07T03:00:00Z", "2026-12-07T03:00:00Z", id="on time"),
-        pytest.param("2026-12-10", "2026-12-07T02:59:59Z", "2026-12-07T03:00:00Z", id="just on time"),
+        pytest.param("2026-12-10", "2026-12-06T03:00:00Z", "2026-12-07T03:00:00Z", id="a day before"),
+        pytest.param("2026-12-10", "2026-12-07T02:59:59Z", "2026-12-08T02:59:59Z", id="just before"),
         pytest.param("2026-12-10", "2026-12-07T03:00:00Z", "2026-12-08T03:00:00Z", id="just missed"),
         pytest.param("2026-12-10", "2027-05-20T15:30:00Z", "2027-05-21T15:30:00Z", id="long missed"),
     ],
 )
 def test_missed_cycles_are_24_hours_apart(due, generated_at, expected):
-    """[D-5]"""
+    """[D-5, D-244]"""
     found = next_generation_instant(date.fromisoformat(due), generated_at=at(generated_at))
     assert found == at(expected)
 

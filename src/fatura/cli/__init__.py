@@ -13,7 +13,9 @@ from fatura.cli import account, api, check, erased, keys, migrate, reference, re
 from fatura.cli.demo import command as demo
 from fatura.cli.events import command as events
 from fatura.cli.listen import command as listen
+from fatura.cli.output import echo
 from fatura.cli.trigger import command as trigger
+from fatura.domain.errors import EngineError
 from fatura.observability import printable
 
 app = typer.Typer(
@@ -64,4 +66,9 @@ def main() -> None:
     except STARTUP_FAILURES as error:
         message = Text.assemble(("fatura:", "bold red"), f" {printable(str(error))}")
         Console(stderr=True).print(message, soft_wrap=True)
+        sys.exit(1)
+    except EngineError as refusal:
+        fields = (refusal.meta or {}).get("fields", [])
+        listed = "; ".join(f"{each['path']} {each['message']}" for each in fields)
+        echo(f"fatura: {listed or refusal.detail}", err=True)
         sys.exit(1)

@@ -1,36 +1,38 @@
-"""`fatura account`: open accounts."""
+"""`fatura account`: open, list, show, suspend and resume accounts (D-242, D-243)."""
 
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from fatura.cli import credentials
+from fatura.cli import account_keys, credentials
 from fatura.cli.operator import operator
-from fatura.cli.options import DataDir, Json, run_with_deps
+from fatura.cli.options import AccountId, DataDir, Json, checked_name, run_with_deps
+from fatura.cli.output import add_row, echo
+from fatura.domain.account import AccountStatus, AccountSummary
 from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
-from fatura.domain.text import unsafe_character
+from fatura.usecases.accounts import overview, suspension
 from fatura.usecases.accounts.accounts import OpenedAccount, open_account
+from fatura.usecases.accounts.overview import AccountDetail
 from fatura.usecases.deps import Deps
+from fatura.views.integration import ApiKeyView
+from fatura.views.view import instant
 
-app = typer.Typer(help="Open accounts.", no_args_is_help=True)
-MAX_NAME_CHARS = 120
-
-
-def _checked_name(name: str) -> str:
-    if not name.strip() or len(name) > MAX_NAME_CHARS:
-        raise typer.BadParameter(f"must be 1 to {MAX_NAME_CHARS} characters")
-    if unsafe_character(name) is not None:
-        raise typer.BadParameter("must not contain control or invisible characters")
-    return name
+app = typer.Typer(
+    help="Open, show, suspend and resume accounts, and manage their API keys.", no_args_is_help=True
+)
+app.add_typer(account_keys.app, name="key")
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(callback=_checked_name, help="Name of the account.")],
+    name: Annotated[str, typer.Argument(callback=checked_name, help="Name of the account.")],
     mode: Annotated[
         Mode, typer.Option(help="`sandbox` makes no real charges and has a test clock; `live` charges.")
     ],
@@ -55,7 +57,102 @@ async def _create(deps: Deps, *, name: str, mode: Mode, opened_by: Actor) -> tup
 
 @app.callback()
 def accounts() -> None:
-    """Open accounts."""
+    """Open, show, suspend and resume accounts, and manage their API keys."""
+
+
+@app.command("list")
+def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
+    """List all accounts, oldest first, and whether they are suspended."""
+    listed = run_with_deps(data_dir, _list)
+    if json_:
+        typer.echo(json.dumps({"accounts": listed}))
+        return
+    table = Table("account", "name", "mode", "opened", "status")
+    for each in listed:
+        add_row(table, each["accountId"], each["name"], each["mode"], each["createdAt"], each["status"])
+    Console().print(table)
+
+
+async def _list(deps: Deps) -> list[dict[str, Any]]:
+    return [_summary(each) async for each in overview.list_all(deps)]
+
+
+@app.command("show")
+def show_(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = False) -> None:
+    """Show an account: its status, its totals, its working API keys and its gateway connections. No secret is shown."""
+    found = run_with_deps(data_dir, partial(overview.show, account_id=account_id))
+    shown = _detail(found)
+    if json_:
+        typer.echo(json.dumps(shown))
+        return
+    for name in ("accountId", "name", "mode", "currency", "createdAt", "status", "suspendedAt"):
+        if shown[name] is not None:
+            echo(f"{name:<12}{shown[name]}")
+    echo("".join(f"\n{name:<24}{total}" for name, total in shown["totals"].items()))
+    keys = Table("API key", "name", "prefix", "scopes", "last used", "expires", title="API keys")
+    for each in shown["apiKeys"]:
+        used, expires = each["lastUsedAt"] or "never", each["expiresAt"] or "never"
+        add_row(keys, each["id"], each["name"], each["prefix"], ", ".join(each["scopes"]), used, expires)
+    gateways = Table("connection", "provider", "label", "active", title="Gateway connections")
+    for each in shown["gateways"]:
+        add_row(gateways, each["connectionId"], each["provider"], each["label"] or "", each["active"])
+    Console().print(keys, gateways)
+
+
+@app.command()
+def suspend(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = False) -> None:
+    """Stop an account: it is not billed, nothing is sent for it, and its API keys can only read.
+
+    Payments of charges that exist are still recorded. `fatura account resume` lets it continue.
+    """
+    since = instant(
+        run_with_deps(data_dir, partial(suspension.suspend, account_id=account_id, asked_by=operator()))
+    )
+    if json_:
+        typer.echo(
+            json.dumps(
+                {"accountId": str(account_id), "status": AccountStatus.SUSPENDED, "suspendedAt": since}
+            )
+        )
+    else:
+        echo(f"Account {account_id} is suspended since {since}.")
+
+
+@app.command()
+def resume(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = False) -> None:
+    """Let a suspended account continue where it stopped. Missed cycles are billed one a day."""
+    changed = run_with_deps(data_dir, partial(suspension.resume, account_id=account_id, asked_by=operator()))
+    if json_:
+        typer.echo(
+            json.dumps({"accountId": str(account_id), "status": AccountStatus.ACTIVE, "suspendedAt": None})
+        )
+    else:
+        echo(f"Account {account_id} continues." if changed else f"Account {account_id} was not suspended.")
+
+
+def _summary(account: AccountSummary) -> dict[str, Any]:
+    return {
+        "accountId": str(account.account_id),
+        "name": account.name,
+        "mode": account.mode,
+        "currency": account.currency,
+        "createdAt": instant(account.created_at),
+        "status": account.status,
+        "suspendedAt": instant(account.suspended_at),
+    }
+
+
+def _detail(found: AccountDetail) -> dict[str, Any]:
+    names = ("connectionId", "provider", "label", "active")
+    return {
+        **_summary(found.summary),
+        "totals": dict(found.totals),
+        "apiKeys": [msgspec.to_builtins(ApiKeyView.of(each)) for each in found.api_keys],
+        "gateways": [
+            dict(zip(names, (str(each.connection_id), each.provider, each.label, each.active), strict=True))
+            for each in found.connections
+        ],
+    }
 
 
 def as_json(opened: OpenedAccount) -> str:

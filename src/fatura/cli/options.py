@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import typer
 
 from fatura import bootstrap, postgres, settings
 from fatura.bootstrap import Address
 from fatura.cli.output import echo
+from fatura.domain.text import unsafe_character
 from fatura.observability import configure_logs, log
 from fatura.settings import Settings, SettingsError
 from fatura.usecases.deps import Deps
@@ -52,6 +54,9 @@ MetricsHost = Annotated[
         "--metrics-host", help="Address of the metrics' port. Everyone who reaches it can read them."
     ),
 ]
+AccountId = Annotated[
+    UUID, typer.Argument(metavar="ACCOUNT", help="Id of the account, as `fatura account list` shows it.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WithParent = Annotated[
     bool,
@@ -69,6 +74,17 @@ ACCOUNT_FAILED = 3
 """Exit code of a command over all accounts if it had to pass over an account (D-216)."""
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
+
+
+MAX_NAME_CHARS = 120
+
+
+def checked_name(name: str) -> str:
+    if not name.strip() or len(name) > MAX_NAME_CHARS:
+        raise typer.BadParameter(f"must be 1 to {MAX_NAME_CHARS} characters")
+    if unsafe_character(name) is not None:
+        raise typer.BadParameter("must not contain control or invisible characters")
+    return name
 
 
 def metrics_address(host: str, port: int | None) -> Address | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from uuid import UUID
 
 from fatura.domain.credentials import Mode, Scope
@@ -11,6 +12,16 @@ MAX_CLOCK_OFFSET = timedelta(days=10_957)
 
 The engine computes dates of later cycles from the clock, and neither Python nor PostgreSQL has dates without end.
 """
+
+
+class AccountStatus(StrEnum):
+    """Whether an account is billed."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    """An operator has stopped it (D-242)."""
+    RECOVERING = "recovering"
+    """After a restore from a backup, its charges are being compared with its gateways (D-123)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,25 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountSummary:
+    """What operators see of an account. `suspended_at` and `recovering_since` are real time."""
+
+    account_id: UUID
+    name: str
+    mode: Mode
+    currency: str
+    created_at: datetime
+    suspended_at: datetime | None
+    recovering_since: datetime | None
+
+    @property
+    def status(self) -> AccountStatus:
+        if self.suspended_at is not None:
+            return AccountStatus.SUSPENDED
+        return AccountStatus.ACTIVE if self.recovering_since is None else AccountStatus.RECOVERING
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """The account of an authenticated request, and the API key that was sent."""
 
@@ -39,3 +69,4 @@ class Caller:
     api_key_id: UUID
     key_name: str
     scopes: frozenset[Scope]
+    is_suspended: bool = False

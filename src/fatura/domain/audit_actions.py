@@ -2,7 +2,7 @@
 
 from fatura.domain.audit import AuditAction, Resource
 
-ACCOUNT = Resource("account", frozenset({"currency", "keyId", "mode", "name"}))
+ACCOUNT = Resource("account", frozenset({"currency", "keyId", "mode", "name", "suspendedAt"}))
 API_KEY = Resource(
     "api_key", frozenset({"id", "name", "prefix", "scopes", "expiresAt", "createdAt", "revokedAt"})
 )
@@ -123,6 +123,12 @@ ACCOUNT_RESTORE = AuditAction(
 ACCOUNT_REENCRYPT = AuditAction(
     "account.reencrypt", ACCOUNT, "the account's secrets were encrypted with another key of the key ring"
 )
+ACCOUNT_SUSPEND = AuditAction(
+    "account.suspend",
+    ACCOUNT,
+    "an operator stopped the account's billing and calls, and requests that change it",
+)
+ACCOUNT_RESUME = AuditAction("account.resume", ACCOUNT, "an operator let a suspended account continue")
 API_KEY_CREATE = AuditAction("api_key.create", API_KEY, "an API key was created")
 API_KEY_REVOKE = AuditAction("api_key.revoke", API_KEY, "an API key was revoked")
 CUSTOMER_ERASE = AuditAction("customer.erase", CUSTOMER, "the erasure of a customer's data began")

@@ -87,8 +87,7 @@ def generation_instant(due_date: date) -> datetime:
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
     """Return when to generate the cycle with this due date (D-5).
 
-    `generated_at` is when the previous cycle was generated. If the scheduled instant is not after `generated_at`, the
-    cycle was missed, and is generated 24 hours after `generated_at`.
+    `generated_at` is when the previous cycle was generated. If that was late, this cycle may already be due, or be due
+    soon. It is then generated 24 hours after `generated_at`.
     """
-    scheduled = generation_instant(due_date)
-    return scheduled if scheduled > generated_at else generated_at + CATCH_UP_GAP
+    return max(generation_instant(due_date), generated_at + CATCH_UP_GAP)

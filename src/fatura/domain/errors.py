@@ -41,6 +41,12 @@ FORBIDDEN = Problem(
     "Forbidden",
     "The API key lacks the scope of the route, which is `meta.scope` (D-64).",
 )
+ACCOUNT_SUSPENDED = Problem(
+    "engine.account_suspended",
+    403,
+    "Account suspended",
+    "The operator of this Fatura has suspended the account. Requests with GET still work; ask the operator (D-242).",
+)
 NOT_FOUND = Problem(
     "engine.not_found",
     404,
@@ -353,6 +359,12 @@ def account_recovering() -> EngineError:
     """Return the 503 for an account whose charges are being compared with its gateways after a restore (D-123)."""
     detail = "The account's charges are being reconciled with its gateways; try again in a few minutes."
     return EngineError(ACCOUNT_RECOVERING, detail, retry_after_seconds=60)
+
+
+def account_suspended() -> EngineError:
+    """Return the 403 for an account that an operator has suspended (D-242)."""
+    detail = "The account is suspended: it can be read, but not changed. Ask the operator of this Fatura to resume it."
+    return EngineError(ACCOUNT_SUSPENDED, detail)
 
 
 MAX_SHOWN_ID_CHARS = 100

@@ -13,6 +13,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.store import suspension
 from fatura.store.db import Discovery
 
 MAX_DUE_ROWS = 1000
@@ -20,7 +21,7 @@ MAX_DUE_ROWS = 1000
 
 If more rows are due, the rows of one account may fill the limit, so that the statement misses other accounts.
 """
-_ALL_CLOCKS, _MOVED_CLOCKS = timedelta(0), timedelta(microseconds=1)
+_ALL_CLOCKS, MOVED_CLOCKS = timedelta(0), timedelta(microseconds=1)
 """Values of `least_offset`: the first finds all accounts, the second only accounts whose test clock was moved."""
 
 DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
@@ -28,7 +29,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
             SELECT s.account_id FROM subscription s
-            WHERE s.status = 'active' AND s.put_off_until IS NULL
+            WHERE s.account_id <> ALL($2::uuid[])
+                AND s.status = 'active' AND s.put_off_until IS NULL
                 AND s.generate_at > '-infinity' AND s.generate_at <= $1
             ORDER BY s.generate_at LIMIT 1000
         ) d GROUP BY d.account_id
@@ -36,7 +38,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
             SELECT s.account_id FROM subscription s
-            WHERE s.status = 'active' AND s.put_off_until > '-infinity' AND s.put_off_until <= $1
+            WHERE s.account_id <> ALL($2::uuid[])
+                AND s.status = 'active' AND s.put_off_until > '-infinity' AND s.put_off_until <= $1
             ORDER BY s.put_off_until LIMIT 1000
         ) d GROUP BY d.account_id
         """,
@@ -45,7 +48,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
             SELECT p.account_id FROM price_pull p
-            WHERE p.next_attempt_at > '-infinity' AND p.next_attempt_at <= $1
+            WHERE p.account_id <> ALL($2::uuid[])
+                AND p.next_attempt_at > '-infinity' AND p.next_attempt_at <= $1
                 AND (p.lease_until IS NULL OR p.lease_until <= $1
                     OR p.lease_until > $1::timestamptz + interval '3 minutes')
             ORDER BY p.next_attempt_at LIMIT 1000
@@ -53,21 +57,25 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """,
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
-            SELECT p.account_id FROM price_pull p WHERE p.warn_at > '-infinity' AND p.warn_at <= $1
+            SELECT p.account_id FROM price_pull p
+            WHERE p.account_id <> ALL($2::uuid[])
+                AND p.warn_at > '-infinity' AND p.warn_at <= $1
             ORDER BY p.warn_at LIMIT 1000
         ) d GROUP BY d.account_id
         """,
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
             SELECT t.account_id FROM pricing_attempt t
-            WHERE t.outcome IS NULL AND t.open_until > '-infinity' AND t.open_until <= $1
+            WHERE t.account_id <> ALL($2::uuid[])
+                AND t.outcome IS NULL AND t.open_until > '-infinity' AND t.open_until <= $1
             ORDER BY t.open_until LIMIT 1000
         ) d GROUP BY d.account_id
         """,
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
             SELECT t.account_id FROM pricing_attempt t
-            WHERE t.outcome IS NULL AND t.open_until > '-infinity'
+            WHERE t.account_id <> ALL($2::uuid[])
+                AND t.outcome IS NULL AND t.open_until > '-infinity'
                 AND t.open_until > $1::timestamptz + interval '3 minutes'
             ORDER BY t.open_until LIMIT 1000
         ) d GROUP BY d.account_id
@@ -77,7 +85,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
             SELECT v.account_id FROM invoice v
-            WHERE v.status = 'ready' AND v.next_attempt_at > '-infinity' AND v.next_attempt_at <= $1
+            WHERE v.account_id <> ALL($2::uuid[])
+                AND v.status = 'ready' AND v.next_attempt_at > '-infinity' AND v.next_attempt_at <= $1
                 AND (v.lease_until IS NULL OR v.lease_until <= $1
                     OR v.lease_until > $1::timestamptz + interval '3 minutes')
             ORDER BY v.next_attempt_at LIMIT 1000
@@ -141,7 +150,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """
         SELECT d.account_id, count(*) AS due_rows FROM (
             SELECT m.account_id FROM product_mirror m
-            WHERE m.next_attempt_at > '-infinity' AND m.next_attempt_at <= $1
+            WHERE m.account_id <> ALL($2::uuid[])
+                AND m.next_attempt_at > '-infinity' AND m.next_attempt_at <= $1
                 AND (m.lease_until IS NULL OR m.lease_until <= $1
                     OR m.lease_until > $1::timestamptz + interval '3 minutes')
             ORDER BY m.next_attempt_at LIMIT 1000
@@ -150,6 +160,7 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
     ),
 }
 """For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
+The statements of the lanes in STOPPED leave out the accounts in `$2`, which are suspended.
 
 The indexes by time have `> '-infinity'` in their conditions, and so do these statements. Other statements leave this
 condition out, so PostgreSQL cannot use these indexes for them. With an index by time, a search for the rows of one
@@ -260,13 +271,25 @@ read the whole table.
 LANES = frozenset(DISCOVER_DUE)  # the lanes that `discover` knows
 
 
+STOPPED = frozenset(
+    {"generation", "pricing", "issuance", "mirroring", "propagation", "push", "probe", "test_clock"}
+)
+"""The lanes that do nothing for suspended accounts. The others only ask gateways, or delete old rows (D-242)."""
+
+
 async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts that have due work of a lane. Work that a worker has leased does not count."""
-    rows = [row for sql in DISCOVER_DUE[lane] for row in await discovery.fetch(sql, real_now)]
+    stopped: list[list[UUID]] = []
+    if lane in STOPPED:
+        stopped.append(list(await suspension.discover(discovery)))
+    left_out = frozenset[UUID]().union(*stopped)
+    rows = [row for sql in DISCOVER_DUE[lane] for row in await discovery.fetch(sql, real_now, *stopped)]
     if sum(row["due_rows"] for row in rows) >= MAX_DUE_ROWS:
         everyone = await discover_by_clock(discovery, least_offset=_ALL_CLOCKS)
-        return await discover_one_by_one(discovery, lane, account_ids=everyone, real_now=real_now)
-    moved = await discover_by_clock(discovery, least_offset=_MOVED_CLOCKS)
+        ids = [each for each in everyone if each not in left_out]
+        return await discover_one_by_one(discovery, lane, account_ids=ids, real_now=real_now)
+    moved = await discover_by_clock(discovery, least_offset=MOVED_CLOCKS)
+    moved = [each for each in moved if each not in left_out]
     return [
         *await discover_one_by_one(discovery, lane, account_ids=moved, real_now=real_now),
         *await discover_served(discovery, {row["account_id"] for row in rows}.difference(moved)),
@@ -305,62 +328,6 @@ async def discover_one_by_one(
     return await discovery.fetch_as(Account, DISCOVER_ONE_BY_ONE, real_now, lane, account_ids)
 
 
-async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts that have events to deliver now.
-
-    With `is_down`, return only accounts whose endpoint is down, else only accounts whose endpoint is up.
-    """
-    due = await discovery.fetch(
-        """
-        SELECT w.account_id FROM webhook w
-        WHERE w.disabled_at IS NULL AND w.push_at <= $1 AND (w.failures > 0) = $2
-            AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= $1)
-            AND (w.lease_until IS NULL OR w.lease_until <= $1
-                OR w.lease_until > $1::timestamptz + interval '3 minutes')
-        """,
-        real_now,
-        is_down,
-    )
-    untaken = await discovery.fetch("SELECT c.account_id FROM account_counter c WHERE c.untaken_events")
-    listed = {row["account_id"] for row in untaken}
-    listed.update(await discover_by_clock(discovery, least_offset=_MOVED_CLOCKS))
-    return [
-        *await discover_push_one_by_one(discovery, list(listed), is_down=is_down, real_now=real_now),
-        *await discover_served(discovery, {row["account_id"] for row in due} - listed),
-    ]
-
-
-async def discover_push_one_by_one(
-    discovery: Discovery, account_ids: Sequence[UUID], *, is_down: bool, real_now: datetime
-) -> Sequence[Account]:
-    """Return those of the given accounts that have events to deliver now by their own clocks."""
-    if not account_ids:
-        return []
-    return await discovery.fetch_as(
-        Account,
-        """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset
-        FROM (
-            SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
-            FROM account a
-            WHERE a.account_id = ANY($3::uuid[]) AND NOT EXISTS (
-                SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing'
-            )
-            GROUP BY a.account_id
-        ) a
-        JOIN webhook w ON w.account_id = a.account_id
-        JOIN account_counter c ON c.account_id = a.account_id
-        WHERE w.disabled_at IS NULL AND (w.failures > 0) = $2 AND (c.untaken_events OR w.push_at <= a.now)
-            AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= a.now)
-            AND (w.lease_until IS NULL OR w.lease_until <= $1
-                OR w.lease_until > $1::timestamptz + interval '3 minutes')
-        """,
-        real_now,
-        is_down,
-        account_ids,
-    )
-
-
 async def discover_propagations(
     discovery: Discovery,
     *,
@@ -384,7 +351,8 @@ async def discover_propagations(
         ) d GROUP BY d.account_id
         """
     )
-    return await discover_served(discovery, {row["account_id"] for row in [*rows, *moves]})
+    found = {row["account_id"] for row in [*rows, *moves]}
+    return await discover_served(discovery, found.difference(await suspension.discover(discovery)))
 
 
 async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:

@@ -10,7 +10,9 @@ MOST_COUNTED = 100_000
 
 
 DISCOVER_OLDEST: LiteralString = """
-SELECT w.lane, max($1::timestamptz + a.clock_offset - w.due_at) AS age
+SELECT w.lane, max($1::timestamptz + a.clock_offset - w.due_at) FILTER (
+        WHERE a.suspended_at IS NULL OR w.lane IN ('reconciliation', 'sweep', 'gateway_probe', 'erasure')
+    ) AS age
 FROM account a CROSS JOIN LATERAL (
     SELECT 'generation' AS lane, min(s.generate_at) AS due_at FROM subscription s
     WHERE s.account_id = a.account_id AND s.status = 'active' AND s.put_off_until IS NULL
@@ -87,7 +89,8 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
     """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
     The lanes are those of `due_times.due_by_lane`, `erasure` and `retention`. Deliveries to an endpoint that is down
-    are left out, because only the merchant can repair the endpoint. So are accounts whose test clock is advancing.
+    are left out, because only the merchant can repair the endpoint. So are accounts whose test clock is advancing, and
+    work that waits until a suspended account is resumed.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(
@@ -100,13 +103,13 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
 async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> int:
     """Return the number of subscriptions with a cycle due for generation, at most MOST_COUNTED.
 
-    Subscriptions that were put off are left out; `discover_put_off` counts them.
+    Subscriptions that were put off are left out; `discover_put_off` counts them. So are suspended accounts.
     """
     (row,) = await discovery.fetch(
         """
         SELECT count(*) AS total FROM (
             SELECT s.account_id FROM account a JOIN subscription s ON s.account_id = a.account_id
-            WHERE s.status = 'active' AND s.put_off_until IS NULL
+            WHERE s.status = 'active' AND s.put_off_until IS NULL AND a.suspended_at IS NULL
                 AND s.generate_at <= $1::timestamptz + a.clock_offset LIMIT $2
         ) d
         """,
@@ -136,7 +139,8 @@ async def discover_untaken_events(discovery: Discovery) -> int:
         """
         SELECT coalesce(sum(n.last_sequence - w.fanned_out_to), 0)::bigint AS total
         FROM webhook w JOIN account_counter n ON n.account_id = w.account_id
-        WHERE w.disabled_at IS NULL AND w.failures = 0
+        JOIN account a ON a.account_id = w.account_id
+        WHERE w.disabled_at IS NULL AND w.failures = 0 AND a.suspended_at IS NULL
         """
     )
     return row["total"]

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from fatura.domain.account import Account
-from fatura.store import discovery
+from fatura.store import discovery, push_discovery
 from fatura.store.connections import connection_health
 from fatura.store.db import Discovery
 from fatura.store.retention import progress
@@ -30,8 +30,8 @@ _PUSHING = frozenset({LaneName.PUSH, LaneName.PROBE, LaneName.TEST_CLOCK})
 No account is found for these lanes if this host's clock is wrong by more than MAX_PUSH_SKEW.
 """
 _DISCOVER: Mapping[LaneName, _Discover] = {
-    LaneName.PUSH: partial(discovery.discover_push, is_down=False),
-    LaneName.PROBE: partial(discovery.discover_push, is_down=True),
+    LaneName.PUSH: partial(push_discovery.discover_push, is_down=False),
+    LaneName.PROBE: partial(push_discovery.discover_push, is_down=True),
     LaneName.GATEWAY_PROBE: connection_health.discover_probes,
     LaneName.TEST_CLOCK: test_clock.discover_advancing,
     LaneName.PROPAGATION: discovery.discover_propagations,

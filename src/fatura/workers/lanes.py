@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from fatura.domain.account import Account
 from fatura.usecases import due_accounts, due_reconciliation, gateway_probes
+from fatura.usecases.accounts import suspension
 from fatura.usecases.billing import generation
 from fatura.usecases.catalog import mirroring, propagation
 from fatura.usecases.charging import issuance
@@ -44,6 +46,9 @@ CLOCK_BATCH = 100
 """Maximum number of subscriptions that a moving test clock bills in one transaction (D-214)."""
 
 
+RunLane = Callable[[Deps, Account], Awaitable[int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One kind of work: `due` finds the accounts with due work, `run` does one batch for an account.
@@ -57,7 +62,7 @@ class Lane:
 
     name: str
     due: Callable[[Deps], Awaitable[Sequence[Account]]]
-    run: Callable[[Deps, Account], Awaitable[int]]
+    run: RunLane
     batches_at_once: int
     batches_an_account: int = 1
     transactions_at_once: int | None = None
@@ -148,7 +153,32 @@ ENGINE: tuple[Lane, ...] = (
 )
 """The lanes whose work depends on the account's clock. A test clock runs them at each of its steps."""
 
-LANES: tuple[Lane, ...] = (
+
+async def _run_unless_suspended(run: RunLane, deps: Deps, account: Account) -> int:
+    return 0 if await suspension.is_suspended(deps, account) else await run(deps, account)
+
+
+def _stopping(lane: Lane) -> Lane:
+    """Return the lane; if it calls out or changes anything, it begins no batch of a suspended account (D-242).
+
+    Generation and issuance check this in their own transactions, behind a lock.
+    """
+    if lane.name not in _CHECKED:
+        return lane
+    return replace(lane, run=partial(_run_unless_suspended, lane.run))
+
+
+_CHECKED = frozenset(
+    {
+        LaneName.PROPAGATION,
+        LaneName.PRICING,
+        LaneName.MIRRORING,
+        LaneName.PUSH,
+        LaneName.PROBE,
+        LaneName.TEST_CLOCK,
+    }
+)
+_ALL: tuple[Lane, ...] = (
     *ENGINE,
     Lane(LaneName.PROBE, due_accounts.of(LaneName.PROBE), delivery.deliver, batches_at_once=MAX_PUSHES),
     Lane(
@@ -161,3 +191,4 @@ LANES: tuple[Lane, ...] = (
     Lane(LaneName.ERASURE, due_accounts.of(LaneName.ERASURE), erasure.run, batches_at_once=1),
     Lane(LaneName.RETENTION, due_accounts.of(LaneName.RETENTION), deletion.run, batches_at_once=1),
 )
+LANES = tuple(map(_stopping, _ALL))

@@ -31,7 +31,7 @@ from fatura.domain.account import Account, Caller
 from fatura.domain.audit import Actor, ActorKind, AuditAction, Origin
 from fatura.domain.credentials import Scope as KeyScope
 from fatura.domain.endpoint_url import UrlRules
-from fatura.domain.errors import FORBIDDEN, EngineError, Problem, invalid_fields, not_found
+from fatura.domain.errors import FORBIDDEN, EngineError, Problem, account_suspended, invalid_fields, not_found
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest
@@ -204,7 +204,7 @@ class ApiRoute(APIRoute):
         return super().matches(scope)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the request in the order 401, 429, 403, 413, 400, then call the endpoint (D-10).
+        """Check the request in the order 401, 429, 403, 413, 400, then call the endpoint (D-10, D-242).
 
         The request counts as open until its answer is sent (D-179).
         """
@@ -215,6 +215,8 @@ class ApiRoute(APIRoute):
         structlog.contextvars.bind_contextvars(account_id=str(account_id))
         with gate.deps.open_requests.one(account_id):
             self._check_scope(caller)
+            if caller.is_suspended and scope["method"] in _TAKES_BODY:
+                raise account_suspended()
             response = await self._answer(gate, caller, scope, receive)
             await response(scope, receive, send)
 

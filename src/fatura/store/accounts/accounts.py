@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from fatura.domain.account import Account
+from fatura.domain.account import Account, AccountSummary
 from fatura.domain.credentials import Mode
 from fatura.store.db import Discovery, Tx
 from fatura.store.retention import progress
@@ -37,6 +37,29 @@ async def discover_newest(discovery: Discovery) -> UUID | None:
 async def discover_opened(discovery: Discovery) -> Sequence[UUID]:
     """Return the ids of all accounts that were ever opened."""
     return [row["id"] for row in await discovery.fetch("SELECT o.id FROM opened_account o ORDER BY o.id")]
+
+
+async def discover_page(discovery: Discovery, *, after: UUID, limit: int) -> Sequence[AccountSummary]:
+    """Return the next accounts, oldest first."""
+    return await discovery.fetch_as(
+        AccountSummary,
+        """
+        SELECT a.account_id, a.name, a.mode, a.currency, a.created_at, a.suspended_at, a.recovering_since
+        FROM account a WHERE a.account_id > $1 ORDER BY a.account_id LIMIT $2
+        """,
+        after,
+        limit,
+    )
+
+
+async def summary(tx: Tx) -> AccountSummary | None:
+    return await tx.fetchrow_as(
+        AccountSummary,
+        """
+        SELECT a.account_id, a.name, a.mode, a.currency, a.created_at, a.suspended_at, a.recovering_since
+        FROM account a WHERE a.account_id = $1
+        """,
+    )
 
 
 async def load(tx: Tx) -> Account | None:

@@ -24,7 +24,7 @@ async def find(tx: Tx, secret_hash: bytes) -> KeyHolder | None:
     row = await tx.fetchrow(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset, k.api_key_id, k.name AS key_name, k.scopes,
-            k.last_used_at, k.expires_at
+            k.last_used_at, k.expires_at, a.suspended_at IS NOT NULL AS is_suspended
         FROM api_key k JOIN account a ON a.account_id = k.account_id
         WHERE k.account_id = $1 AND a.account_id = $1 AND k.secret_hash = $2 AND k.revoked_at IS NULL
         """,
@@ -96,6 +96,20 @@ async def live_admin_keys(tx: Tx, *, now: datetime) -> Sequence[UUID]:
         now,
     )
     return [row["api_key_id"] for row in rows]
+
+
+async def live(tx: Tx, *, now: datetime) -> Sequence[ApiKey]:
+    """Return the keys that are neither revoked nor expired, oldest first."""
+    return await tx.fetch_as(
+        ApiKey,
+        """
+        SELECT k.api_key_id, k.name, k.prefix, k.scopes, k.created_at, k.expires_at, k.last_used_at, k.revoked_at
+        FROM api_key k
+        WHERE k.account_id = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)
+        ORDER BY k.api_key_id
+        """,
+        now,
+    )
 
 
 async def count(tx: Tx) -> int:

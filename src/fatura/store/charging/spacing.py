@@ -12,9 +12,8 @@ from fatura.store.db import Tx
 class WaitingInvoice:
     """An invoice without a charge at the gateway.
 
-    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. Charges that were
-    sent before this invoice was created do not count. `is_behind` is true if the invoice of an earlier cycle waits
-    to be issued too.
+    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. `is_behind` is
+    true if the invoice of an earlier cycle waits to be issued too.
     """
 
     invoice_id: UUID
@@ -61,7 +60,7 @@ async def uncharged(
         WaitingInvoice,
         """
         WITH other AS (
-            SELECT v.invoice_id AS uncharged_id, v.created_at AS uncharged_since, o.invoice_id,
+            SELECT v.invoice_id AS uncharged_id, o.invoice_id,
                 o.cycle < v.cycle AND o.status = 'ready' AND o.next_attempt_at IS NOT NULL AS is_first
             FROM invoice v JOIN invoice o ON o.subscription_id = v.subscription_id
             WHERE v.account_id = $1 AND o.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
@@ -73,7 +72,7 @@ async def uncharged(
                 SELECT max(greatest(c.sent_at, c.confirmed_at))
                 FROM other o JOIN charge c ON c.invoice_id = o.invoice_id
                 WHERE c.account_id = $1 AND o.uncharged_id = v.invoice_id AND c.stage NOT IN ('planned', 'failed')
-                    AND greatest(c.sent_at, c.confirmed_at) > $4 AND c.sent_at >= o.uncharged_since
+                    AND greatest(c.sent_at, c.confirmed_at) > $4
             ) AS others_sent_at,
             EXISTS (SELECT FROM other o WHERE o.uncharged_id = v.invoice_id AND o.is_first) AS is_behind
         FROM invoice v

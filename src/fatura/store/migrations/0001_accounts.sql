@@ -3,7 +3,8 @@
 -- a row of another account.
 
 -- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
--- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended.
+-- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended. `suspended_at` (real
+-- time) is set while an operator has suspended the account.
 CREATE TABLE account (
     account_id uuid NOT NULL,
     name text NOT NULL,
@@ -13,6 +14,7 @@ CREATE TABLE account (
     created_at timestamptz NOT NULL,
     recovering_since timestamptz,
     restored_at timestamptz,
+    suspended_at timestamptz,
     CONSTRAINT account_pk PRIMARY KEY (account_id),
     CONSTRAINT account_mode CHECK (mode IN ('live', 'sandbox')),
     CONSTRAINT account_currency CHECK (currency ~ '^[A-Z]{3}$'),
@@ -24,6 +26,7 @@ CREATE TABLE account (
 );
 -- Discovery reads the accounts with a moved clock from this index, and all others from indexes that begin with a time.
 CREATE INDEX account_by_clock ON account (clock_offset);
+CREATE INDEX account_suspended ON account (account_id) WHERE suspended_at IS NOT NULL;
 
 -- One row per account: the numbers of its last event and last audit entry, the totals that list pages show, and
 -- `plan_items`, the number of stored items of all versions of plans. A transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these numbers

@@ -6,7 +6,7 @@ from fatura.store.db import Tx
 
 
 async def freeze(tx: Tx, *, since: datetime) -> None:
-    """Stop billing in the account. First wait until all transactions that called `may_charge` have ended."""
+    """Stop billing in the account. First wait until all transactions that called `may_record` have ended."""
     await tx.execute(
         "UPDATE account a SET recovering_since = $2 WHERE a.account_id = $1 AND a.recovering_since IS NULL",
         since,
@@ -32,7 +32,22 @@ async def restart_sweeps(tx: Tx, *, now: datetime) -> None:
 
 
 async def may_charge(tx: Tx) -> bool:
-    """Return whether billing is allowed. A row lock keeps the answer valid until the transaction ends."""
+    """Return whether invoices may be generated and issued: the account is neither frozen nor suspended (D-242).
+
+    A row lock keeps the answer valid until the transaction ends.
+    """
+    return await tx.fetchval(
+        """
+        SELECT a.recovering_since IS NULL AND a.suspended_at IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE
+        """
+    )
+
+
+async def may_record(tx: Tx) -> bool:
+    """Return whether the states of charges may be recorded: the account is not frozen, but may be suspended.
+
+    A row lock keeps the answer valid until the transaction ends.
+    """
     return await tx.fetchval(
         "SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE"
     )

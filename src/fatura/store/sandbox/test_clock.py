@@ -110,7 +110,7 @@ async def stop(tx: Tx) -> None:
 
 
 async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts whose clock is advancing and not leased."""
+    """Return the accounts whose clock is advancing and not leased. A suspended account's clock waits (D-242)."""
     rows = await discovery.fetch(
         """
         SELECT c.account_id FROM test_clock c
@@ -124,7 +124,8 @@ async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> Seq
     return await discovery.fetch_as(
         Account,
         """
-        SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a WHERE a.account_id = ANY($1::uuid[])
+        SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
+        WHERE a.account_id = ANY($1::uuid[]) AND a.suspended_at IS NULL
         """,
         [row["account_id"] for row in rows],
     )

@@ -141,11 +141,14 @@ async def list_all(work: Work, page: Page) -> ApiKeyPageView:
     return await page.read(ApiKeyPageView, partial(api_keys.page, work.tx), of=ApiKeyView.of, total=total)
 
 
-async def revoke(work: Work, api_key_id: UUID) -> None:
-    """Revoke a key immediately and permanently (D-41). Raises EngineError: `engine.not_found`, `engine.last_key`."""
+async def revoke(work: Work, api_key_id: UUID, *, may_be_last: bool = False) -> None:
+    """Revoke a key immediately and permanently (D-41). An operator may also revoke the last one (D-243).
+
+    Raises EngineError: `engine.not_found`, `engine.last_key`.
+    """
     await api_keys.lock(work.tx)
     await work.refresh()  # a key may have expired during the wait for the lock
-    if await api_keys.live_admin_keys(work.tx, now=work.now) == [api_key_id]:
+    if not may_be_last and await api_keys.live_admin_keys(work.tx, now=work.now) == [api_key_id]:
         raise EngineError(
             LAST_KEY,
             "This is the account's last key that can create keys; first create another key with the scope `admin`.",

@@ -20,10 +20,17 @@ from fatura.domain.charging import (
     ISSUES_APART,
     LOOKUP_COUNTS_AFTER,
 )
-from fatura.domain.errors import INVOICE_NOT_READY, EngineError, account_recovering, require
+from fatura.domain.errors import (
+    INVOICE_NOT_READY,
+    EngineError,
+    account_recovering,
+    account_suspended,
+    require,
+)
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway
 from fatura.observability import log
+from fatura.store import suspension
 from fatura.store.charging import charges, claims, issuance_state, refund_requests, spacing, waiting
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.audit_draft import AuditDraft
@@ -122,7 +129,7 @@ async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayC
 async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
     """Lease invoices due for issuing and store their charges. Return how many were leased, and the calls to make.
 
-    While the account is frozen after a restore, lease none (D-123).
+    While the account is frozen after a restore or suspended, lease none (D-123, D-242).
     """
     if not await frozen_accounts.may_charge(work.tx):
         return 0, []
@@ -205,8 +212,10 @@ async def _reserve_one(
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     if state.status is not InvoiceStatus.READY:
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         raise account_recovering()
+    if await suspension.is_suspended(work.tx):
+        raise account_suspended()
     await spacing.lock_subscriptions(work.tx, [invoice_id])
     await work.refresh()
     real_now = work.deps.clock()

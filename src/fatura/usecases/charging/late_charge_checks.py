@@ -53,7 +53,7 @@ async def check(deps: Deps, account: Account, *, limit: int) -> int:
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
     """Return how many charges were claimed, and the look-ups to make now. A frozen account gets no look-ups (D-123)."""
     due = await late_charge_checks.claim(work.tx, now=work.now, repeat_at=work.now + RETRY_AFTER, limit=limit)
-    if not due or not await frozen_accounts.may_charge(work.tx):
+    if not due or not await frozen_accounts.may_record(work.tx):
         return len(due), []
     return len(due), await each_alone_if_one_fails(work, due, _due_calls, put_off=_log_put_off)
 
@@ -105,7 +105,7 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
     Return False if the invoice can still adopt a charge, because the invoice must be issued before it gets payments.
     Also return False in a frozen account, where nothing is reported (D-123).
     """
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         return False
     current = await charges.lock_one(work.tx, call.charge)
     if current.stage in MAY_APPEAR:
@@ -154,7 +154,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     Return the second charges, which the caller must cancel. Payments of canceled charges are recorded too (D-50).
     In a frozen account, record nothing: `fatura restored` must match all charges of an invoice together (D-123, D-181).
     """
-    if found is None or not await frozen_accounts.may_charge(work.tx):
+    if found is None or not await frozen_accounts.may_record(work.tx):
         return []  # `_claim` has scheduled the look-up again
     before = await charges.lock_one(work.tx, call.charge)
     if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {

@@ -93,7 +93,7 @@ async def _reserve(
     await work.refresh()
     if state.status is InvoiceStatus.CANCELED and await was_begun(work, request):
         return await _read_canceled(work, invoice_id=invoice_id)
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         raise account_recovering()
     charge = state.charge
     if merchant_requests.is_in_progress(
@@ -114,7 +114,7 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         raise account_recovering()
     is_released = state.charge is not None and state.charge.charge_id == released.charge.charge_id
     if state.status is InvoiceStatus.CANCELED and is_released:

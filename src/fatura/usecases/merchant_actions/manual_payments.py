@@ -201,7 +201,7 @@ async def _open_cents(work: Work, state: IssuanceState) -> tuple[int, Sequence[P
 
     Raises EngineError if the invoice accepts no manual payment now.
     """
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         raise account_recovering()
     refusal = _refusal(state, real_now=work.deps.clock())
     if refusal is not None:

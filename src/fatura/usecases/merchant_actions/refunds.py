@@ -107,7 +107,7 @@ async def _start(
     if await refund_requests.find(work.tx, refund_id) is not None:  # an expired Idempotency-Key is used again
         work.audit_nothing()
         return started
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         raise account_recovering()
     if await refund_requests.has_open(work.tx, invoice_id):
         detail = "Another refund of the invoice is pending; wait until it is done or failed."

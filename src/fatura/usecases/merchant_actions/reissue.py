@@ -172,7 +172,7 @@ def _check_due_date(work: Work, due_date: date | None) -> None:
 
 async def _reissuable_charge(work: Work, state: IssuanceState) -> InvoiceCharge:
     """Return the newest charge of an invoice. Raises EngineError if the invoice cannot be reissued now."""
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         raise account_recovering()
     refusal = _refusal(state, real_now=work.deps.clock())
     if refusal is not None:

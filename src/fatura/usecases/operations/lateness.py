@@ -3,7 +3,7 @@
 from functools import partial
 
 from fatura.observability import gauge
-from fatura.store import lateness
+from fatura.store import lateness, suspension
 from fatura.store.connections import connection_health
 from fatura.store.db import DatabaseUnavailableError
 from fatura.store.retention import progress
@@ -29,6 +29,7 @@ _waiting_events = gauge(
     "fatura_events_waiting_to_be_pushed",
     "Events that have no delivery yet, in accounts whose webhook is enabled and answers.",
 )
+_suspended = gauge("fatura_suspended_accounts", "Accounts that an operator has suspended (D-242).")
 
 
 async def measure(deps: Deps) -> None:
@@ -50,12 +51,14 @@ async def _measure(deps: Deps) -> None:
             failing = await connection_health.discover_failing(tx)
             put_off = await lateness.discover_put_off(tx)
             waiting = await lateness.discover_untaken_events(tx)
+            suspended = len(await suspension.discover(tx))
     except DatabaseUnavailableError:
         _oldest.clear()
         _due.set(float("nan"))
         _failing.set(float("nan"))
         _put_off.set(float("nan"))
         _waiting_events.set(float("nan"))
+        _suspended.set(float("nan"))
         return
     for lane, age in oldest.items():
         _oldest.labels(lane).set(age.total_seconds())
@@ -63,3 +66,4 @@ async def _measure(deps: Deps) -> None:
     _failing.set(failing)
     _put_off.set(put_off)
     _waiting_events.set(waiting)
+    _suspended.set(suspended)

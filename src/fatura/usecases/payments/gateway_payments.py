@@ -130,7 +130,7 @@ async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
 
     Record none if the invoice must be issued with the charge first: `record` leaves the entries to issuance.
     """
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         return False
     invoices = await payment_entries.lock_invoices(work.tx, [answer.invoice_id])
     new = await new_entries(work, [answer])

@@ -23,7 +23,7 @@ from fatura.domain.charging import (
 from fatura.domain.refunds import RefundRequest, RefundStage, is_left
 from fatura.gateways import port
 from fatura.observability import log
-from fatura.store import leases
+from fatura.store import leases, suspension
 from fatura.store.billing import payment_entries
 from fatura.store.charging import refund_requests
 from fatura.store.restore import frozen_accounts
@@ -109,7 +109,7 @@ async def settle_one(deps: Deps, account: Account, refund_id: UUID, *, places: P
 
 async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
     """Lease refunds that are due. While the account is frozen after a restore, lease none (D-123)."""
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         return 0, []
     due = await refund_requests.lock_due(work.tx, now=work.now, real_now=work.deps.clock(), limit=limit)
     return len(due), await each_alone_if_one_fails(work, due, _reserve_due, put_off=_put_off_failing)
@@ -136,7 +136,7 @@ async def _put_off_failing(work: Work, refund_id: UUID) -> None:
 
 async def _claim_one(work: Work, refund_id: UUID, places: Places) -> Sequence[_Call]:
     """Lease a refund if it was not sent yet or is due, and if no other process has leased it."""
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         return []
     (request,) = await refund_requests.lock(work.tx, [refund_id])
     await work.refresh()
@@ -158,13 +158,14 @@ async def _reserve(
 ) -> Sequence[_Call]:
     """Lease locked refunds, and return the calls that send them or look them up.
 
-    Put off the refunds whose connection cannot be called now. On an inactive connection, refunds are looked up but not
-    sent (D-55). With `leaves_out_failing`, a failing connection is not called.
+    Put off the refunds whose connection cannot be called now. On an inactive connection and in a suspended account,
+    refunds are looked up but not sent (D-55, D-242). With `leaves_out_failing`, a failing connection is not called.
     """
     requests = await _fail_those_not_left(work, requests)
     if not requests:
         return []
     opened = await gateway_connections.open_for_calls(work, _connections_of(requests))
+    is_suspended = await suspension.is_suspended(work.tx)
     unsafe = await refund_requests.to_look_up(work.tx, [each.refund_id for each in requests])
     real_now, calls, changed = work.deps.clock(), list[_Call](), list[RefundRequest]()
     for request in requests:
@@ -172,7 +173,7 @@ async def _reserve(
         connection = opened[request.connection_id]
         is_planned = request.stage is RefundStage.PLANNED
         is_stopped = leaves_out_failing and connection.stored.health.is_failing
-        is_stopped |= is_planned and not connection.stored.connection.active
+        is_stopped |= is_planned and (is_suspended or not connection.stored.connection.active)
         if connection.gateway is None or is_stopped:
             changed.append(_put_off(work, request))
             continue

@@ -176,7 +176,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     Return the charges to cancel: second charges, and charges that are payable although their invoice is paid or
     canceled.
     """
-    if not await frozen_accounts.may_charge(
+    if not await frozen_accounts.may_record(
         work.tx
     ):  # `fatura restored` must match the gateway's charges before polls change the invoices
         for each in polls:

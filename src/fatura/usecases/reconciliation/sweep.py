@@ -140,7 +140,7 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     connection_id = claimed.connection_id
     opened = (await gateway_connections.open_for_calls(work, {connection_id}))[connection_id]
     gateway = opened.gateway
-    if gateway is None or opened.stored.health.is_failing or not await frozen_accounts.may_charge(work.tx):
+    if gateway is None or opened.stored.health.is_failing or not await frozen_accounts.may_record(work.tx):
         wait = WAIT_AFTER + jitter(connection_id, within=WAIT_JITTER)
         await _release(work, claimed, after=wait)
         return True, None

@@ -126,7 +126,7 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look | _Know
 
     The account's connections take turns.
     """
-    real_now, may_look = work.deps.clock(), await frozen_accounts.may_charge(work.tx)
+    real_now, may_look = work.deps.clock(), await frozen_accounts.may_record(work.tx)
     budgets = await poll_budgets.lock_lookable(work.tx, now=work.now, real_now=real_now)
     if not budgets:
         return 0, []
@@ -249,7 +249,7 @@ async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) ->
 
     If it is not certain, return an empty list.
     """
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         return []
     invoice = await _lock_invoice(work, found, charge)
     if invoice is None:
@@ -306,7 +306,7 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     look of the other connection records its payments. In a frozen account, record nothing (D-123): `_claim` has
     scheduled the look again.
     """
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         return None
     found = look.found
     invoice = await _lock_invoice(work, found, charge)

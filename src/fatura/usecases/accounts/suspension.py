@@ -1,0 +1,89 @@
+"""Suspend an account, and resume it (D-242)."""
+
+from datetime import datetime
+from uuid import UUID
+
+from fatura.domain.account import Account
+from fatura.domain.audit import Actor, Origin
+from fatura.domain.audit_actions import ACCOUNT_RESUME, ACCOUNT_SUSPEND
+from fatura.observability import log
+from fatura.store import suspension
+from fatura.store.db import LockTimeoutError
+from fatura.usecases.accounts.overview import load
+from fatura.usecases.deps import Deps
+from fatura.usecases.transaction import LaneName, Work, in_transaction
+from fatura.views.view import instant
+
+_STOPPED = (
+    LaneName.GENERATION,
+    LaneName.PRICING,
+    LaneName.ISSUANCE,
+    LaneName.MIRRORING,
+    LaneName.PROPAGATION,
+    LaneName.PUSH,
+    LaneName.PROBE,
+    LaneName.TEST_CLOCK,
+)
+
+
+async def is_suspended(deps: Deps, account: Account) -> bool:
+    async with deps.db.transaction(account.account_id, quick=True) as tx:
+        return await suspension.is_suspended(tx)
+
+
+async def suspend(deps: Deps, account_id: UUID, *, asked_by: Actor) -> datetime:
+    """Stop an account's billing and calls, and return since when they are stopped.
+
+    Wait for billing transactions in progress. A suspended account stays as it is.
+    Raises EngineError: `engine.not_found`, and DatabaseUnavailableError, WrongClockError.
+    """
+    account = await load(deps, account_id)
+    while True:
+        try:
+            return await in_transaction(deps, account, _suspend, asked_by)
+        except LockTimeoutError:
+            log.warning(
+                "account.suspend_waited", account_id=str(account_id), reason="a billing run is in progress"
+            )
+
+
+async def _suspend(work: Work, asked_by: Actor) -> datetime:
+    since = await suspension.lock(work.tx)
+    if since is not None:
+        return since
+    now = work.deps.clock()
+    await suspension.write(work.tx, now)
+    state = {"suspendedAt": instant(now)}
+    work.audit_for(
+        Origin(asked_by),
+        ACCOUNT_SUSPEND,
+        resource_id=work.account.account_id,
+        before={"suspendedAt": None},
+        after=state,
+    )
+    return now
+
+
+async def resume(deps: Deps, account_id: UUID, *, asked_by: Actor) -> bool:
+    """Let a suspended account continue where it stopped. Return False if it was not suspended.
+
+    Raises EngineError: `engine.not_found`, and DATABASE_FAILURES.
+    """
+    return await in_transaction(deps, await load(deps, account_id), _resume, asked_by)
+
+
+async def _resume(work: Work, asked_by: Actor) -> bool:
+    since = await suspension.lock(work.tx)
+    if since is None:
+        return False
+    await suspension.write(work.tx, None)
+    state = {"suspendedAt": instant(since)}
+    work.audit_for(
+        Origin(asked_by),
+        ACCOUNT_RESUME,
+        resource_id=work.account.account_id,
+        before=state,
+        after={"suspendedAt": None},
+    )
+    work.notify(*_STOPPED)
+    return True

@@ -1,0 +1,259 @@
+"""An operator suspends an account: nothing new is billed or sent for it, until it is resumed (D-242, D-244)."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from fatura.usecases.accounts import suspension
+from fatura.workers.lanes import LANES
+from tests.support.expect import problem
+from tests.support.operator import OPERATOR
+from tests.support.receiver import open_receiver
+from tests.support.sandbox_steps import (
+    charges,
+    issued_invoice,
+    move,
+    pay_silently,
+    queue_fault,
+    read,
+    ready_invoice,
+    skip_days,
+)
+from tests.support.webhook_steps import hook, issued_with_webhooks
+from tests.support.world import Merchant, World, columns, rows, scrape
+
+DAY = timedelta(hours=24)
+
+
+async def suspend(merchant: Merchant) -> datetime:
+    return await suspension.suspend(merchant.deps, merchant.account_id, asked_by=OPERATOR)
+
+
+async def resume(merchant: Merchant) -> bool:
+    return await suspension.resume(merchant.deps, merchant.account_id, asked_by=OPERATOR)
+
+
+async def due(world: World) -> set[str]:
+    """Return the lanes that find the account."""
+    return {
+        lane.name
+        for lane in LANES
+        if world.account_id in {each.account_id for each in await lane.due(world.deps)}
+    }
+
+
+async def jump(world: World, **duration: float) -> None:
+    """Move the account's clock, without running lanes."""
+    await world.sql("UPDATE account SET clock_offset = clock_offset + $1::interval", timedelta(**duration))
+
+
+def gaps(instants: Sequence[str]) -> list[timedelta]:
+    return [
+        later - earlier
+        for earlier, later in pairwise(sorted(datetime.fromisoformat(each) for each in instants))
+    ]
+
+
+async def charged_at(world: World) -> list[str]:
+    """Return when each charge of the account was made, on the account's clock."""
+    sent = await world.sql("SELECT sent_at FROM charge WHERE stage <> 'planned' ORDER BY sent_at")
+    return [each["sent_at"].isoformat() for each in sent]
+
+
+async def test_a_suspended_account_can_be_read_but_not_changed(world: World):
+    """[D-242, D-10]"""
+    product = await world.product()
+    plan = await world.plan(product)
+    await suspend(world)
+
+    for path in ("/v1/products", f"/v1/products/{product['id']}", "/v1/invoices", "/v1/audit", "/v1/events"):
+        assert (await world.get(path)).status == 200
+    refused = [
+        await world.post("/v1/products", {"name": ""}),
+        await world.post("/v1/subscriptions", {"planId": plan["id"]}),
+        await world.patch("/v1/products/no-id", {}),
+        await world.delete("/v1/integration/webhook"),
+        await world.post("/v1/integration/api-keys", {"name": "x"}),
+        await world.post("/v1/test-clock/advance", {"days": 1}),
+    ]
+    assert {problem(each) for each in refused} == {(403, "engine.account_suspended", None)}
+    assert (await world.call("GET", "/v1/products", headers={"Authorization": "Bearer rk_x"})).status == 401
+
+    assert await resume(world)
+    assert (await world.post("/v1/products", {"name": ""})).status == 400
+
+
+async def test_other_accounts_are_not_affected(world: World):
+    """[D-242]"""
+    other = await world.another()
+    await suspend(world)
+    await other.enroll(await other.plan())
+    await world.run()
+    assert [each["status"] for each in await other.invoices()] == ["issued"]
+
+
+async def test_a_suspended_account_is_not_billed_and_not_found(world: World):
+    """[D-242, D-5]"""
+    await world.set_up_gateway(productCatalog=True, behaviour="never_pay")
+    async with open_receiver() as receiver:
+        await world.put("/v1/integration/webhook", {"url": receiver.url})
+        variable = await world.variable_product()
+        await world.enroll(await world.plan(variable))
+        await world.enroll(await world.plan())
+        await ready_invoice(world)
+        await suspend(world)
+        before = await world.events()
+        await jump(world, days=40)
+
+        await world.run("sweep")
+        assert await world.run() == 0
+
+        assert await due(world) == set()
+        assert await world.events() == before
+        assert receiver.received == []
+        assert await charged_at(world) == []
+        assert await world.broken() == []
+        assert 'fatura_oldest_work_seconds{lane="generation"} 0.0' in await scrape(world.deps)
+        assert "fatura_suspended_accounts 1.0" in await scrape(world.deps)
+
+        await resume(world)
+        assert await world.run() > 0
+        assert len(receiver.received) >= len(before)
+        assert {each["status"] for each in await world.invoices()} >= {"awaiting_value", "issued"}
+        assert "fatura_suspended_accounts 0.0" in await scrape(world.deps)
+
+
+async def test_payments_of_existing_charges_are_recorded(world: World):
+    """Also a payment that only a gateway's webhook reports. [D-242, D-35 webhook]"""
+    first = await issued_with_webhooks(world)
+    second = await issued_invoice(world)
+    await world.run()
+    await suspend(world)
+    await pay_silently(world, first["gatewayInvoiceId"])
+    assert (await (await hook(world, first)).send(world)).status == 200
+    await world.run()
+    assert (await read(world, first))["status"] == "paid"
+
+    await pay_silently(world, second["gatewayInvoiceId"])
+    await skip_days(world, 2)
+
+    assert (await read(world, second))["status"] == "paid"
+    assert await world.broken() == []
+
+
+async def test_pending_refunds_wait_until_the_account_is_resumed(world: World):
+    """[D-242, D-53]"""
+    invoice = await issued_invoice(world)
+    [charge] = await charges(world)
+    await move(world, charge, "pay")
+    await world.run()
+    await queue_fault(world, "refund_charge", "rate_limited")
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/refunds", {})).status == 202
+    await suspend(world)
+    await skip_days(world, 2)
+    assert (await read(world, invoice))["refundedCents"] == 0
+
+    await resume(world)
+    await skip_days(world, 1)
+
+    assert (await read(world, invoice))["refundedCents"] == invoice["totalCents"]
+
+
+async def test_missed_cycles_are_billed_one_a_day_after_the_account_is_resumed(world: World):
+    """Each missed cycle is billed once, with its own due date. [D-242, D-5, D-244]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    await world.advance("2035-01-05")
+    subscription = await world.enroll(await world.plan(), chargeDay=10)
+    await world.advance("2035-01-08")
+    await suspend(world)
+    await jump(world, days=100)  # 18 April
+    await world.run()
+    await resume(world)
+    await skip_days(world, 30)
+
+    listed = await world.invoices(subscription)
+    assert columns(listed, "cycle", "dueDate") == rows("""
+        cycle | due
+        1     | 2035-01-10
+        2     | 2035-02-10
+        3     | 2035-03-10
+        4     | 2035-04-10
+        5     | 2035-05-10
+    """)
+    assert min(gaps([each["createdAt"] for each in listed])) >= DAY
+    assert min(gaps(await charged_at(world))) >= DAY
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("hours_before", [0.5, 3, 23.9])
+async def test_the_next_cycle_follows_a_missed_one_after_a_day(world: World, hours_before: float):
+    """The account is resumed shortly before its next cycle is due. [D-242, D-244, D-5]"""
+    await world.advance("2035-01-05")
+    await world.enroll(await world.plan(), chargeDay=10)
+    await world.advance("2035-01-08")
+    await suspend(world)
+    due_at = datetime.fromisoformat("2035-03-07T00:00:00-03:00") - timedelta(hours=hours_before)
+    await world.sql(
+        "UPDATE account SET clock_offset = clock_offset + ($1::timestamptz - $2::timestamptz)",
+        due_at,
+        datetime.fromisoformat((await world.get("/v1/test-clock")).json["now"]),
+    )
+    await resume(world)
+    await world.run()
+    for _ in range(30):
+        await jump(world, hours=2)
+        await world.run()
+
+    listed = await world.invoices()
+    assert columns(listed, "dueDate") == [("2035-01-10",), ("2035-02-10",), ("2035-03-10",)]
+    assert min(gaps([each["createdAt"] for each in listed])) >= DAY
+    assert min(gaps(await charged_at(world))) >= DAY
+
+
+@pytest.mark.parametrize("order", [("issuance", "generation", "issuance"), ("generation", "issuance")])
+async def test_a_missed_cycle_is_charged_a_day_after_an_invoice_that_waited(
+    world: World, order: Sequence[str]
+):
+    """The account was suspended before its invoice was issued. [D-242, D-244, D-57]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    await world.advance("2035-01-05")
+    subscription = await world.enroll(await world.plan(), chargeDay=10)
+    await jump(world, days=3)
+    await world.run("generation")
+    await suspend(world)
+    await jump(world, days=31)
+    await resume(world)
+    for lane in order:
+        await world.run(lane)
+    await skip_days(world, 2)
+
+    assert len(await world.invoices(subscription)) == len(await charged_at(world)) == 2
+    assert min(gaps(await charged_at(world))) >= DAY
+
+
+async def test_suspending_and_resuming_twice_changes_nothing(world: World):
+    """[D-242, D-223]"""
+    since = await suspend(world)
+    assert await suspend(world) == since
+    assert await resume(world)
+    assert not await resume(world)
+
+    entries = await world.audit("account.suspend", "account.resume")
+
+    assert [(each["action"], each["actor"]["kind"]) for each in entries] == [
+        ("account.suspend", "operator"),
+        ("account.resume", "operator"),
+    ]
+    assert [list(each["before"]) for each in entries] == [["suspendedAt"]] * 2
+
+
+async def test_an_advancing_clock_waits_while_its_account_is_suspended(world: World):
+    """[D-242, D-45]"""
+    await world.sql("UPDATE test_clock SET status = 'advancing', target_at = now() + interval '20 years'")
+    await suspend(world)
+    assert "test_clock" not in await due(world)
+    await resume(world)
+    assert "test_clock" in await due(world)
+    await world.sql("UPDATE test_clock SET status = 'ready', target_at = NULL")
