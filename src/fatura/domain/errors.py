@@ -45,7 +45,7 @@ ACCOUNT_SUSPENDED = Problem(
     "engine.account_suspended",
     403,
     "Account suspended",
-    "The operator of this Fatura has suspended the account. Requests with GET still work; ask the operator (D-242).",
+    "The operator of this Fatura has suspended the account; ask the operator (D-242).",
 )
 NOT_FOUND = Problem(
     "engine.not_found",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.support.sandbox_steps import (
     skip_days,
 )
 from tests.support.webhook_steps import hook, issued_with_webhooks
-from tests.support.world import Merchant, World, columns, rows, scrape
+from tests.support.world import Json, Merchant, World, columns, rows, scrape
 
 DAY = timedelta(hours=24)
 
@@ -62,15 +63,24 @@ async def charged_at(world: World) -> list[str]:
     return [each["sent_at"].isoformat() for each in sent]
 
 
-async def test_a_suspended_account_can_be_read_but_not_changed(world: World):
+async def stored_events(world: World) -> int:
+    """Return the number of the account's events, which a suspended account cannot read over HTTP."""
+    return (await world.sql("SELECT count(*) FROM event"))[0][0]
+
+
+async def status(world: World, invoice: Json) -> str:
+    return (await world.sql("SELECT status FROM invoice WHERE invoice_id = $1", UUID(invoice["id"])))[0][0]
+
+
+async def test_keys_of_a_suspended_account_are_refused(world: World):
     """[D-242, D-10]"""
     product = await world.product()
     plan = await world.plan(product)
     await suspend(world)
 
-    for path in ("/v1/products", f"/v1/products/{product['id']}", "/v1/invoices", "/v1/audit", "/v1/events"):
-        assert (await world.get(path)).status == 200
     refused = [
+        await world.get(f"/v1/products/{product['id']}"),
+        await world.get("/v1/events"),
         await world.post("/v1/products", {"name": ""}),
         await world.post("/v1/subscriptions", {"planId": plan["id"]}),
         await world.patch("/v1/products/no-id", {}),
@@ -104,14 +114,14 @@ async def test_a_suspended_account_is_not_billed_and_not_found(world: World):
         await world.enroll(await world.plan())
         await ready_invoice(world)
         await suspend(world)
-        before = await world.events()
+        before = await stored_events(world)
         await jump(world, days=40)
 
         await world.run("sweep")
         assert await world.run() == 0
 
         assert await due(world) == set()
-        assert await world.events() == before
+        assert await stored_events(world) == before
         assert receiver.received == []
         assert await charged_at(world) == []
         assert await world.broken() == []
@@ -120,7 +130,7 @@ async def test_a_suspended_account_is_not_billed_and_not_found(world: World):
 
         await resume(world)
         assert await world.run() > 0
-        assert len(receiver.received) >= len(before)
+        assert len(receiver.received) >= before
         assert {each["status"] for each in await world.invoices()} >= {"awaiting_value", "issued"}
         assert "fatura_suspended_accounts 0.0" in await scrape(world.deps)
 
@@ -130,16 +140,17 @@ async def test_payments_of_existing_charges_are_recorded(world: World):
     first = await issued_with_webhooks(world)
     second = await issued_invoice(world)
     await world.run()
+    webhook = await hook(world, first)
     await suspend(world)
     await pay_silently(world, first["gatewayInvoiceId"])
-    assert (await (await hook(world, first)).send(world)).status == 200
+    assert (await webhook.send(world)).status == 200
     await world.run()
-    assert (await read(world, first))["status"] == "paid"
+    assert await status(world, first) == "paid"
 
     await pay_silently(world, second["gatewayInvoiceId"])
     await skip_days(world, 2)
 
-    assert (await read(world, second))["status"] == "paid"
+    assert await status(world, second) == "paid"
     assert await world.broken() == []
 
 
@@ -153,7 +164,7 @@ async def test_pending_refunds_wait_until_the_account_is_resumed(world: World):
     assert (await world.post(f"/v1/invoices/{invoice['id']}/refunds", {})).status == 202
     await suspend(world)
     await skip_days(world, 2)
-    assert (await read(world, invoice))["refundedCents"] == 0
+    assert (await world.sql("SELECT count(*) FROM payment_entry WHERE kind = 'refund'"))[0][0] == 0
 
     await resume(world)
     await skip_days(world, 1)
@@ -193,12 +204,13 @@ async def test_the_next_cycle_follows_a_missed_one_after_a_day(world: World, hou
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await world.advance("2035-01-08")
+    now = datetime.fromisoformat((await world.get("/v1/test-clock")).json["now"])
     await suspend(world)
     due_at = datetime.fromisoformat("2035-03-07T00:00:00-03:00") - timedelta(hours=hours_before)
     await world.sql(
         "UPDATE account SET clock_offset = clock_offset + ($1::timestamptz - $2::timestamptz)",
         due_at,
-        datetime.fromisoformat((await world.get("/v1/test-clock")).json["now"]),
+        now,
     )
     await resume(world)
     await world.run()

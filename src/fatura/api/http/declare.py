@@ -159,8 +159,9 @@ def _usual_problems(method: str, path: str, key: KeyPolicy) -> Iterable[Problem]
     )
     if "{" in path:
         yield errors.NOT_FOUND
+    yield errors.ACCOUNT_SUSPENDED
     if method != "GET":
-        yield from (errors.ACCOUNT_SUSPENDED, errors.PAYLOAD_TOO_LARGE)
+        yield errors.PAYLOAD_TOO_LARGE
     if key is KeyPolicy.REQUIRED:
         yield errors.IDEMPOTENCY_KEY_REQUIRED
     if key is not KeyPolicy.IGNORED:

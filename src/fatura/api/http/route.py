@@ -215,7 +215,7 @@ class ApiRoute(APIRoute):
         structlog.contextvars.bind_contextvars(account_id=str(account_id))
         with gate.deps.open_requests.one(account_id):
             self._check_scope(caller)
-            if caller.is_suspended and scope["method"] in _TAKES_BODY:
+            if caller.is_suspended:
                 raise account_suspended()
             response = await self._answer(gate, caller, scope, receive)
             await response(scope, receive, send)
