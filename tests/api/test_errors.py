@@ -10,6 +10,7 @@ CODES = rows("""
     engine.idempotency_key_required       | 400
     engine.unauthorized                   | 401
     engine.forbidden                      | 403
+    engine.account_suspended              | 403
     engine.not_found                      | 404
     engine.method_not_allowed             | 405
     engine.pricing_mode_immutable         | 409

@@ -62,10 +62,10 @@ async def test_errors_of_the_database_are_503(world: World, code: str):
     assert (await world.post("/v1/products", BODY, key="k")).status == 201
 
 
-async def test_a_statement_that_takes_too_long_is_a_503(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_statement_that_takes_too_long_is_a_503(database_url: str, monkeypatch: pytest.MonkeyPatch):
     """[D-100]"""
     monkeypatch.setitem(pool.LIMITS, "statement_timeout", "1s")
-    async with open_world(world.database_url) as hurried:
+    async with open_world(database_url) as hurried:
         await hurried.sql(
             "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
             "$$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$"

@@ -20,7 +20,14 @@ from tests.support.reissue_steps import ask, unpaid_invoice
 from tests.support.sandbox_steps import issued_invoice, pass_time, queue_fault, read
 from tests.support.world import Json, World, plan_body, subscription_body
 
-ENGINE_OR_OPERATOR = {"account.create", "account.reencrypt", "account.restore", "webhook.disable"}
+ENGINE_OR_OPERATOR = {
+    "account.create",
+    "account.reencrypt",
+    "account.restore",
+    "account.resume",
+    "account.suspend",
+    "webhook.disable",
+}
 
 
 PRICING: Json = {"mode": "fixed", "monthlyPriceCents": 1}
