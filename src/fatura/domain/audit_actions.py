@@ -126,7 +126,7 @@ ACCOUNT_REENCRYPT = AuditAction(
 ACCOUNT_SUSPEND = AuditAction(
     "account.suspend",
     ACCOUNT,
-    "an operator stopped the account's billing and calls, and requests that change it",
+    "an operator stopped the account's billing, calls and API keys",
 )
 ACCOUNT_RESUME = AuditAction("account.resume", ACCOUNT, "an operator let a suspended account continue")
 API_KEY_CREATE = AuditAction("api_key.create", API_KEY, "an API key was created")

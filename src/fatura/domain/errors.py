@@ -363,7 +363,9 @@ def account_recovering() -> EngineError:
 
 def account_suspended() -> EngineError:
     """Return the 403 for an account that an operator has suspended (D-242)."""
-    detail = "The account is suspended: it can be read, but not changed. Ask the operator of this Fatura to resume it."
+    detail = (
+        "The account is suspended: its API keys do not work. Ask the operator of this Fatura to resume it."
+    )
     return EngineError(ACCOUNT_SUSPENDED, detail)
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from tests.support.reissue_steps import ask
 from tests.support.sandbox_steps import (
     charges,
     connection_id,
@@ -19,7 +20,7 @@ from tests.support.sandbox_steps import (
     until_waiting,
 )
 from tests.support.unreadable import make_unreadable, mend_names
-from tests.support.world import Json, World
+from tests.support.world import Json, World, columns
 
 
 async def held_cycles(world: World, count: int) -> list[Json]:
@@ -234,3 +235,18 @@ async def test_a_probe_keeps_the_distance_too(world: World) -> None:
     assert second is not None
     assert timedelta(hours=24) <= second - first < timedelta(hours=25)
     assert await world.broken() == []
+
+
+async def test_daily_reissues_do_not_postpone_the_next_cycle(world: World):
+    """[D-57, D-51]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    await world.advance("2035-01-05")
+    subscription = await world.enroll(await world.plan(), chargeDay=10)
+    await world.advance("2035-01-08")
+    [first] = await world.invoices(subscription)
+    await world.advance("2035-02-06")
+    for _ in range(4):
+        assert (await ask(world, first)).status == 200
+        await pass_time(world, hours=23)
+
+    assert ("2", "issued") in columns(await world.invoices(subscription), "cycle", "status")

@@ -98,9 +98,10 @@ async def invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
         UPDATE pricing_attempt t
         SET request_body = jsonb_set(
                 jsonb_set(
-                    t.request_body::jsonb, '{customer,externalRef}', to_jsonb('erased-' || s.customer_id::text)
+                    t.request_body::jsonb, '{customer,externalRef}',
+                    ('"erased-' || s.customer_id::text || '"')::jsonb  -- Citus takes no stable function here
                 ),
-                '{subscription,externalRef}', to_jsonb('erased-' || s.subscription_id::text)
+                '{subscription,externalRef}', ('"erased-' || s.subscription_id::text || '"')::jsonb
             )::text,
             response_body = CASE WHEN t.response_body IS NOT NULL THEN '[erased]' END
         FROM invoice v JOIN subscription s ON s.subscription_id = v.subscription_id
