@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.servers import RING
@@ -21,6 +21,7 @@ class Server:
 
     port: int
     pid: int
+    metrics_port: int = 0
 
     def processor_seconds(self) -> float:
         after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -28,17 +29,17 @@ class Server:
 
 
 @asynccontextmanager
-async def fatura_api(url: str) -> AsyncGenerator[Server]:
-    """Run `fatura api` with its default settings, but without a rate limit."""
-    environment = {
-        "FATURA_DATABASE_URL": url,
-        "FATURA_SECRET_KEYS": RING,
-        "FATURA_RATE_LIMIT": "0",
-    }
-    port = _free_port()
-    words = ("fatura", "api", "--port", str(port), "--until-stdin-closes")
+async def fatura_api(url: str, *, limits: bool = False) -> AsyncGenerator[Server]:
+    """Run `fatura api` with its default settings, but without a rate limit unless `limits`."""
+    environment = {"FATURA_DATABASE_URL": url, "FATURA_SECRET_KEYS": RING}
+    if not limits:
+        environment["FATURA_RATE_LIMIT"] = "0"
+    port, metrics_port = _free_port(), _free_port()
+    words = (
+        "fatura", "api", "--port", str(port), "--metrics-port", str(metrics_port), "--until-stdin-closes"
+    )  # fmt: skip
     async with started(*words, port=port, environment=environment) as server:
-        yield server
+        yield replace(server, metrics_port=metrics_port)
 
 
 @asynccontextmanager

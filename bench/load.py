@@ -49,8 +49,10 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(exc or ConnectionResetError())
 
     async def ask(self, request: bytes) -> str:
-        """Send a request, wait for the complete answer, and return its status."""
+        """Send a request, wait for the complete answer, and return its status. Raises ConnectionResetError."""
         assert self._transport is not None, "connected"
+        if self._transport.is_closing():
+            raise ConnectionResetError
         self._answer = asyncio.get_running_loop().create_future()
         self._received.clear()
         self._expected = 0

@@ -36,6 +36,11 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "hanging", (12,), "an account beside a thousand others whose gateways hang, against none that hangs"
     ),
+    Measure(
+        "strangers",
+        (15,),
+        "latency of an account while strangers and another account attack the API, against none",
+    ),
     Measure("check", (13,), "`fatura check` on many invoices, against 25,000"),
     Measure("retention", (14,), "a billing run while old rows are deleted, against none that are deleted"),
     Measure("peers", (11,), "other billing programs", installs=True),
