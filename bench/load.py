@@ -70,7 +70,8 @@ class Connection(asyncio.Protocol):
             self._expected = head + 4 + int(self._received[at : self._received.index(b"\r", at)])
         if len(self._received) >= self._expected:
             assert self._answer is not None, "a request is open"
-            self._answer.set_result(self._received[9:12].decode())
+            if not self._answer.done():  # a canceled request is done
+                self._answer.set_result(self._received[9:12].decode())
 
 
 async def send(requests: Sequence[bytes], *, port: int, connections: int, per_second: float) -> Answered:
