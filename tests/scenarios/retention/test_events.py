@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from tests.support.push_steps import emit, register, skip
-from tests.support.receiver import Receiver, always
+from tests.support.receiver import Receiver, Reply, always
 from tests.support.retention_steps import DELIVERY_DAYS, EVENT_DAYS, age, count
 from tests.support.world import Json, World
 
@@ -104,6 +104,31 @@ async def test_a_disabled_webhook_keeps_no_events(world: World, receiver: Receiv
 
     assert receiver.sequences == [gone + 1, gone + 2]
     assert await world.broken() == []
+
+
+async def test_a_deleted_delivery_blocks_no_later_one(world: World, receiver: Receiver) -> None:
+    """Neither an open one, nor a closed one that had not unblocked the next one yet. [D-246, D-39]"""
+    await register(world, receiver)
+    await emit(world, 1)
+    await world.run("push")
+    receiver.answer = lambda received: Reply(410 if received.sequence == 3 else 200)
+    await emit(world, 4, invoices=2)
+    await world.run("push")
+    assert receiver.sequences == [1, 2, 3], "the webhook was disabled before 2 unblocked 4"
+    await age(world, days=EVENT_DAYS + 1, to=3)
+    await world.run("retention")
+    assert await _sequences(world) == [4, 5, 6]
+    assert await world.broken() == []
+
+    receiver.answer = always(200)
+    await register(world, receiver)
+    await world.run("push")
+
+    assert sorted(receiver.sequences) == [1, 2, 3, 4, 5, 6]
+    assert await world.broken() == []
+    await age(world, days=EVENT_DAYS + 1)
+    await world.run("retention")
+    assert await _sequences(world) == []
 
 
 async def test_attempts_are_deleted_before_their_events(world: World, receiver: Receiver) -> None:

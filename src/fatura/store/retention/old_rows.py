@@ -66,9 +66,27 @@ async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> int:
 
 
 async def delete_events(tx: Tx, *, after: int, to: int) -> None:
-    """Delete the events with numbers above `after` and up to `to`, and their deliveries, which have no attempts."""
+    """Delete the events with numbers above `after` and up to `to`, and their deliveries, which have no attempts.
+
+    A deleted delivery closes no more, so the next open delivery of its invoice is unblocked here.
+    """
     await tx.execute(
         "DELETE FROM delivery d WHERE d.account_id = $1 AND d.sequence > $2 AND d.sequence <= $3", after, to
+    )
+    await tx.execute(
+        """
+        UPDATE delivery d SET waits = false
+        FROM (
+            SELECT DISTINCT e.invoice_id FROM event e
+            WHERE e.account_id = $1 AND e.sequence > $2 AND e.sequence <= $3 AND e.invoice_id IS NOT NULL
+        ) o
+        WHERE d.account_id = $1 AND d.next_attempt_at IS NOT NULL AND d.waits AND d.sequence = (
+            SELECT min(f.sequence) FROM delivery f
+            WHERE f.account_id = $1 AND f.ordered_by = o.invoice_id AND f.next_attempt_at IS NOT NULL
+        )
+        """,
+        after,
+        to,
     )
     await tx.execute(
         "DELETE FROM event e WHERE e.account_id = $1 AND e.sequence > $2 AND e.sequence <= $3", after, to
