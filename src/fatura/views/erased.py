@@ -16,14 +16,14 @@ _CUSTOMER = frozenset({"id", "externalRef", "name", "email"})
 _TEXTS = frozenset({"description", "detail", "note", "responseBody"})
 """Members with texts about an invoice."""
 _PAY_DATA = frozenset({"url", "pixCode", "boletoLine", "expiresAt"})
-_OF_ERASED = '"email":null'
+OF_ERASED = '"email":null'
 """Is in the JSON of each event about an erased customer, and in no other event: only erased ones have no e-mail."""
 
 
 def event_text(data: View) -> str:
     """Return the JSON of a new event's data. If its customer is erased, texts in it are erased too."""
     text = data.json_text()
-    return erased(text) if _OF_ERASED in text else text
+    return erased(text) if OF_ERASED in text else text
 
 
 def erased(text: str | bytes) -> str:

@@ -10,10 +10,10 @@ import pytest
 from tests.support.canary_customer import CanaryCustomer, EchoingGateway, Story, echo_events
 from tests.support.captured_logs import captured_logs
 from tests.support.dump import dump
-from tests.support.erasure_steps import erase
+from tests.support.erasure_steps import erase, former_customer
 from tests.support.price_server import PriceServer
 from tests.support.push_steps import register
-from tests.support.receiver import Received, Receiver, Reply, open_receiver
+from tests.support.receiver import Received, Receiver, Reply, always, open_receiver
 from tests.support.world import Json, World, scrape
 
 Dump = dict[tuple[str, str], str]
@@ -200,3 +200,31 @@ async def test_a_push_in_flight_stores_no_answer_with_erased_data(two: Two):
     attempts = (await world.get(f"/v1/events/{event['id']}/deliveries")).json["data"]
     assert attempts[-1]["responseBody"] == "[erased]"
     assert containing(await two.dumped(), gone.stored) == {}
+
+
+async def test_answers_to_events_after_the_erasure_are_not_stored(world: World, receiver: Receiver):
+    """The receiver still has the data: it names the customer when it gets an old event again, or `customer.erased`.
+    The answers about another customer are kept. [D-229]
+    """
+    gone = await former_customer(world)
+    await world.enroll(
+        await world.plan(), customer={"externalRef": "bia", "name": "Bia", "email": "bia@example.com"}
+    )
+    assert (await erase(world, gone["id"])).status == 200
+    receiver.answer = always(500, b"customer Ana Souza")
+    await register(world, receiver)
+    first, *_, other, told = await world.events()
+    assert (first["type"], other["type"], told["type"]) == (
+        "subscription.created",
+        "subscription.created",
+        "customer.erased",
+    )
+    for event in (first, other, told):
+        assert (await world.post(f"/v1/events/{event['id']}/redeliver")).status == 202
+        await world.run("push")
+
+    bodies: list[str] = []
+    for event in (first, other, told):
+        shown = (await world.get(f"/v1/events/{event['id']}/deliveries")).json["data"]
+        bodies.append(shown[-1]["responseBody"])
+    assert bodies == ["[erased]", "customer Ana Souza", "[erased]"]

@@ -1,6 +1,6 @@
 """Deliveries, at most one row for each event, and their attempts (D-39)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -110,19 +110,15 @@ async def read(tx: Tx, sequences: Sequence[int]) -> Sequence[DueDelivery]:
     )
 
 
-async def rewritten(tx: Tx, sent: Mapping[int, str]) -> set[int]:
-    """Return those of the given events whose data is not what was sent, because their customer was erased meanwhile.
-
-    The deliveries must be locked. `sent` has the data by number.
-    """
+async def containing(tx: Tx, sequences: Sequence[int], *, text: str) -> set[int]:
+    """Return those of the events whose data contains `text`. If an erasure must not change it, lock the deliveries."""
     rows = await tx.fetch(
         """
-        SELECT e.sequence FROM event e JOIN unnest($2::int8[], $3::text[]) AS u (sequence, data)
-            ON u.sequence = e.sequence
-        WHERE e.account_id = $1 AND e.sequence = ANY($2::int8[]) AND e.data <> u.data
+        SELECT e.sequence FROM event e
+        WHERE e.account_id = $1 AND e.sequence = ANY($2::int8[]) AND strpos(e.data, $3) > 0
         """,
-        list(sent),
-        list(sent.values()),
+        sequences,
+        text,
     )
     return {row["sequence"] for row in rows}
 

@@ -41,6 +41,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.operations import call_counts
 from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
+from fatura.views.erased import OF_ERASED
 from fatura.views.events import EventView, WebhookDisabledDataView, WebhookErrorView
 from fatura.views.view import instant
 from fatura.views.webhooks import WebhookView
@@ -307,10 +308,10 @@ async def _record_some(
     changed: list[Delivery] = []
     attempts: list[Attempt] = []
     locked = await deliveries.lock(work.tx, sequences)
-    rewritten = await _rewritten(work, claimed, results, sequences)
+    of_erased = await _of_erased(work, results, sequences)
     for delivery in locked:
         result = results[delivery.sequence]
-        if delivery.sequence in rewritten:
+        if delivery.sequence in of_erased:
             result = replace(result, response_body=ERASED)
         if result.outcome is Outcome.DELIVERED:
             after = delivery.delivered(now=work.now)
@@ -330,10 +331,7 @@ async def _record_some(
     return sequences
 
 
-async def _rewritten(
-    work: Work, claimed: Round, results: Mapping[int, AttemptResult], sequences: Sequence[int]
-) -> set[int]:
-    """Return the events whose customer was erased after they were read. The receiver's answer may repeat the data."""
-    sent = {due.sequence: due.data for due in claimed.due if due.sequence in sequences}
-    shown = {number: data for number, data in sent.items() if results[number].response_body is not None}
-    return await deliveries.rewritten(work.tx, shown) if shown else set()
+async def _of_erased(work: Work, results: Mapping[int, AttemptResult], sequences: Sequence[int]) -> set[int]:
+    """Return the events of erased customers that were answered. The answer may repeat data of the customer (D-229)."""
+    answered = [number for number in sequences if results[number].response_body is not None]
+    return await deliveries.containing(work.tx, answered, text=OF_ERASED) if answered else set()
