@@ -25,8 +25,10 @@ _OLD = (
     SELECT $1, n, 1, now(), NULL FROM generate_series(1, $2::int4) n
     """,
     """
-    INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, created_at)
-    SELECT $1, n, 1, 'https://merchant.example/', 'delivered', 200, 20, now() FROM generate_series(1, $2::int4) n
+    INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, created_at,
+        stored_at)
+    SELECT $1, n, 1, 'https://merchant.example/', 'delivered', 200, 20, now(), now() - interval '6 years'
+    FROM generate_series(1, $2::int4) n
     """,
     "UPDATE account_counter SET last_sequence = $2::int4 WHERE account_id = $1",
     "UPDATE retention SET kept_from = now() - interval '6 years' WHERE account_id = $1 AND $2::int4 > 0",

@@ -35,8 +35,9 @@ _FILL = (
     SELECT account_id, n, 1, now(), NULL FROM account, generate_series(1, $1::int4) n
     """,
     """
-    INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, created_at)
-    SELECT account_id, n, 1, 'https://merchant.example/', 'delivered', 200, 20, now()
+    INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, created_at,
+        stored_at)
+    SELECT account_id, n, 1, 'https://merchant.example/', 'delivered', 200, 20, now(), now() - interval '6 years'
     FROM account, generate_series(1, $1::int4) n
     """,
     "UPDATE account_counter SET last_sequence = $1::int4",

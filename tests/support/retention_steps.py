@@ -9,6 +9,7 @@ from tests.support.world import Merchant, World
 
 AGE = (
     "UPDATE event SET stored_at = stored_at - $2::interval WHERE account_id = $1 AND sequence <= $3",
+    "UPDATE delivery_attempt SET stored_at = stored_at - $2::interval WHERE account_id = $1 AND sequence <= $3",
     "UPDATE audit_entry SET stored_at = stored_at - $2::interval WHERE account_id = $1 AND sequence <= $3",
     "UPDATE price_pull SET closed_at = closed_at - $2::interval WHERE account_id = $1 AND $3::bigint > 0",
     "UPDATE retention SET kept_from = kept_from - $2::interval WHERE account_id = $1 AND $3::bigint > 0",
@@ -22,7 +23,7 @@ EVENT_DAYS, DELIVERY_DAYS, PRICE_CALL_DAYS, AUDIT_DAYS = 1827, 90, 400, 1827
 async def age(
     world: World, *, days: int, to: int = ALL, merchant: Merchant | None = None, plus: timedelta = timedelta()
 ) -> None:
-    """Let the events and audit entries with numbers up to `to`, and all price calls, be older by `days` and `plus`."""
+    """Let rows be older: events, their attempts and audit entries with numbers up to `to`, and all price calls."""
     account_id = (merchant or world).account_id
     connection = await asyncpg.connect(as_superuser(world.database_url))
     try:

@@ -50,3 +50,10 @@ def cut(rows: Sequence[Old], *, stored_to: datetime, limit: int, real_now: datet
     else:
         kept_from = max(rows[count].stored_at, stored_to + LOOK_AGAIN)
     return Cut(rows[:count], kept_from)
+
+
+def next_kept_from(first: datetime | None, *, stored_to: datetime, real_now: datetime) -> datetime:
+    """Return `kept_from` after a batch. `first` is the time of the oldest row that is left."""
+    if first is None:
+        return real_now
+    return first if first <= stored_to else max(first, stored_to + LOOK_AGAIN)

@@ -3,12 +3,12 @@
 import asyncio
 from datetime import timedelta
 
-from tests.support.push_steps import emit, register, skip
+from tests.support.push_steps import emit, redeliver, register, skip
 from tests.support.receiver import Receiver, Reply, always
 from tests.support.retention_steps import DELIVERY_DAYS, EVENT_DAYS, age, count
 from tests.support.world import Json, World
 
-MINUTE = timedelta(minutes=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 async def _sequences(world: World) -> list[int]:
@@ -24,7 +24,7 @@ async def test_events_are_deleted_on_the_day_of_the_setting(world: World) -> Non
     await emit(world, 6)
     assert (await world.run("retention"), await _complete_from(world)) == (0, 1)
     await age(world, days=EVENT_DAYS, plus=-MINUTE)
-    assert await world.run("retention") == 6, "only the attempts of the events were old"
+    assert await world.run("retention") == 0
     assert len(await _sequences(world)) == 6
 
     await age(world, days=0, plus=2 * MINUTE, to=4)
@@ -67,7 +67,6 @@ async def test_undelivered_events_are_kept(world: World, receiver: Receiver) -> 
     await age(world, days=EVENT_DAYS + 1)
     await world.run("retention")
     assert await _sequences(world) == [1, 2, 3]
-    assert await count(world, "delivery_attempt") == 1
 
     receiver.answer = always(200)
     await world.advance(days=1)
@@ -152,6 +151,30 @@ async def test_attempts_are_deleted_before_their_events(world: World, receiver: 
     await world.run("push")
     shown_again = (await world.get(f"/v1/events/{again['id']}/deliveries")).json
     assert (shown_again["status"], len(shown_again["data"])) == ("delivered", 1)
+    assert await world.broken() == []
+
+
+async def test_attempts_to_send_an_old_event_again_are_deleted_in_their_turn(
+    world: World, receiver: Receiver
+) -> None:
+    """Each attempt is kept for the same time, however old its event is. [D-246]"""
+    await register(world, receiver)
+    await emit(world, 3)
+    await world.run("push")
+    await age(world, days=DELIVERY_DAYS + 1)
+    await world.run("retention")
+    await redeliver(world, 1)
+    await world.run("push")
+    await age(world, days=DELIVERY_DAYS, plus=-MINUTE)
+    await world.run("retention")
+    assert await count(world, "delivery_attempt") == 1
+    assert await world.broken() == []
+
+    await age(world, days=0, plus=2 * HOUR)
+    await world.run("retention")
+
+    assert await count(world, "delivery_attempt") == 0
+    assert len(await _sequences(world)) == 3
     assert await world.broken() == []
 
 

@@ -247,8 +247,9 @@ END
 $$;
 
 -- How far the old rows of an account are deleted: one row for each kind of rows. `kept_from` (real time) is when the
--- oldest remaining row was stored, or an earlier instant. Rows with event numbers up to `deleted_to` are deleted. The
--- newest deleted event was created at `deleted_until` (account's clock).
+-- oldest remaining row was stored, or an earlier instant. Rows with numbers up to `deleted_to` are deleted; of the
+-- attempts to deliver events, `deleted_to` is the highest event number of which an attempt is deleted. The newest deleted
+-- event was created at `deleted_until` (account's clock).
 CREATE TABLE retention (
     account_id uuid NOT NULL,
     kind text NOT NULL,

@@ -94,6 +94,7 @@ CREATE INDEX delivery_order ON delivery (account_id, ordered_by, sequence) WHERE
 CREATE INDEX delivery_given_up ON delivery (account_id, given_up_at) WHERE given_up_at IS NOT NULL;
 CREATE TRIGGER delivery_kept BEFORE DELETE ON delivery FOR EACH ROW EXECUTE FUNCTION refuse_unless_old();
 
+-- `created_at` is on the account's clock, `stored_at` is real time.
 CREATE TABLE delivery_attempt (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,
@@ -105,11 +106,13 @@ CREATE TABLE delivery_attempt (
     error text,
     response_body text,
     created_at timestamptz NOT NULL,
+    stored_at timestamptz NOT NULL,
     CONSTRAINT delivery_attempt_pk PRIMARY KEY (account_id, sequence, attempt),
     CONSTRAINT delivery_attempt_delivery_fk FOREIGN KEY (account_id, sequence)
         REFERENCES delivery (account_id, sequence),
     CONSTRAINT delivery_attempt_outcome CHECK (outcome IN ('delivered', 'timeout', 'http_error'))
 );
+CREATE INDEX delivery_attempt_by_time ON delivery_attempt (account_id, stored_at);
 CREATE TRIGGER delivery_attempt_kept BEFORE UPDATE ON delivery_attempt
     FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('response_body');
 CREATE TRIGGER delivery_attempt_deleted BEFORE DELETE ON delivery_attempt

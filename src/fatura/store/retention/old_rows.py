@@ -65,6 +65,29 @@ async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> int:
     )
 
 
+async def delete_old_attempts(tx: Tx, *, stored_to: datetime, limit: int) -> Sequence[int]:
+    """Delete up to `limit` attempts that were stored until `stored_to`, oldest first. Return their events' numbers."""
+    rows = await tx.fetch(
+        """
+        WITH old AS MATERIALIZED (
+            SELECT x.sequence, x.attempt FROM delivery_attempt x
+            WHERE x.account_id = $1 AND x.stored_at <= $2 ORDER BY x.stored_at LIMIT $3
+        )
+        DELETE FROM delivery_attempt a USING old o
+        WHERE a.account_id = $1 AND a.sequence = o.sequence AND a.attempt = o.attempt
+        RETURNING a.sequence
+        """,
+        stored_to,
+        limit,
+    )
+    return [row["sequence"] for row in rows]
+
+
+async def first_stored_at(tx: Tx) -> datetime | None:
+    """Return when the oldest attempt was stored, or None."""
+    return await tx.fetchval("SELECT min(a.stored_at) FROM delivery_attempt a WHERE a.account_id = $1")
+
+
 async def delete_events(tx: Tx, *, after: int, to: int) -> None:
     """Delete the events with numbers above `after` and up to `to`, and their deliveries, which have no attempts.
 

@@ -244,13 +244,14 @@ async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     )
 
 
-async def log_attempts(tx: Tx, attempts: Sequence[Attempt]) -> None:
+async def log_attempts(tx: Tx, attempts: Sequence[Attempt], *, stored_at: datetime) -> None:
+    """Insert attempts. `stored_at` is real time."""
     await tx.execute(
         """
         INSERT INTO delivery_attempt (account_id, sequence, attempt, url, outcome, response_status, latency_ms, error,
-            response_body, created_at)
+            response_body, created_at, stored_at)
         SELECT o.account_id, u.sequence, u.attempt, u.url, u.outcome, u.response_status, u.latency_ms, u.error,
-            u.response_body, u.created_at
+            u.response_body, u.created_at, $11
         FROM account o
         CROSS JOIN unnest($2::bigint[], $3::int[], $4::text[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[],
             $10::timestamptz[])
@@ -266,6 +267,7 @@ async def log_attempts(tx: Tx, attempts: Sequence[Attempt]) -> None:
         [each.result.error for each in attempts],
         [each.result.response_body for each in attempts],
         [each.created_at for each in attempts],
+        stored_at,
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from fatura.domain.account import Account
-from fatura.domain.retention import Kind, cut
+from fatura.domain.retention import Kind, cut, next_kept_from
 from fatura.store.retention import old_rows, progress
 from fatura.store.retention.progress import Progress
 from fatura.store.webhooks import webhooks
@@ -79,18 +79,21 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
     return len(found.old)
 
 
-async def _delete_attempts(work: Work, claimed: Progress, stored_to: datetime) -> int:
-    """Delete the attempts to deliver old events; the events and the results of their deliveries stay."""
+async def _delete_attempts(work: Work, _claimed: Progress, stored_to: datetime) -> int:
+    """Delete old attempts to deliver events; the events and the results of their deliveries stay.
+
+    The order is that of the attempts, because an old event may be sent again at any time.
+    """
     await webhooks.lock(work.tx)
-    after = max(claimed.deleted_to, await progress.deleted_to(work.tx, Kind.EVENTS))
-    rows = await old_rows.oldest_events(work.tx, after=after, limit=BATCH)
-    found = cut(rows, stored_to=stored_to, limit=BATCH, real_now=work.deps.clock())
-    to = found.old[-1].sequence if found.old else after
-    attempts = await old_rows.delete_attempts(work.tx, after=after, to=to, limit=ATTEMPTS)
-    if attempts == ATTEMPTS:
-        return attempts
-    await progress.update(work.tx, Kind.DELIVERIES, kept_from=found.kept_from, deleted_to=to)
-    return len(found.old)
+    deleted = await old_rows.delete_old_attempts(work.tx, stored_to=stored_to, limit=ATTEMPTS)
+    first = await old_rows.first_stored_at(work.tx)
+    await progress.update(
+        work.tx,
+        Kind.DELIVERIES,
+        kept_from=next_kept_from(first, stored_to=stored_to, real_now=work.deps.clock()),
+        deleted_to=max(deleted, default=0),
+    )
+    return len(deleted)
 
 
 async def _delete_price_calls(work: Work, _claimed: Progress, stored_to: datetime) -> int:

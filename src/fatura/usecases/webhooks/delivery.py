@@ -327,7 +327,7 @@ async def _record_some(
         changed.append(after)
         attempts.append(Attempt(delivery.sequence, after.attempts, claimed.url, work.now, result))
     await deliveries.store(work.tx, changed)
-    await deliveries.log_attempts(work.tx, attempts)
+    await deliveries.log_attempts(work.tx, attempts, stored_at=work.deps.clock())
     return sequences
 
 
