@@ -171,6 +171,15 @@ class Story:
         for subscription in await of.world.all(f"/v1/subscriptions?customerId={of.id}"):
             await of.post(f"/v1/subscriptions/{subscription['id']}/cancel")
         await of.world.run()
+        await self._redelivered()
+
+    async def _redelivered(self) -> None:
+        """An event is sent again. The answer shows what the receiver answered before."""
+        of, world = self.of, self.of.world
+        created = await world.events("subscription.created")
+        [event] = [each for each in created if each["data"]["subscription"]["customer"]["id"] == of.id][:1]
+        shown = await of.post(f"/v1/events/{event['id']}/redeliver")
+        assert of.external_ref in json.dumps(shown)
 
     async def _first_invoice(self, subscription: Json) -> Json:
         [invoice] = await self.of.world.invoices(subscription)

@@ -8,6 +8,8 @@ from fatura.usecases.subscriptions import erasure
 from fatura.usecases.transaction import load_account
 from tests.support.erasure_steps import CUSTOMER, erase, erased_form, former_customer
 from tests.support.expect import INSTANT, UNKNOWN_ID, problem
+from tests.support.push_steps import register
+from tests.support.receiver import Reply, open_receiver
 from tests.support.sandbox_steps import queue_fault, read, row_held, until_waiting
 from tests.support.world import World
 
@@ -93,6 +95,27 @@ def _shape(value: object) -> object:
     if isinstance(value, dict):
         return [(name, _shape(each)) for name, each in value.items()]
     return [_shape(each) for each in value] if isinstance(value, list) else None
+
+
+async def test_a_repeated_redelivery_shows_nothing_of_the_customer(world: World):
+    """The receiver's answer named the customer, and the answer to the redelivery showed it. [D-226, D-39, D-14]"""
+    before = await former_customer(world)
+    async with open_receiver() as receiver:
+        receiver.answer = lambda _: Reply(500, b"no Ana Souza <ana.souza@example.com>")
+        await register(world, receiver)
+        [event] = await world.events("invoice.paid")
+        path = f"/v1/events/{event['id']}/redeliver"
+        assert (await world.post(path)).status == 202
+        await world.run("push")
+        first = await world.post(path, key="k")
+        assert "Ana Souza" in first.json["data"][0]["responseBody"]
+        await erase(world, before["id"])
+        repeated = await world.post(path, key="k")
+
+    assert (repeated.status, repeated.headers["Idempotent-Replayed"]) == (202, "true")
+    assert repeated.json["data"][0]["responseBody"] == "[erased]"
+    assert "ana" not in repeated.body.decode().lower()
+    assert len(await world.audit("event.redeliver")) == 2
 
 
 async def test_a_customer_in_use_is_not_erased(world: World):

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import EndpointUrl
 from fatura.api.http.forms import Body, Examples
-from fatura.api.http.replies import run, run_once
+from fatura.api.http.replies import answer_once, run
 from fatura.api.http.route import Call
 from fatura.api.v1.events import EventId
 from fatura.domain import audit_actions, errors
@@ -80,5 +80,10 @@ async def read_deliveries(call: Call, event_id: EventId) -> Response:
     problems=[errors.WEBHOOK_DISABLED],
 )
 async def redeliver_event(call: Call, event_id: EventId) -> Response:
-    """Deliver an event again now, even one that was delivered, given up, or emitted before the webhook existed."""
-    return await run_once(call, webhooks.redeliver, event_id)
+    """Deliver an event again now, even one that was delivered, given up, or emitted before the webhook existed.
+
+    The answer shows the state of the delivery. A request that repeats an Idempotency-Key delivers nothing, and gets the
+    current state.
+    """
+    redelivered = await webhooks.redeliver(call.deps, call.account, call.request, event_id, draft=call.draft)
+    return answer_once(redelivered.view, status=call.success_status, is_replayed=redelivered.is_replayed)

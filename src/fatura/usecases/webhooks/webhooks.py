@@ -1,17 +1,22 @@
 """Register and remove the account's webhook; show and repeat deliveries (D-39)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
+from fatura.domain.account import Account
 from fatura.domain.delivery import NEW_ENDPOINT, Delivery, DeliveryStatus
 from fatura.domain.errors import NOT_FOUND, WEBHOOK_DISABLED, EngineError, require
 from fatura.store import counters
 from fatura.store.webhooks import deliveries, events, webhooks
 from fatura.store.webhooks.events import StoredEvent
 from fatura.store.webhooks.webhooks import StoredWebhook
-from fatura.usecases.transaction import LaneName, Work
-from fatura.views.view import instant
+from fatura.usecases.audit_draft import AuditDraft
+from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import IdempotentRequest, execute_once
+from fatura.usecases.transaction import LaneName, Work, in_snapshot
+from fatura.views.view import View, instant
 from fatura.views.webhooks import AdvancedWebhookView, DeliveriesView, DeliveryAttemptView, WebhookView
 
 MAX_SHOWN_ATTEMPTS = 100
@@ -119,7 +124,40 @@ async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
     return await _deliveries(work, event, await webhooks.find(work.tx))
 
 
-async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """The event's delivery after a request to redeliver it."""
+
+    view: DeliveriesView
+    is_replayed: bool
+
+
+class _Redelivered(View):
+    """The event's id, stored for an Idempotency-Key. The answers of receivers are not stored a second time."""
+
+    id: str
+
+
+async def redeliver(
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest | None,
+    event_id: UUID,
+    *,
+    draft: AuditDraft | None,
+) -> Redelivery:
+    """Deliver an event again, and return the current state of its delivery.
+
+    A repeated request delivers nothing, and returns the current state too: a stored answer would keep what receivers
+    answered, also after the customer was erased (D-226).
+    Raises EngineError: `engine.not_found`, `engine.webhook_disabled`, and the errors of `execute_once`.
+    """
+    deliver = partial(_redeliver, event_id=event_id)
+    stored = await execute_once(deps, account, request, deliver, status=202, draft=draft)
+    return Redelivery(await in_snapshot(deps, account, read_deliveries, event_id), stored.replayed)
+
+
+async def _redeliver(work: Work, *, event_id: UUID) -> _Redelivered:
     """Deliver an event now, even if it was delivered, given up, or emitted while no webhook was registered (D-39).
 
     An open delivery still waits for the earlier events of its invoice; a closed delivery is sent out of order. The
@@ -146,7 +184,7 @@ async def redeliver(work: Work, event_id: UUID) -> DeliveriesView:
     await webhooks.set_health(work.tx, health, disabled_at=None, push_at=work.now)
     work.notify(LaneName.PUSH, LaneName.PROBE)
     work.audit(event_id, before={}, after={})
-    return await _deliveries(work, event, replace(stored, health=health))
+    return _Redelivered(id=str(event_id))
 
 
 async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> DeliveriesView:
