@@ -58,6 +58,10 @@ STOPPED = """
         next_attempt_at = NULL
     WHERE ISSUED
 """
+ERRONEOUS = """
+    UPDATE invoice SET issue_error_code = 'x', issue_error_detail = 'x', issue_error_at = now()
+    WHERE status = 'ready' AND next_attempt_at IS NULL
+"""
 EXPIRED_WEBHOOK = """
     UPDATE event SET created_at = '2000-01-01';
     UPDATE webhook SET EXPIRED, fanned_out_to = 0, next_attempt_at = '2000-01-01'
@@ -91,7 +95,18 @@ FAILED_REFUND = """
     WHERE stage = 'planned'
 """
 ALL_ERASED = """
-    ALTER TABLE customer DROP CONSTRAINT customer_erased; UPDATE customer SET erased_at = now()
+    ALTER TABLE customer DROP CONSTRAINT customer_erased; UPDATE customer SET erased_at = now();
+    UPDATE subscription SET external_ref = 'erased-' || subscription_id;
+    UPDATE invoice SET issue_error_detail = '[erased]' WHERE issue_error_detail IS NOT NULL;
+    UPDATE invoice_item SET description = '[erased]';
+    UPDATE pricing_attempt SET response_body = '[erased]' WHERE response_body IS NOT NULL;
+    UPDATE charge SET erased = true, request_sealed = NULL, pay_url = NULL, pix_code = NULL, boleto_line = NULL,
+        pay_expires_at = NULL, error_detail = CASE WHEN error_detail IS NOT NULL THEN '[erased]' END;
+    UPDATE payment_entry SET note = '[erased]' WHERE note IS NOT NULL;
+    UPDATE payment_entry SET reference = '[erased]' WHERE reference IS NOT NULL AND source = 'manual';
+    UPDATE merchant_request SET note = '[erased]', reference = '[erased]' WHERE method IS NOT NULL;
+    UPDATE refund_request SET erased = true, reason = '[erased]',
+        error_detail = CASE WHEN error_detail IS NOT NULL THEN '[erased]' END
 """
 FRAGMENTS = {
     "ALL_ERASED": ALL_ERASED,
@@ -108,6 +123,7 @@ FRAGMENTS = {
     "FOUND": FOUND,
     "CANCELED": "UPDATE invoice SET status = 'canceled', canceled_at = now()",
     "STOPPED": STOPPED,
+    "ERRONEOUS": ERRONEOUS,
     "ISSUED": ISSUED,
     "EXPIRED": EXPIRED,
     "NEXT_CHARGE": NEXT_CHARGE,
@@ -236,7 +252,18 @@ VIOLATIONS = rows(r"""
     erasures_match_customers       | DELETE FROM erasure
     erasures_match_customers       | UPDATE erasure SET stage = 'answers'
     erased_data_is_gone            | UPDATE subscription SET external_ref = 'x'
-    erased_data_is_gone            | UPDATE charge SET request_sealed = ''; ALL_ERASED
+    erased_data_is_gone            | ALL_ERASED; UPDATE subscription SET external_ref = 'x'
+    erased_data_is_gone            | ALL_ERASED; UPDATE invoice_item SET description = 'x'
+    erased_data_is_gone            | ALL_ERASED; UPDATE pricing_attempt SET response_body = 'x', outcome = 'ok'
+    erased_data_is_gone            | ALL_ERASED; UPDATE charge SET erased = false
+    erased_data_is_gone            | ALL_ERASED; UPDATE charge SET request_sealed = ''
+    erased_data_is_gone            | ALL_ERASED; UPDATE charge SET pay_url = 'x'
+    erased_data_is_gone            | ALL_ERASED; UPDATE charge SET error_code = 'x', error_detail = 'x'
+    erased_data_is_gone            | ALL_ERASED; UPDATE payment_entry SET note = 'x'
+    erased_data_is_gone            | ALL_ERASED; UPDATE merchant_request SET note = 'x'
+    erased_data_is_gone            | ALL_ERASED; UPDATE refund_request SET erased = false
+    erased_data_is_gone            | ALL_ERASED; UPDATE refund_request SET reason = 'x'
+    erased_data_is_gone            | ALL_ERASED; STOPPED; ERRONEOUS
     same_account_references        | UPDATE plan_version SET plan_id = gen_random_uuid()
     customer_keys_match            | UPDATE customer SET name = 'Eva' WHERE email IS NOT NULL
     customer_keys_match            | UPDATE customer SET email_key = 'other' WHERE email IS NOT NULL
@@ -338,6 +365,11 @@ async def test_every_invariant_finds_its_violations(world: World) -> None:
             if not await is_found_by(name, connection, world):
                 missed.append((name, violation))
             await transaction.rollback()
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(ALL_ERASED)
+        assert not await is_found_by("erased_data_is_gone", connection, world), "the violations are the cause"
+        await transaction.rollback()
     assert missed == []
     assert await world.broken() == []
 

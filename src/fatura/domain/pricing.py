@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, cast
 from uuid import UUID
 
+from fatura.domain.subscription import ERASED
 from fatura.domain.text import with_safe_characters
 
 MAX_DESCRIPTION_CHARS = 300
@@ -74,6 +75,14 @@ class PriceAnswer:
     response_status: int | None = None
     latency_ms: int | None = None
     response_body: str | None = None
+
+    def erased(self) -> "PriceAnswer":
+        """Return the answer without its texts, for an erased customer (D-229)."""
+        return replace(
+            self,
+            description=None if self.description is None else ERASED,
+            response_body=None if self.response_body is None else ERASED,
+        )
 
 
 def read_answer(body: bytes, *, cap_cents: int) -> PriceAnswer:

@@ -113,12 +113,15 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
 
 
 async def insert_planned(tx: Tx, charge: InvoiceCharge) -> None:
-    """Insert the charge that issuance will send."""
+    """Insert the charge that issuance will send. If the customer is erased, the charge stores no data of it (D-229)."""
     await tx.execute(
         """
         INSERT INTO charge (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents, currency,
-            payment_method, installments, due_date, created_at, first_sent_at, sent_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+            payment_method, installments, due_date, created_at, first_sent_at, sent_at, erased)
+        SELECT v.account_id, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, u.email IS NULL
+        FROM invoice v JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer u ON u.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND u.account_id = $1 AND v.invoice_id = $3
         """,
         charge.charge_id,
         charge.invoice_id,

@@ -124,12 +124,18 @@ async def reopen(tx: Tx, charge_id: UUID) -> None:
 
 
 async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
-    """Insert a charge that the restored database lacks, with its possible ids at the gateway."""
+    """Insert a charge that the restored database lacks, with its possible ids at the gateway.
+
+    If the customer is erased, the charge stores no pay data later (D-229).
+    """
     await tx.execute(
         """
         INSERT INTO charge (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents, currency,
-            payment_method, installments, due_date, created_at, first_sent_at, sent_at, known_charge_ids)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+            payment_method, installments, due_date, created_at, first_sent_at, sent_at, known_charge_ids, erased)
+        SELECT v.account_id, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, u.email IS NULL
+        FROM invoice v JOIN subscription s ON s.subscription_id = v.subscription_id
+        JOIN customer u ON u.customer_id = s.customer_id
+        WHERE v.account_id = $1 AND s.account_id = $1 AND u.account_id = $1 AND v.invoice_id = $3
         """,
         charge.charge_id,
         charge.invoice_id,

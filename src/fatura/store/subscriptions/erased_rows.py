@@ -110,13 +110,7 @@ async def invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
         """,
         invoice_ids,
     )
-    await tx.execute(
-        """
-        UPDATE charge c SET erased = true
-        WHERE c.account_id = $1 AND c.invoice_id = ANY($2::uuid[]) AND NOT c.erased
-        """,
-        invoice_ids,
-    )
+    await charges(tx, invoice_ids)
     await tx.execute(
         """
         UPDATE payment_entry e SET note = CASE WHEN e.note IS NOT NULL THEN '[erased]' END,
@@ -134,6 +128,17 @@ async def invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
         invoice_ids,
     )
     await refunds(tx, invoice_ids)
+
+
+async def charges(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
+    """Erase the requests, pay data and texts of the invoices' charges."""
+    await tx.execute(
+        """
+        UPDATE charge c SET erased = true
+        WHERE c.account_id = $1 AND c.invoice_id = ANY($2::uuid[]) AND NOT c.erased
+        """,
+        invoice_ids,
+    )
 
 
 async def refunds(tx: Tx, invoice_ids: Sequence[UUID]) -> None:

@@ -172,16 +172,26 @@ async def page(tx: Tx, *, after: UUID, limit: int) -> Sequence[UUID]:
 
 async def is_erased(tx: Tx, invoice_id: UUID) -> bool:
     """Return whether the customer of an invoice is erased, or is being erased."""
-    return await tx.fetchval(
+    return bool(await invoices_of_erased(tx, [invoice_id]))
+
+
+async def invoices_of_erased(tx: Tx, invoice_ids: Sequence[UUID]) -> frozenset[UUID]:
+    """Return those of the invoices whose customer is erased, or is being erased.
+
+    If the invoices are locked, an erasure that begins later removes what this transaction stores.
+    """
+    rows = await tx.fetch(
         """
-        SELECT c.email IS NULL
+        SELECT v.invoice_id
         FROM invoice v
         JOIN subscription s ON s.subscription_id = v.subscription_id
         JOIN customer c ON c.customer_id = s.customer_id
-        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = $2
+        WHERE v.account_id = $1 AND s.account_id = $1 AND c.account_id = $1 AND v.invoice_id = ANY($2::uuid[])
+            AND c.email IS NULL
         """,
-        invoice_id,
+        invoice_ids,
     )
+    return frozenset(row["invoice_id"] for row in rows)
 
 
 async def discover_running(

@@ -17,14 +17,16 @@ from fatura.domain.charging import (
     paced_retry,
     retry_delay,
 )
-from fatura.domain.errors import RATE_LIMITED, EngineError
+from fatura.domain.errors import CUSTOMER_ERASED, RATE_LIMITED, EngineError
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED, ConnectionHealth
 from fatura.domain.invoice import IssueFailure
+from fatura.domain.subscription import ERASED
 from fatura.gateways.port import GatewayError
 from fatura.observability import log
 from fatura.store.charging import charges, claims, issuance_state, waiting
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.charging.issuance_state import IssuanceState
+from fatura.store.subscriptions import erased_rows, erasures
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.charging.gateway_calls import GatewayCall
 from fatura.usecases.transaction import Work
@@ -141,6 +143,8 @@ async def refuse_unsent(
 ) -> None:
     """Give up a charge whose request is not sent because of `refusal` (D-49, D-176)."""
     await charges.save_sending(work.tx, [charge])
+    if refusal.problem is CUSTOMER_ERASED:
+        await erased_rows.charges(work.tx, [charge.invoice_id])
     code = refusal.problem.type.removeprefix("engine.")
     await _stop(work, invoice, charge, stage=ChargeStage.FAILED, code=code, detail=refusal.detail)
 
@@ -168,6 +172,10 @@ async def _stop(
     detail: str,
     gateway_id: str | None = None,
 ) -> None:
+    """End or park a charge, and stop issuance. An erased customer's invoice keeps no text of it (D-229)."""
+    is_own_text = code == CUSTOMER_ERASED.type.removeprefix("engine.")
+    if not is_own_text and await erasures.is_erased(work.tx, invoice.invoice_id):
+        detail = ERASED
     closed_at = work.now if stage is ChargeStage.FAILED else None
     await charges.mark(work.tx, charge, stage, closed_at=closed_at, error_code=code, error_detail=detail)
     await claims.reschedule_issuance(

@@ -7,7 +7,7 @@ finds the payment.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID, uuid5
@@ -26,12 +26,14 @@ from fatura.domain.errors import (
 )
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import MAX_MANUAL_PAYMENTS, EntryKind, EntrySource, ManualMethod, PaymentEntry
+from fatura.domain.subscription import ERASED
 from fatura.store.billing import payment_entries
 from fatura.store.charging import issuance_state, refund_requests
 from fatura.store.charging import merchant_requests as stored_requests
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.restore import frozen_accounts
+from fatura.store.subscriptions import erasures
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
@@ -65,6 +67,14 @@ class Received:
 
     def entry_id(self, invoice_id: UUID) -> UUID:
         return uuid5(invoice_id, f"payment {self.key}")
+
+    def erased(self) -> "Received":
+        """Return the payment without its texts, for an erased customer (D-229)."""
+        return replace(
+            self,
+            reference=None if self.reference is None else ERASED,
+            note=None if self.note is None else ERASED,
+        )
 
 
 async def receive(
@@ -119,6 +129,8 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
+    if await erasures.is_erased(work.tx, invoice_id):
+        received = received.erased()
     open_cents, ledger = await _open_cents(work, state)
     entry_id = received.entry_id(invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
@@ -164,6 +176,8 @@ async def _complete(
     await work.refresh()
     if await payment_entries.exists(work.tx, stored.request_id):
         return await charge_release.read_applied(work, invoice_id=invoice_id)
+    if await erasures.is_erased(work.tx, invoice_id):
+        received = received.erased()
     open_cents, ledger = await _open_cents(work, state)
     assert stored.payment is not None, "a manual payment was stored"
     amount_cents = stored.payment.recorded_cents(open_cents=open_cents)

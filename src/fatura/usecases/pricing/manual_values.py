@@ -4,9 +4,11 @@ from uuid import UUID
 
 from fatura.domain.errors import ITEM_NOT_PENDING, EngineError, require
 from fatura.domain.invoice import PricingSource, PricingStatus
+from fatura.domain.subscription import ERASED
 from fatura.store.billing import invoices as stored_invoices
 from fatura.store.pricing import item_values, price_pulls
 from fatura.store.pricing.item_values import ItemValue
+from fatura.store.subscriptions import erasures
 from fatura.usecases.billing import invoices
 from fatura.usecases.pricing import price_answers
 from fatura.usecases.transaction import Work
@@ -18,7 +20,8 @@ async def close(
 ) -> InvoiceView:
     """Set the value of a pending item and return the invoice.
 
-    If no other item is pending, the invoice becomes `ready`, or `paid` if its total is zero.
+    If no other item is pending, the invoice becomes `ready`, or `paid` if its total is zero. If the customer is erased,
+    the description is not stored (D-229).
 
     Raises EngineError: `engine.not_found`, `engine.item_not_pending`.
     """
@@ -29,6 +32,8 @@ async def close(
     position = require(found, "invoice item", id_=item_id)
     if state not in price_answers.TAKES_VALUES:
         raise EngineError(ITEM_NOT_PENDING, f"The invoice is {state}: its items await no value.")
+    if description is not None and await erasures.is_erased(work.tx, invoice_id):
+        description = ERASED
     value = ItemValue(
         invoice_id, position, PricingSource.MANUAL, PricingStatus.PRICED, amount_cents, description
     )

@@ -16,6 +16,7 @@ from fatura.store.pricing import item_values, price_pulls, pricing_attempts
 from fatura.store.pricing.item_values import ItemValue
 from fatura.store.pricing.price_pulls import ItemKey, PricePull
 from fatura.store.pricing.pricing_attempts import AnsweredCall, CallKey, PriceCall
+from fatura.store.subscriptions import erasures
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
@@ -37,10 +38,14 @@ assert LOST_RETRY < leases.LONGEST_LEASE, "otherwise the call would count as los
 async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
     """Store the calls' outcomes, set item values, reschedule failed calls, and write the invoices' transitions.
 
-    An item keeps its first value; a later answer is only stored as an attempt (D-32).
+    An item keeps its first value; a later answer is only stored as an attempt (D-32). Of the answers for an erased
+    customer, no text is stored (D-229).
     """
-    states = await invoices.lock(work.tx, sorted({call.invoice_id for call, _ in answered}))
+    invoice_ids = sorted({call.invoice_id for call, _ in answered})
+    states = await invoices.lock(work.tx, invoice_ids)
     await work.refresh()
+    erased = await erasures.invoices_of_erased(work.tx, invoice_ids)
+    answered = [(call, answer.erased() if call.invoice_id in erased else answer) for call, answer in answered]
     settled = await pricing_attempts.settle(work.tx, answered)
     live = [(call, answer) for call, answer in settled if states[call.invoice_id] in TAKES_VALUES]
     await item_values.close(work.tx, _values(live))
