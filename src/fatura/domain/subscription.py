@@ -8,6 +8,8 @@ from uuid import UUID
 from fatura.domain.errors import CUSTOMER_ERASED, SUBSCRIPTION_CANCELED, EngineError
 from fatura.domain.offer import PaymentMethod
 
+ERASED_REF = "erased-"
+"""The start of an erased customer's `externalRef`, which no other customer may have (D-226)."""
 ERASED = "[erased]"
 """Stands for the name of an erased customer, and for each text about the customer (D-62)."""
 
@@ -44,7 +46,7 @@ class Customer:
 
     def erased(self) -> "Customer":
         """Return the customer without personal data (D-62)."""
-        return Customer(self.customer_id, f"erased-{self.customer_id}", ERASED, None)
+        return Customer(self.customer_id, f"{ERASED_REF}{self.customer_id}", ERASED, None)
 
 
 @dataclass(frozen=True, slots=True)

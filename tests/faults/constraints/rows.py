@@ -210,6 +210,7 @@ CHECKS = rows("""
     audit_entry_actor               | audit_entry        | "actor_kind": "engine", "actor_id": "019a0000-0000-7000-8000-000000000000"
     idempotency_key_answered        | idempotency_key    | "answer": null
     customer_erased                 | customer           | "email": null
+    customer_erased                 | customer           | "external_ref": "erased-x"
     customer_erased                 | customer           | "email_key": null
     customer_erased                 | customer           | "erased_at": "2035-01-01"
     erasure_stage                   | erasure            | "stage": "begun"

@@ -215,6 +215,21 @@ async def test_an_erased_customer_cannot_be_changed_or_subscribed(world: World):
         assert problem(refused)[:2] == (409, "engine.customer_erased")
 
 
+async def test_no_customer_takes_the_external_ref_that_an_erasure_needs(world: World):
+    """[D-226]"""
+    customer_id, plan = (await former_customer(world))["id"], await world.plan()
+    for taken in (f"erased-{customer_id}", "erased-"):
+        body = {"planId": plan["id"], "customer": {**CUSTOMER, "externalRef": taken}}
+        refused = await world.post("/v1/subscriptions", body)
+        assert problem(refused)[:2] == (400, "engine.invalid_request")
+        [field] = refused.json["meta"]["fields"]
+        assert field["path"] == "customer.externalRef"
+        assert "only erased customers have such an externalRef" in field["message"]
+
+    assert len(await world.all("/v1/customers")) == 1
+    assert (await erase(world, customer_id)).json["externalRef"] == f"erased-{customer_id}"
+
+
 async def test_the_old_external_ref_makes_a_new_customer(world: World):
     """[D-62 externalRef]"""
     old = await former_customer(world)

@@ -37,7 +37,9 @@ class CustomerForm(Body):
     ignores `name` and `email`, and stores `document` only if the customer has no tax document yet.
     """
 
-    externalRef: Annotated[ExternalRef, Field(description="Your own id of the customer.")]
+    externalRef: Annotated[
+        ExternalRef, Field(description="Your own id of the customer. Must not begin with `erased-`.")
+    ]
     name: CustomerName
     email: Email
     document: Annotated[

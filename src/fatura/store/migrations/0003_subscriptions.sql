@@ -31,7 +31,7 @@ CREATE TABLE customer (
             WHEN email IS NULL THEN
                 num_nonnulls(email_key, document_sealed) = 0 AND name = '[erased]'
                 AND external_ref = 'erased-' || customer_id::text
-            ELSE email_key IS NOT NULL AND erased_at IS NULL
+            ELSE email_key IS NOT NULL AND erased_at IS NULL AND NOT starts_with(external_ref, 'erased-')
         END IS TRUE
     )
 );

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from fatura.domain.errors import require
+from fatura.domain.errors import invalid_fields, require
 from fatura.domain.filters import CustomerFilter
-from fatura.domain.subscription import Customer, check_not_erased
+from fatura.domain.subscription import ERASED_REF, Customer, check_not_erased
 from fatura.store import counters
 from fatura.store.db import DeadlockError
 from fatura.store.subscriptions import customers
@@ -32,8 +32,15 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> tuple[Customer, b
     """Return the customer with this externalRef, or create one. Also return whether the customer is new.
 
     If the customer exists without a tax document, the given document is stored.
-    Raises EngineError: `engine.customer_erased`.
+    Raises EngineError: `engine.customer_erased`; `engine.invalid_request` for a new customer with the `externalRef` of
+    erased ones.
     """
+    if given.external_ref.startswith(ERASED_REF):
+        known = await customers.find_to_subscribe(work.tx, given.external_ref)
+        if known is not None:
+            check_not_erased(known)
+        why = f"must not begin with `{ERASED_REF}`, because only erased customers have such an externalRef"
+        raise invalid_fields(("customer.externalRef", why))
     customer = Customer(work.new_id(), given.external_ref, given.name, given.email)
     is_new = await customers.insert_unless_known(work.tx, customer, created_at=work.now)
     if is_new:
