@@ -226,6 +226,8 @@ CHECKS = rows("""
     pricing_attempt_open            | pricing_attempt    | "outcome": null, "latency_ms": 1
     webhook_at_once                 | webhook            | "at_once": 65
     webhook_at_once                 | webhook            | "at_once": 0
+    webhook_pushes                  | webhook            | "delivered": -1
+    webhook_pushes                  | webhook            | "failed": -1
     webhook_failures                | webhook            | "failures": 1, "failing_since": null
     delivery_state                  | delivery           | "next_attempt_at": null, "delivered_at": null
     delivery_attempts               | delivery           | "attempts": 1, "failures": 2
@@ -274,6 +276,7 @@ FROZEN = rows("""
     charge_moves           | charge           |                            | payment_method installments gateway_invoice_id
     charge_moves           | charge           | gateway_invoice_id = 'ch'  | confirmed_at due_date sent_at
     charge_moves           | charge           | erased = true              | erased
+    customer_frozen        | customer         | email = NULL, email_key = NULL, document_sealed = NULL, document_hash = NULL, name = '[erased]', external_ref = concat('erased-', customer_id) | email
     refund_request_moves   | refund_request   | erased = true              | erased
     refund_request_moves   | refund_request   |                            | account_id refund_id invoice_id amount_cents left_cents
     refund_request_moves   | refund_request   |                            | currency created_at charge_id connection_id

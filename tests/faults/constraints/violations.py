@@ -140,6 +140,8 @@ class Violations:
 
     def _change(self, constraint: Constraint, column: str, *, when: str) -> Violation:
         one, other = _VALUES[self.catalog.columns[constraint.table][column]]
+        if when == f"{column} = {other}":
+            one, other = other, one
         update = f"UPDATE {constraint.table} SET "  # noqa: S608 - from the catalog, and written by hand
         before = [(update + when, ())] if when else []
         if not when.startswith(f"{column} "):

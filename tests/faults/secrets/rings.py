@@ -36,7 +36,7 @@ async def rotate_under_load(world: World, report: Report) -> None:
             )
             report.problems += ["a repeat has another answer" for one in again if one not in made]
             await asyncio.gather(
-                *[enroll(each, f"529.982.247-{number}") for number, each in enumerate(pair, 10)]
+                *[enroll(each, f"AR 20-000000{number}-1") for number, each in enumerate(pair, 10)]
             )
             await pair[1].run()
         reencrypted = await _seal_anew(worlds[2], made, report=report)
@@ -74,7 +74,7 @@ async def _seal_anew(world: World, made: Sequence[bytes], *, report: Report) -> 
         for number, body in enumerate(made):
             if await _make(world, number) != body:
                 report.problems.append("a repeat has another answer while secrets are sealed again")
-            await enroll(world, f"111.444.777-{number}")
+            await enroll(world, f"AR 20-000001{number}-1")
 
     first = await rotate(batches=2)
     second, *_ = await asyncio.gather(rotate(batches=-1), use(), use())

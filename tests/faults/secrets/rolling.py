@@ -47,7 +47,7 @@ async def _load(client: Client, stop: asyncio.Event) -> None:
     number = 0
     while not stop.is_set():
         body = subscription_body(plan.json())
-        body["customer"]["document"] = f"529.982.{number:06}"
+        body["customer"]["document"] = f"AR 20-{number:08}-1"
         await client.ask("POST", "/v1/subscriptions", body)
         await client.ask(
             "POST", "/v1/integration/api-keys", {"name": "x"}, Idempotency_Key=f"key-{number % 20}"
