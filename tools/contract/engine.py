@@ -48,11 +48,21 @@ def running() -> Generator[Engine]:
 
 
 def _open_account(environment: dict[str, str]) -> str:
-    words = [DEV_BIN / "fatura", "account", "create", "Contract", "--mode", "sandbox", "--json"]
-    opened = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    if opened.returncode:
-        raise ToolError(f"no account could be opened:\n{opened.stdout}{opened.stderr}")
-    return json.loads(opened.stdout.splitlines()[-1])["apiKey"]
+    _fatura("migrate", environment=environment)
+    opened = _fatura(
+        "account", "create", "Contract", "--mode", "sandbox", "--json", environment=environment
+    )  # fmt: skip
+    return json.loads(opened.splitlines()[-1])["apiKey"]
+
+
+def _fatura(*words: str, environment: dict[str, str]) -> str:
+    """Run a command and return its output. Raises ToolError if it fails."""
+    ended = subprocess.run(
+        [DEV_BIN / "fatura", *words], env=environment, capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        raise ToolError(f"`fatura {words[0]}` failed:\n{ended.stdout}{ended.stderr}")
+    return ended.stdout
 
 
 def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
