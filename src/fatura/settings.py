@@ -99,7 +99,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RETENTION_EVENTS",
         "1827",
-        "for how many days events are kept, with their deliveries, at least 30; 0 means for ever (D-246)",
+        "for how many days events are kept, with their deliveries, at least 30; 0 means that they are never deleted (D-246)",
     ),
     Variable(
         "FATURA_RETENTION_DELIVERIES",
@@ -116,7 +116,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RETENTION_AUDIT",
         "1827",
-        "for how many days audit entries are kept, at least 180; 0 means for ever (D-246)",
+        "for how many days audit entries are kept, at least 180; 0 means that they are never deleted (D-246)",
     ),
     Variable(
         "FATURA_WEBHOOK_RATE_LIMIT",
@@ -343,7 +343,7 @@ def _whole_number(values: Mapping[str, str], name: str, *, least: int) -> int:
 
 
 def _days(values: Mapping[str, str], name: str, *, least: int) -> int:
-    """Return for how many days rows are kept, or 0 if they are kept for ever."""
+    """Return for how many days rows are kept, or 0 if they are never deleted."""
     days = _whole_number(values, name, least=0)
     if 0 < days < least or days > MAX_DAYS:
         raise SettingsError(
