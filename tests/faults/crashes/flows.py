@@ -126,7 +126,11 @@ FLOWS: tuple[Flow, ...] = (
         (run("push", "probe"), Wait(6), run("push", "probe"), Wait(31), run("push", "probe")),
         GatewayFaults(push_fails=300, seed=118),
     ),
-    Flow("redeliver", fixtures.delivered, (Request("POST", "/v1/events/{event}/redeliver"), run("push"))),
+    Flow(
+        "redeliver",
+        fixtures.delivered,
+        (Request("POST", "/v1/events/{event}/redeliver", replays=False), run("push")),
+    ),
     Flow("webhook", fixtures.undelivered, (Request("PUT", "/v1/integration/webhook", _other_url),)),
     Flow("rotate", fixtures.issued, (Request("POST", "/v1/integration/secret/rotate"),)),
     Flow("mirror", fixtures.unmirrored, (run("mirroring"),)),
