@@ -99,7 +99,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RETENTION_EVENTS",
         "1827",
-        "for how many days events are kept, with their deliveries, at least 30; 0 means that they are never deleted (D-246)",
+        "for how many days events are kept, with their deliveries, at least 30; 0 means never deleted (D-246)",
     ),
     Variable(
         "FATURA_RETENTION_DELIVERIES",
@@ -116,7 +116,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RETENTION_AUDIT",
         "1827",
-        "for how many days audit entries are kept, at least 180; 0 means that they are never deleted (D-246)",
+        "for how many days audit entries are kept, at least 180; 0 means never deleted (D-246)",
     ),
     Variable(
         "FATURA_WEBHOOK_RATE_LIMIT",

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,6 @@ from tests.support.listening import Api
 from tests.support.push_steps import emit, event_at, register
 from tests.support.receiver import Receiver
 from tests.support.world import World, eventually
-
-
-@pytest.fixture
-async def api(world: World) -> AsyncGenerator[Api]:
-    served = Api(world)
-    await served.start()
-    yield served
-    await served.stop()
 
 
 def variables(world: World, api: Api) -> dict[str, str]:

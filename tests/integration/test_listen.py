@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,6 @@ from tests.support.push_steps import emit
 from tests.support.receiver import OK, Receiver, Reply, always, open_receiver
 from tests.support.retention_steps import EVENT_DAYS, age
 from tests.support.world import World, eventually
-
-
-@pytest.fixture
-async def api(world: World) -> AsyncGenerator[Api]:
-    served = Api(world)
-    await served.start()
-    yield served
-    await served.stop()
 
 
 async def elements(world: World) -> list[bytes]:

@@ -19,14 +19,6 @@ from tests.support.listening import Api
 from tests.support.world import World
 
 
-@pytest.fixture
-async def api(world: World) -> AsyncGenerator[Api]:
-    served = Api(world)
-    await served.start()
-    yield served
-    await served.stop()
-
-
 @asynccontextmanager
 async def working(world: World) -> AsyncGenerator[None]:
     """Run all lanes again and again during the block, as a worker does."""
