@@ -12,6 +12,8 @@ _JAVA_NOISE = (
     "OpenAPI 3.1 support is still in beta",
     # openapi-generator prints the second warning for every document, even for a document with a single schema.
     "Failed to get the schema name: null",
+    # openapi-generator prints the third warning for every parameter `from`, although it generates no such model.
+    "From (reserved word) cannot be used as model name",
 )
 _IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -46,8 +46,7 @@ class AuditQuery(Query):
         Field(description="Only entries of the resource with this id."),
     ] = None
     at_from: Annotated[
-        Instant | None,
-        Field(alias="from", title="FromInstant", description="Only entries made at this instant or later."),
+        Instant | None, Field(alias="from", description="Only entries made at this instant or later.")
     ] = None
     at_to: Annotated[
         Instant | None, Field(alias="to", description="Only entries made at this instant or earlier.")
