@@ -6,19 +6,49 @@ It finds accounts with a moved test clock and accounts in real time, even if ano
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import LiteralString
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from fatura.store.discovery import DISCOVER_DUE, MAX_DUE_ROWS
 from fatura.usecases.accounts import suspension
 from tests.support.crowd import SUBSCRIBE_MANY
+from tests.support.databases import as_superuser
 from tests.support.operator import OPERATOR
 from tests.support.push_steps import register
 from tests.support.receiver import Receiver, always
 from tests.support.world import LANE, Json, Merchant, World
 
 pytestmark = pytest.mark.timeout(120)
+
+
+_RUNNING: Mapping[str, LiteralString] = {
+    "propagation": """
+        INSERT INTO propagation (account_id, propagation_id, plan_id, plan_version_id, version, status, moved, skipped,
+            cents_before, cents_after, created_at, worked_at)
+        SELECT $1, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 2, 'running', 0, 0, 0, 0, $2, $2
+        FROM generate_series(1, $3::int4)
+    """,
+    "move": """
+        INSERT INTO connection_move (account_id, connection_move_id, from_connection_id, to_connection_id, status,
+            moved, skipped, created_at, worked_at)
+        SELECT $1, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'running', 0, 0, $2, $2
+        FROM generate_series(1, $3::int4)
+    """,
+}
+"""Statements that insert running work of the lane `propagation`. Its plans and connections do not exist."""
+_ADVANCE = "UPDATE test_clock c SET status = 'advancing', target_at = now() WHERE c.account_id = $1"
+
+
+async def insert_running(world: World, work: str, rows: Mapping[UUID, tuple[int, timedelta]]) -> None:
+    """For each account, insert some running rows whose last batch was committed some time ago."""
+    owner = await asyncpg.connect(as_superuser(world.database_url))
+    await owner.execute("SET session_replication_role = replica")  # checks no foreign keys
+    for account_id, (count, ago) in rows.items():
+        await owner.execute(_RUNNING[work], account_id, world.deps.clock() - ago, count)
+    await owner.close()
 
 
 async def at_real_time(world: World, merchant: Merchant) -> Merchant:
@@ -75,9 +105,7 @@ async def test_the_work_of_an_advancing_clock_is_left_to_its_driver(world: World
     merchant = await at_real_time(world, await world.another())
     await merchant.enroll(await merchant.plan())
     async with world.deps.db.transaction(merchant.account_id) as tx:
-        await tx.execute(
-            "UPDATE test_clock c SET status = 'advancing', target_at = now() WHERE c.account_id = $1"
-        )
+        await tx.execute(_ADVANCE)
     assert await lanes_of(world, merchant) == ["test_clock"]
 
 
@@ -117,6 +145,43 @@ async def test_a_suspended_account_is_not_found_and_hides_no_other(world: World)
 
     await suspension.resume(world.deps, big.account_id, asked_by=OPERATOR)
     assert (await found(world))["generation"] == {big.account_id, small.account_id}
+
+
+@pytest.mark.parametrize("work", _RUNNING)
+@pytest.mark.parametrize("state", ["suspended", "advancing"])
+async def test_running_propagations_that_must_wait_hide_no_other(world: World, work: str, state: str) -> None:
+    """[D-242, D-45]"""
+    big, small = [await at_real_time(world, await world.another()) for _ in range(2)]
+    older, newer = timedelta(hours=2), timedelta(hours=1)
+    await insert_running(world, work, {big.account_id: (MAX_DUE_ROWS, older), small.account_id: (1, newer)})
+    if state == "suspended":
+        await suspension.suspend(world.deps, big.account_id, asked_by=OPERATOR)
+    else:
+        async with world.deps.db.transaction(big.account_id) as tx:
+            await tx.execute(_ADVANCE)
+    assert (await found(world))["propagation"] == {small.account_id}
+
+
+async def test_expired_keys_of_an_advancing_account_hide_no_other(world: World) -> None:
+    """They are deleted, whatever its clock does. [D-247]"""
+    big, small = [await at_real_time(world, await world.another()) for _ in range(2)]
+    async with world.deps.db.transaction(big.account_id) as tx:
+        await tx.execute(_ADVANCE)
+    for merchant, keys, days in ((big, MAX_DUE_ROWS, 2), (small, 1, 1)):
+        async with world.deps.db.transaction(merchant.account_id) as tx:
+            await tx.execute(
+                """
+                INSERT INTO idempotency_key (account_id, key, route, body_hash, expires_at)
+                SELECT $1, n::text, 'r', 'h', now() - $3::int4 * interval '1 day' FROM generate_series(1, $2::int4) n
+                """,
+                keys,
+                days,
+            )
+    for _ in range(2):
+        await world.run("retention")
+    for merchant in (big, small):
+        async with world.deps.db.transaction(merchant.account_id) as tx:
+            assert await tx.fetchval("SELECT count(*) FROM idempotency_key i WHERE i.account_id = $1") == 0
 
 
 async def test_a_lease_that_ended_is_found(world: World) -> None:

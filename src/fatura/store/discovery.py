@@ -158,6 +158,24 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         ) d GROUP BY d.account_id
         """,
     ),
+    "propagation": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT p.account_id FROM propagation p
+            WHERE p.account_id <> ALL($2::uuid[])
+                AND p.status = 'running' AND p.worked_at > '-infinity' AND p.worked_at <= $1
+            ORDER BY p.worked_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT m.account_id FROM connection_move m
+            WHERE m.account_id <> ALL($2::uuid[])
+                AND m.status = 'running' AND m.worked_at > '-infinity' AND m.worked_at <= $1
+            ORDER BY m.worked_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
 }
 """For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
 The statements of the lanes in STOPPED leave out the accounts in `$2`, which are suspended.
@@ -258,7 +276,15 @@ WHERE CASE
             AND (m.lease_until IS NULL OR m.lease_until <= $1
                 OR m.lease_until > $1::timestamptz + interval '3 minutes')
         ORDER BY m.next_attempt_at LIMIT 1
-    )
+    ) WHEN $2 = 'propagation' THEN coalesce((
+        SELECT true FROM propagation p
+        WHERE p.account_id = a.account_id AND p.status = 'running' AND p.worked_at <= a.now
+        ORDER BY p.worked_at LIMIT 1
+    ), (
+        SELECT true FROM connection_move m
+        WHERE m.account_id = a.account_id AND m.status = 'running' AND m.worked_at <= a.now
+        ORDER BY m.worked_at LIMIT 1
+    ))
 END
 """
 """Finds the accounts among `$3` that have due work of the lane `$2`.
@@ -326,43 +352,3 @@ async def discover_one_by_one(
     if not account_ids:
         return []
     return await discovery.fetch_as(Account, DISCOVER_ONE_BY_ONE, real_now, lane, account_ids)
-
-
-async def discover_propagations(
-    discovery: Discovery,
-    *,
-    real_now: datetime,  # noqa: ARG001 - a running propagation or move is always due
-) -> Sequence[Account]:
-    """Return the accounts that have a running propagation or a running move between connections.
-
-    At most MAX_DUE_ROWS propagations and MAX_DUE_ROWS moves are read.
-    """
-    rows = await discovery.fetch(
-        """
-        SELECT d.account_id FROM (
-            SELECT p.account_id FROM propagation p WHERE p.status = 'running' ORDER BY p.worked_at LIMIT 1000
-        ) d GROUP BY d.account_id
-        """
-    )
-    moves = await discovery.fetch(
-        """
-        SELECT d.account_id FROM (
-            SELECT m.account_id FROM connection_move m WHERE m.status = 'running' ORDER BY m.worked_at LIMIT 1000
-        ) d GROUP BY d.account_id
-        """
-    )
-    found = {row["account_id"] for row in [*rows, *moves]}
-    return await discover_served(discovery, found.difference(await suspension.discover(discovery)))
-
-
-async def discover_expired_keys(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts of expired idempotency keys. At most MAX_DUE_ROWS keys are read, in the order of expiry."""
-    rows = await discovery.fetch(
-        """
-        SELECT d.account_id FROM (
-            SELECT i.account_id FROM idempotency_key i WHERE i.expires_at <= $1 ORDER BY i.expires_at LIMIT 1000
-        ) d GROUP BY d.account_id
-        """,
-        real_now,
-    )
-    return await discover_served(discovery, [row["account_id"] for row in rows])

@@ -34,7 +34,6 @@ _DISCOVER: Mapping[LaneName, _Discover] = {
     LaneName.PROBE: partial(push_discovery.discover_push, is_down=True),
     LaneName.GATEWAY_PROBE: connection_health.discover_probes,
     LaneName.TEST_CLOCK: test_clock.discover_advancing,
-    LaneName.PROPAGATION: discovery.discover_propagations,
     LaneName.ERASURE: erasures.discover_running,
 }
 

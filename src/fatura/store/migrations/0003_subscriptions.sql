@@ -199,7 +199,8 @@ CREATE TABLE propagation (
     )
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX propagation_one_running ON propagation (account_id, plan_id) WHERE status = 'running';
-CREATE INDEX propagation_running ON propagation (worked_at) WHERE status = 'running';
+CREATE INDEX propagation_running ON propagation (account_id, worked_at) WHERE status = 'running';
+CREATE INDEX propagation_by_time ON propagation (worked_at) WHERE status = 'running' AND worked_at > '-infinity';
 CREATE INDEX propagation_of_plan ON propagation (account_id, plan_id, propagation_id);
 
 CREATE FUNCTION refuse_change_to_propagation() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -268,7 +269,8 @@ CREATE TABLE connection_move (
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX connection_move_one_running ON connection_move (account_id, from_connection_id)
     WHERE status = 'running';
-CREATE INDEX connection_move_running ON connection_move (worked_at) WHERE status = 'running';
+CREATE INDEX connection_move_by_time ON connection_move (worked_at)
+    WHERE status = 'running' AND worked_at > '-infinity';
 CREATE INDEX connection_move_of_connection ON connection_move (account_id, from_connection_id, connection_move_id);
 
 CREATE FUNCTION refuse_change_to_connection_move() RETURNS trigger LANGUAGE plpgsql AS $$
