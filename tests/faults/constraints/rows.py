@@ -31,6 +31,7 @@ UNIQUE_ROWS = rows("""
     merchant_request_number        | merchant_request   | invoice_id number                |
     invoice_item_pk                | invoice_item       | invoice_id position              |
     delivery_pk                    | delivery           | sequence                         |
+    account_gate_pk                | account_gate       |                                  |
     account_counter_pk             | account_counter    |                                  |
     retention_pk                   | retention          | kind                             |
     lost_invoice_pk                | lost_invoice       | subscription_id cycle            |

@@ -11,7 +11,7 @@ from fatura.store.retention import progress
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
-    """Insert the transaction's account and its counter row, and add the account's id to `opened_account`."""
+    """Insert the transaction's account, its gate and its counter row, and add its id to `opened_account`."""
     await tx.execute(
         """
         INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)
@@ -23,6 +23,7 @@ async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: da
         timedelta(0),
         created_at,
     )
+    await tx.execute("INSERT INTO account_gate (account_id) VALUES ($1)")
     await tx.execute("INSERT INTO account_counter (account_id) VALUES ($1)")
     await progress.insert(tx, created_at=created_at)
     await tx.execute("INSERT INTO opened_account (id, opened_at) VALUES ($1, $2)", created_at)

@@ -28,6 +28,14 @@ CREATE TABLE account (
 CREATE INDEX account_by_clock ON account (clock_offset);
 CREATE INDEX account_suspended ON account (account_id) WHERE suspended_at IS NOT NULL;
 
+-- One row per account. Transactions that bill, or record charges, hold a share lock on it until they end. So a command
+-- that has stored `suspended_at` or `recovering_since` can wait for them, and nothing else waits (ADR 0019).
+CREATE TABLE account_gate (
+    account_id uuid NOT NULL,
+    CONSTRAINT account_gate_pk PRIMARY KEY (account_id),
+    CONSTRAINT account_gate_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id)
+);
+
 -- One row per account: the numbers of its last event and last audit entry, the totals that list pages show, and
 -- `plan_items`, the number of stored items of all versions of plans. A transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these numbers
 -- follow the order of commits without gaps. `last_audited_at` is the time of the last audit entry.

@@ -6,11 +6,19 @@ from fatura.store.db import Tx
 
 
 async def freeze(tx: Tx, *, since: datetime) -> None:
-    """Stop billing in the account. First wait until all transactions that called `may_record` have ended."""
+    """Stop billing in the account. After the commit, call `wait_for_lanes`."""
     await tx.execute(
         "UPDATE account a SET recovering_since = $2 WHERE a.account_id = $1 AND a.recovering_since IS NULL",
         since,
     )
+
+
+async def wait_for_lanes(tx: Tx) -> None:
+    """Wait until all transactions for which `may_charge` or `may_record` returned True have ended.
+
+    Later transactions see that the account is frozen, so they do not prolong this wait.
+    """
+    await tx.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR UPDATE")
 
 
 async def release(tx: Tx, *, now: datetime) -> None:
@@ -34,20 +42,36 @@ async def restart_sweeps(tx: Tx, *, now: datetime) -> None:
 async def may_charge(tx: Tx) -> bool:
     """Return whether invoices may be generated and issued: the account is neither frozen nor suspended (D-242).
 
-    A row lock keeps the answer valid until the transaction ends.
+    If so, a lock keeps the answer valid until the transaction ends (ADR 0019).
     """
+    is_open = await tx.execute(
+        """
+        SELECT FROM account_gate g JOIN account a ON a.account_id = g.account_id
+        WHERE g.account_id = $1 AND a.account_id = $1 AND a.recovering_since IS NULL AND a.suspended_at IS NULL
+        FOR SHARE OF g
+        """
+    )
+    if not is_open:
+        return False
+    # read it again, because it may have changed before the lock was taken
     return await tx.fetchval(
-        """
-        SELECT a.recovering_since IS NULL AND a.suspended_at IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE
-        """
+        "SELECT a.recovering_since IS NULL AND a.suspended_at IS NULL FROM account a WHERE a.account_id = $1"
     )
 
 
 async def may_record(tx: Tx) -> bool:
     """Return whether the states of charges may be recorded: the account is not frozen, but may be suspended.
 
-    A row lock keeps the answer valid until the transaction ends.
+    If so, a lock keeps the answer valid until the transaction ends (ADR 0019).
     """
-    return await tx.fetchval(
-        "SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1 FOR SHARE"
+    is_open = await tx.execute(
+        """
+        SELECT FROM account_gate g JOIN account a ON a.account_id = g.account_id
+        WHERE g.account_id = $1 AND a.account_id = $1 AND a.recovering_since IS NULL
+        FOR KEY SHARE OF g
+        """
     )
+    if not is_open:
+        return False
+    # read it again, because it may have changed before the lock was taken
+    return await tx.fetchval("SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1")

@@ -34,17 +34,22 @@ async def is_suspended(deps: Deps, account: Account) -> bool:
 async def suspend(deps: Deps, account_id: UUID, *, asked_by: Actor) -> datetime:
     """Stop an account's billing and calls, and return since when they are stopped.
 
-    Wait for billing transactions in progress. A suspended account stays as it is.
+    Wait for billing transactions in progress. If this process dies while it waits, the account is suspended already.
+    If the account is suspended already, only wait.
     Raises EngineError: `engine.not_found`, and DatabaseUnavailableError, WrongClockError.
     """
     account = await load(deps, account_id)
     while True:
         try:
-            return await in_transaction(deps, account, _suspend, asked_by)
+            since = await in_transaction(deps, account, _suspend, asked_by)
+            async with deps.db.transaction(account_id) as tx:
+                await suspension.wait_for_billing(tx)
         except LockTimeoutError:
             log.warning(
                 "account.suspend_waited", account_id=str(account_id), reason="a billing run is in progress"
             )
+        else:
+            return since
 
 
 async def _suspend(work: Work, asked_by: Actor) -> datetime:

@@ -104,14 +104,16 @@ class _Comparison:
 
 
 async def freeze(deps: Deps, account_id: UUID) -> None:
-    """Wait for the account's running billing transactions, then stop its billing. Raises DatabaseUnavailableError.
+    """Stop the account's billing, and wait for its running transactions. Raises DatabaseUnavailableError.
 
     This does not read the account's clock, so that an account whose clock is wrong can be frozen too.
     """
     while True:
         try:
             async with deps.db.transaction(account_id) as tx:
-                return await frozen_accounts.freeze(tx, since=deps.clock())
+                await frozen_accounts.freeze(tx, since=deps.clock())
+            async with deps.db.transaction(account_id) as tx:
+                return await frozen_accounts.wait_for_lanes(tx)
         except LockTimeoutError:
             log.warning(
                 "restore.freeze_waited", account_id=str(account_id), reason="a billing run is in progress"
