@@ -1,6 +1,7 @@
 """Refused API keys and gateways' webhooks: forged ones, and those of former customers (D-191, D-240, D-241)."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ import httpx
 
 from fatura.domain.credentials import Mode
 from fatura.domain.tags import Tagger
-from fatura.usecases.refused_keys import REMEMBERED_SECONDS
+from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS
 from tests.support.expect import UNKNOWN_ID, problem
 from tests.support.sandbox_steps import reads_held, until_waiting
 from tests.support.webhook_steps import Hook, hook, issued_with_webhooks
@@ -97,10 +98,46 @@ async def test_a_revoked_key_costs_one_transaction_per_minute(world: World):
     async with reads_held(world, "api_key"):
         answers = await asyncio.gather(*(ask(world, key["key"]) for _ in range(AT_ONCE)))
         assert {each.status for each in answers} == {401}
-        world.deps.refused_keys._clock = lambda: REMEMBERED_SECONDS + asyncio.get_running_loop().time()
+        world.deps.refused_keys._clock = lambda: REFUSED_SECONDS + asyncio.get_running_loop().time()
         asking = asyncio.create_task(ask(world, key["key"]))
         await until_waiting(world)
     assert (await asking).status == 401
+
+
+async def test_a_request_above_the_rate_limit_costs_no_transaction(database_url: str):
+    """Only a second after its last accepted request, the key is looked up again. [D-48, D-240]"""
+    async with open_world(database_url, FATURA_RATE_LIMIT="2") as world:
+        seconds = hold_time(world)
+        assert [(await ask(world, world.api_key)).status for _ in range(5)] == [200] * 4 + [429]
+        async with reads_held(world, "api_key"):
+            answers = await asyncio.gather(*(ask(world, world.api_key) for _ in range(AT_ONCE)))
+            assert await world.sql(WAITING) == []
+            assert {problem(each) for each in answers} == {(429, "engine.rate_limited", None)}
+            seconds[0] += ACCEPTED_SECONDS
+            asking = asyncio.create_task(ask(world, world.api_key))
+            await until_waiting(world)
+        assert (await asking).status == 200
+
+
+async def test_a_revoked_key_gets_429_for_a_second_at_most(database_url: str):
+    """While the account is above its limit, a process does not look the key up. [D-41, D-240]"""
+    async with open_world(database_url, FATURA_RATE_LIMIT="2") as world:
+        seconds = hold_time(world)
+        leaked = await world.made(KEYS, {"name": "leaked"})
+        assert (await ask(world, leaked["key"])).status == 200
+        await world.delete(f"{KEYS}/{leaked['id']}")
+        assert (await ask(world, world.api_key)).status == 200
+        assert (await ask(world, leaked["key"])).status == 429
+        seconds[0] += ACCEPTED_SECONDS
+        assert (await ask(world, leaked["key"])).status == 401
+
+
+def hold_time(world: World) -> list[float]:
+    """Let the clock of the rate limits and of accepted keys stand still. Return its seconds, which may be changed."""
+    seconds = [time.monotonic()]
+    app: Any = world._client._transport.app  # pyright: ignore[reportAttributeAccessIssue] - an ASGITransport
+    app.state.gate.limits.accounts._clock = world.deps.accepted_keys._clock = lambda: seconds[0]
+    return seconds
 
 
 async def test_refused_webhooks_get_the_same_answers(database_url: str):

@@ -111,7 +111,7 @@ async def test_api_keys_stay_valid_after_a_rotation(database_url) -> None:
     assert (await asyncio.to_thread(run_here, "keys", "rotate", env=env)).returncode == 0
 
     async with bootstrap.opened(replace(read, secret_keys=(new,)), database_url) as deps:
-        caller = await api_keys.authenticate(deps, opened.api_key)
+        caller = await api_keys.authenticate(deps, opened.api_key, lambda _account: None)
         assert caller.account.account_id == opened.account_id
         assert deps.tagger.is_connection_id(connection_id, account_id=opened.account_id)
 

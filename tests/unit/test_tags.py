@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fatura.domain.tags import Tagger
 from fatura.ids import new_id
-from fatura.usecases.refused_keys import MOST_REMEMBERED, REMEMBERED_SECONDS, RefusedKeys
+from fatura.usecases.remembered_keys import MOST_REMEMBERED, REFUSED_SECONDS, RememberedKeys
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 TAGGER = Tagger(bytes(range(32)))
@@ -56,11 +56,11 @@ def test_no_other_id_is_recognized(guessed: UUID):
 def test_a_refused_key_is_remembered_for_a_minute():
     """[D-240]"""
     seconds = [1000.0]
-    refused = RefusedKeys(clock=lambda: seconds[0])
+    refused = RememberedKeys(REFUSED_SECONDS, clock=lambda: seconds[0])
     refused.add(b"one")
     assert b"one" in refused
     assert b"other" not in refused
-    seconds[0] += REMEMBERED_SECONDS
+    seconds[0] += REFUSED_SECONDS
     assert b"one" not in refused
     refused.add(b"other")
     assert list(refused._until) == [b"other"]
@@ -68,7 +68,7 @@ def test_a_refused_key_is_remembered_for_a_minute():
 
 def test_a_limited_number_of_refused_keys_is_remembered():
     """[D-240]"""
-    refused = RefusedKeys(clock=lambda: 0.0)
+    refused = RememberedKeys(REFUSED_SECONDS, clock=lambda: 0.0)
     for number in range(MOST_REMEMBERED + 5):
         refused.add(number.to_bytes(4))
     assert len(refused._until) == MOST_REMEMBERED

@@ -172,9 +172,10 @@ async def wait(call: Call) -> Response:
     return shown({})
 
 
-async def authenticate(_deps: Deps, key: str | None) -> Caller:
+async def authenticate(_deps: Deps, key: str | None, count: Callable[[UUID], None]) -> Caller:
     if key not in CALLERS:
         raise EngineError(UNAUTHORIZED, "Send a valid API key.")
+    count(CALLERS[key].account.account_id)
     return CALLERS[key]
 
 

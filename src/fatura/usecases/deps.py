@@ -27,7 +27,7 @@ from fatura.usecases.open_call_limit import (
     MAX_OPEN_REQUESTS_IN_ALL,
     OpenCallLimit,
 )
-from fatura.usecases.refused_keys import RefusedKeys
+from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS, RememberedKeys
 from fatura.views.health import ChecksView
 
 KEEP_CHECKS_SECONDS = 1
@@ -68,7 +68,8 @@ class Deps:
             MAX_OPEN_REQUESTS, most_in_all=MAX_OPEN_REQUESTS_IN_ALL, what="requests"
         )
     )
-    refused_keys: RefusedKeys = field(default_factory=RefusedKeys)
+    accepted_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(ACCEPTED_SECONDS))
+    refused_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(REFUSED_SECONDS))
     webhook_lookups: SharedLookups = field(default_factory=SharedLookups)
     clock_skew: ClockSkew = field(default_factory=ClockSkew)
     lane_polls: LanePolls = field(default_factory=LanePolls)

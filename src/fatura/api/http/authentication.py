@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 from starlette.types import Scope
 
@@ -13,7 +14,7 @@ from fatura.domain.account import Caller
 from fatura.domain.errors import IDEMPOTENCY_KEY_REQUIRED, EngineError, invalid_fields
 from fatura.usecases.deps import Deps
 
-Authenticate = Callable[[Deps, str | None], Awaitable[Caller]]
+Authenticate = Callable[[Deps, str | None, Callable[[UUID], None]], Awaitable[Caller]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -31,9 +32,7 @@ class Gate:
 
     async def admit(self, scope: Scope) -> Caller:
         """Return the API key and its account. Raises EngineError: `engine.unauthorized`, `engine.rate_limited`."""
-        caller = await self.authenticate(self.deps, bearer_token(scope["headers"]))
-        self.limits.accounts.take(caller.account.account_id)
-        return caller
+        return await self.authenticate(self.deps, bearer_token(scope["headers"]), self.limits.accounts.take)
 
     def client_address(self, scope: Scope) -> str:
         return client_address(scope, trusted_proxies=self.deps.settings.trusted_proxies)

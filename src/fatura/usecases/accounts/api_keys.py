@@ -1,7 +1,7 @@
 """Create, list and revoke API keys, and authenticate requests with them (spec 5, D-41, D-64)."""
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -45,20 +45,28 @@ ENDED_BATCH = 100
 """How many older keys a new key deletes at most, so that keys that expire together are deleted too."""
 
 
-async def authenticate(deps: Deps, key_text: str | None) -> Caller:
+async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID], None]) -> Caller:
     """Return the account of an API key, and the key (spec 5, D-41).
 
-    A malformed or forged key is refused without a transaction, and so is a key that was refused a moment ago (D-240).
+    `count` counts a request of the account, and raises an error if there are too many (D-48). If the key was accepted a
+    moment ago, this error costs no transaction. A malformed or forged key, or one that was refused a moment ago, costs
+    none either (D-240).
 
     Raises EngineError: `engine.unauthorized`; the message does not reveal why the key was refused.
     """
     parsed = parse_key(key_text, tagger=deps.tagger) if key_text else None
     if parsed is None or parsed.secret_hash in deps.refused_keys:
         raise _unauthorized()
+    is_counted = parsed.secret_hash in deps.accepted_keys
+    if is_counted:
+        count(parsed.account_id)
     caller = await _find(deps, parsed)
     if caller is None:
         deps.refused_keys.add(parsed.secret_hash)
         raise _unauthorized()
+    deps.accepted_keys.add(parsed.secret_hash)
+    if not is_counted:
+        count(parsed.account_id)
     return caller
 
 

@@ -1,19 +1,21 @@
-"""API keys with a valid tag that the database has refused: keys that were revoked or have expired (D-240)."""
+"""API keys with a valid tag that the database has accepted or refused a moment ago (D-48, D-240)."""
 
 import time
 from collections.abc import Callable
 
-REMEMBERED_SECONDS = 60
+ACCEPTED_SECONDS = 1
+REFUSED_SECONDS = 60
 MOST_REMEMBERED = 20_000
 
 
-class RefusedKeys:
-    """Remembers the hashes of refused keys for a minute, so that repeating such a key costs no transaction."""
+class RememberedKeys:
+    """Remembers the hashes of keys for a time."""
 
-    __slots__ = ("_clock", "_until")
+    __slots__ = ("_clock", "_seconds", "_until")
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
+        self._seconds = seconds
         self._clock = clock
         self._until: dict[bytes, float] = {}  # in the order of their ends
 
@@ -23,6 +25,6 @@ class RefusedKeys:
     def add(self, secret_hash: bytes) -> None:
         now = self._clock()
         self._until.pop(secret_hash, None)
-        self._until[secret_hash] = now + REMEMBERED_SECONDS
+        self._until[secret_hash] = now + self._seconds
         while len(self._until) > MOST_REMEMBERED or next(iter(self._until.values())) <= now:
             del self._until[next(iter(self._until))]
