@@ -15,7 +15,7 @@ from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
 from fatura.signature import sign
 from fatura.usecases.payments import second_charges
-from fatura.usecases.reconciliation import unmatched_charges
+from fatura.usecases.reconciliation.scheduled_looks import MAX_WAITING
 from tests.support.captured_logs import captured_logs
 from tests.support.sandbox_steps import (
     charges,
@@ -166,17 +166,17 @@ async def test_strangers_webhooks_are_limited(world: World, issued: Json, asked:
 
     A repeated webhook adds no look. [D-162]
     """
-    ids = [f"sbx_{uuid4().hex}" for _ in range(unmatched_charges.MAX_WAITING + 5)]
+    ids = [f"sbx_{uuid4().hex}" for _ in range(MAX_WAITING + 5)]
     with captured_logs() as logs:
         for each in (*ids, *ids):
             assert await notify(world, each) == 200
-    assert len(await waiting(world)) == unmatched_charges.MAX_WAITING
+    assert len(await waiting(world)) == MAX_WAITING
     assert "gateway.webhook_charges_dropped" in logs.getvalue()
     soonest = min(each["next_look_at"] for each in await waiting(world))
     assert soonest - await now(world) > timedelta(seconds=50)
 
     await looked_at(world)
-    assert len(asked.ids) == unmatched_charges.MAX_WAITING
+    assert len(asked.ids) == MAX_WAITING
     assert issued["status"] == "issued"
 
 

@@ -135,14 +135,46 @@ async def reported(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> s
     return {row["gateway_charge_id"] for row in rows}
 
 
-async def count_waiting(tx: Tx, connection_id: UUID) -> int:
-    """Return how many of the connection's unmatched charges wait for their first look."""
-    return await tx.fetchval(
+async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> set[str]:
+    """Return those of the given gateway ids of a connection that are stored here."""
+    rows = await tx.fetch(
         """
-        SELECT count(*) FROM unmatched_charge u
+        SELECT u.gateway_charge_id FROM unmatched_charge u
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
+        """,
+        connection_id,
+        gateway_ids,
+    )
+    return {row["gateway_charge_id"] for row in rows}
+
+
+async def count_undecided(tx: Tx, connection_id: UUID) -> tuple[int, int]:
+    """Return how many of the connection's charges have no state, and how many of these had no look yet."""
+    rows = await tx.fetch(
+        """
+        SELECT count(*) AS undecided, count(*) FILTER (WHERE u.looked_at IS NULL) AS unseen FROM unmatched_charge u
         WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL AND u.state IS NULL
         """,
         connection_id,
+    )
+    return rows[0]["undecided"], rows[0]["unseen"]
+
+
+async def remove_oldest_unanswered(tx: Tx, connection_id: UUID, *, limit: int) -> None:
+    """Remove the connection's oldest charges that had a look but have no state: the gateway did not answer."""
+    await tx.execute(
+        """
+        WITH oldest AS MATERIALIZED (
+            SELECT x.gateway_charge_id FROM unmatched_charge x
+            WHERE x.account_id = $1 AND x.connection_id = $2 AND x.next_look_at IS NOT NULL AND x.state IS NULL
+                AND x.looked_at IS NOT NULL
+            ORDER BY x.found_at, x.gateway_charge_id LIMIT $3 FOR UPDATE SKIP LOCKED
+        )
+        DELETE FROM unmatched_charge u USING oldest
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = oldest.gateway_charge_id
+        """,
+        connection_id,
+        limit,
     )
 
 
@@ -209,6 +241,20 @@ async def make_due(tx: Tx, charges: Sequence[UnmatchedCharge], *, now: datetime)
         [each.connection_id for each in charges],
         [each.gateway_charge_id for each in charges],
         now,
+    )
+
+
+async def note_looks(tx: Tx, charges: Sequence[UnmatchedCharge], *, looked_at: datetime) -> None:
+    """Store that looks at these claimed charges are made now."""
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET looked_at = $4
+        FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
+        WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
+        """,
+        [each.connection_id for each in charges],
+        [each.gateway_charge_id for each in charges],
+        looked_at,
     )
 
 

@@ -394,15 +394,16 @@ CREATE TABLE poll_round (
 CREATE INDEX poll_round_by_time ON poll_round (next_step_at) WHERE next_step_at > '-infinity';
 
 -- A charge at a gateway that is not stored in `charge`, or that is a second charge of its invoice. `next_look_at`
--- (account's clock) is when the engine next reads the charge from the gateway. `state` is the state in which a look
--- last found the charge, or in which `invoice.issue_failed` last reported it. It is `parked` if that event reported a
--- wrong amount. `paid_at` is the instant of the charge's newest recorded payment.
+-- (account's clock) is when the engine next reads the charge from the gateway. `looked_at` is when it last did so.
+-- `state` is the state in which a look last found the charge, or in which `invoice.issue_failed` last reported it. It is
+-- `parked` if that event reported a wrong amount. `paid_at` is the instant of the charge's newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
     gateway_charge_id text NOT NULL,
     found_at timestamptz NOT NULL,
     next_look_at timestamptz,
+    looked_at timestamptz,
     state text,
     paid_at timestamptz,
     CONSTRAINT unmatched_charge_pk PRIMARY KEY (account_id, connection_id, gateway_charge_id),

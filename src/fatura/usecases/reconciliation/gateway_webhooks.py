@@ -16,7 +16,7 @@ from fatura.store.connections import connections
 from fatura.usecases.connections import gateway_connections, poll_rounds
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
-from fatura.usecases.reconciliation import unmatched_charges
+from fatura.usecases.reconciliation import scheduled_looks
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 WEBHOOK_MAX_BYTES = 64 * 1024
@@ -76,7 +76,7 @@ async def accept(deps: Deps, verified: VerifiedWebhook) -> None:
     """Schedule an immediate poll of each charge that an authentic webhook names (D-35).
 
     If the webhook names no charges, a round polls all unpaid charges of the connection (D-190). If it names a charge
-    that the engine has not stored, `unmatched_charges` reads that charge later (D-162). Charge states in the webhook
+    that the engine has not stored, `scheduled_looks` schedules a read of it (D-162). Charge states in the webhook
     are ignored, so a replayed webhook causes only a poll.
     """
     await in_transaction(deps, verified.account, _make_due, verified.connection_id, verified.charge_ids)
@@ -92,6 +92,6 @@ async def _make_due(work: Work, connection_id: UUID, named: Sequence[str] | None
         work.tx, charges, now=work.now, real_now=work.deps.clock(), polls_first=True
     )
     due += await charge_polling.make_earlier_due(work.tx, connection_id, storable, now=work.now)
-    await unmatched_charges.look_later(work, connection_id, storable)
+    await scheduled_looks.look_later(work, connection_id, storable)
     if due:
         work.notify(LaneName.RECONCILIATION)

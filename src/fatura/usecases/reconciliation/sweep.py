@@ -36,7 +36,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.operations import call_counts
 from fatura.usecases.payments import gateway_payments
-from fatura.usecases.reconciliation import poll_times, unmatched_charges
+from fatura.usecases.reconciliation import poll_times, scheduled_looks
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 PAGE = 100
@@ -326,7 +326,7 @@ async def _act_on_unmatched(
         and (each.is_payable or each.charge_id in new_entries)
     ]
     if seconds:
-        await unmatched_charges.schedule(work, connection_id, [each.charge_id for each in seconds])
+        await scheduled_looks.schedule(work, connection_id, [each.charge_id for each in seconds])
     without_invoice = sum(each.invoice_id not in connections for each in unmatched)
     return Counter(unmatched=len(seconds), without_invoice=without_invoice)
 

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeStage, InvoiceCharge
@@ -41,19 +40,8 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import poll_times
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
-LOOK_AFTER = timedelta(minutes=1)
-"""Time from when the engine learns of an unmatched charge to its first look at the charge.
-
-A webhook often arrives before the engine has recorded the new charge that the webhook names.
-"""
 RETRY_AFTER = timedelta(minutes=10)
 """A look is repeated after this time if the gateway did not answer."""
-MAX_WAITING = 20
-"""Webhooks schedule no more looks while this many charges of the connection wait for their first look.
-
-Other systems of the merchant may use the same account at the provider. Webhooks about their charges must not use up the
-connection's budget of polls. If a webhook about a second charge is dropped, the nightly sweep finds that charge.
-"""
 _GONE = (InvalidAnswerError, NotFoundError, PermanentError)
 """Answers after which `_let_go` handles the charge, because the charge does not exist or refers to no invoice."""
 
@@ -71,32 +59,6 @@ class _Known:
     """A charge that the engine has stored by now, so that it is polled instead."""
 
     found: UnmatchedCharge
-
-
-async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule a look at each charge that a webhook names and that is not stored.
-
-    If more than MAX_WAITING charges of the connection would wait for their first look, drop the excess.
-    """
-    unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
-    if not unknown:
-        return
-    room = MAX_WAITING - await stored_unmatched.count_waiting(work.tx, connection_id)
-    if room > 0:
-        await schedule(work, connection_id, unknown[:room])
-    else:
-        log.warning("gateway.webhook_charges_dropped", connection_id=str(connection_id), charges=len(unknown))
-
-
-async def schedule(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule a look at these charges. The caller has checked that none of them is a stored charge."""
-    await stored_unmatched.add(
-        work.tx,
-        connection_id,
-        gateway_charge_ids,
-        found_at=work.now,
-        next_look_at=work.now + LOOK_AFTER,
-    )
 
 
 async def look(deps: Deps, account: Account, *, limit: int) -> int:
@@ -168,6 +130,8 @@ async def _looks(
     made = await poll_times.take_looks(work, connection_id, wanted=len(waiting))
     if made < len(waiting):
         await stored_unmatched.make_due(work.tx, waiting[made:], now=work.now)
+    if made:
+        await stored_unmatched.note_looks(work.tx, waiting[:made], looked_at=work.now)
     return [_Look(each, gateway) for each in waiting[:made]]
 
 
@@ -239,7 +203,7 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
     except (GatewayError, TimeoutError) as error:
         log.debug("gateway.look_unanswered", charge_id=charge_id, error=str(error))
         return None, False
-    except Exception:  # noqa: BLE001 - logged here; repeated looks would count towards MAX_WAITING
+    except Exception:  # noqa: BLE001 - logged here; repeated looks would use up the connection's budget
         log.exception("charge.look_failed", charge_id=charge_id)
         return None, True
 

@@ -26,7 +26,7 @@ from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.payments import second_charges
-from fatura.usecases.reconciliation import polling, unmatched_charges
+from fatura.usecases.reconciliation import polling, scheduled_looks
 from fatura.usecases.transaction import Work, in_audited_transaction, in_transaction
 from fatura.views.sandbox import (
     QueuedFaultView,
@@ -163,7 +163,7 @@ async def _poll(
     work.audit(charge_id, before={}, after={**state, **given})
     await polling.poll_now(work, charge.invoice_id)
     await polling.check_earlier_now(work, connection_id, charge.charge_id)
-    await unmatched_charges.look_later(work, connection_id, [charge.charge_id])
+    await scheduled_looks.look_later(work, connection_id, [charge.charge_id])
     if charge.is_double:
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
 

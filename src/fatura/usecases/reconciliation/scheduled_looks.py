@@ -1,0 +1,54 @@
+"""Schedule looks at charges that the engine has not stored. `unmatched_charges` makes these looks (D-162)."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from fatura.observability import log
+from fatura.store.charging import unmatched_charges as stored_unmatched
+from fatura.usecases.transaction import Work
+
+LOOK_AFTER = timedelta(minutes=1)
+"""Time from when the engine learns of an unmatched charge to its first look at the charge.
+
+A webhook often arrives before the engine has recorded the new charge that the webhook names.
+"""
+MAX_WAITING = 20
+"""Maximum number of places: charges of a connection that only webhooks named, and that no look has decided about.
+
+Other systems of the merchant may use the same account at the provider. Webhooks about their charges must not use up the
+connection's budget of polls. If a webhook about a second charge is dropped, the nightly sweep finds that charge.
+"""
+
+
+async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
+    """Schedule a look at each charge that a webhook names and that is not stored.
+
+    If all places are taken, a new charge replaces the oldest charge that had a look without an answer. If all charges
+    wait for their first look, drop the new charge.
+    """
+    unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
+    if not unknown:
+        return
+    known = await stored_unmatched.found_before(work.tx, connection_id, unknown)
+    new = [each for each in dict.fromkeys(unknown) if each not in known]
+    undecided, unseen = await stored_unmatched.count_undecided(work.tx, connection_id)
+    chosen = new[: max(MAX_WAITING - unseen, 0)]
+    if len(chosen) < len(new):
+        dropped = len(new) - len(chosen)
+        log.warning("gateway.webhook_charges_dropped", connection_id=str(connection_id), charges=dropped)
+    excess = min(undecided + len(chosen) - MAX_WAITING, len(chosen))
+    if excess > 0:
+        await stored_unmatched.remove_oldest_unanswered(work.tx, connection_id, limit=excess)
+    await schedule(work, connection_id, [*known, *chosen])
+
+
+async def schedule(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
+    """Schedule a look at these charges. The caller has checked that none of them is a stored charge."""
+    await stored_unmatched.add(
+        work.tx,
+        connection_id,
+        gateway_charge_ids,
+        found_at=work.now,
+        next_look_at=work.now + LOOK_AFTER,
+    )
