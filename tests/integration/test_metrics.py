@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from fatura.api.app import create_watch_app
 from fatura.store import due_times, lateness
 from fatura.store.db import Discovery
 from tests.support.databases import as_superuser
@@ -50,6 +51,15 @@ async def test_calls_are_counted_by_outcome(world: World) -> None:
         'fatura_charge_attempts_total{outcome="charge"}': 1,
         'fatura_price_calls_total{outcome="http_error"}': 1,
     }
+
+
+async def test_scrapes_within_a_second_get_the_same_page(world: World) -> None:
+    """[D-202]"""
+    transport = httpx.ASGITransport(create_watch_app(world.deps))
+    async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
+        pages = [(await client.get("/metrics")).content for _ in range(2)]
+    assert b"fatura_http_requests_total" in pages[0]
+    assert pages[1] == pages[0]
 
 
 async def test_the_delay_of_due_work_is_shown(world: World) -> None:

@@ -12,8 +12,9 @@ from fatura.api.http.observer import Observer
 from fatura.api.http.rate_limits import Limits
 from fatura.api.openapi.document import document
 from fatura.api.v1 import RESOURCES, gateway_webhook
+from fatura.shared_call import SharedCall
 from fatura.usecases.accounts import api_keys
-from fatura.usecases.deps import Deps
+from fatura.usecases.deps import KEEP_CHECKS_SECONDS, Deps
 
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
 """The observer records the spans of requests, so FastAPI must record none."""
@@ -63,6 +64,7 @@ def create_watch_app(deps: Deps) -> FastAPI:
     )
     app.router.routes += health.WATCH_ROUTES
     app.middleware_stack = Observer(app.router)
+    app.state.metrics_page = SharedCall[bytes](keep_seconds=KEEP_CHECKS_SECONDS)
     set_deps(app, deps)
     return app
 

@@ -31,7 +31,7 @@ from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS, R
 from fatura.views.health import ChecksView
 
 KEEP_CHECKS_SECONDS = 1
-"""How long the results of the readiness checks and of the gauges' measurement are kept (D-202)."""
+"""How long the results of the readiness checks and the page of metrics are kept (D-202)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,6 @@ class Deps:
     lane_polls: LanePolls = field(default_factory=LanePolls)
     checks: SharedCall[ChecksView] = field(
         default_factory=lambda: SharedCall[ChecksView](keep_seconds=KEEP_CHECKS_SECONDS)
-    )
-    lateness: SharedCall[None] = field(
-        default_factory=lambda: SharedCall[None](keep_seconds=KEEP_CHECKS_SECONDS)
     )
     generation_batch: BatchSize = field(default_factory=BatchSize)
     answering: AnsweringAccounts = field(default_factory=AnsweringAccounts)

@@ -1,5 +1,7 @@
 """Liveness, readiness and metrics (spec 4.1, D-5). No API key is needed, so the metrics have a port of their own."""
 
+from functools import partial
+
 from fastapi import Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
@@ -7,6 +9,7 @@ from starlette.responses import Response
 from fatura.api.http.replies import answer
 from fatura.api.http.route import Documentation, OpenRoute
 from fatura.observability import METRICS, gauge
+from fatura.usecases.deps import Deps
 from fatura.usecases.operations import health, lateness
 from fatura.views.health import AliveView, ReadinessView
 
@@ -27,13 +30,20 @@ async def ready(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Return this process's metrics for Prometheus. Each call measures the gauges about the database (D-5, D-128)."""
-    found = await health.check(request.app.state.gate.deps)
+    """Return this process's metrics for Prometheus. Calls within a second get the same page (D-5, D-128, D-202)."""
+    state = request.app.state
+    page = await state.metrics_page.get(partial(_measured_page, state.gate.deps))
+    return Response(page, media_type=CONTENT_TYPE_LATEST)
+
+
+async def _measured_page(deps: Deps) -> bytes:
+    """Measure the gauges about the database, and return all metrics."""
+    found = await health.check(deps)
     _database_up.set(found.database)
     _clock_trusted.set(found.clock)
-    request.app.state.gate.deps.lane_polls.measure()
-    await lateness.measure(request.app.state.gate.deps)
-    return Response(generate_latest(METRICS), media_type=CONTENT_TYPE_LATEST)
+    deps.lane_polls.measure()
+    await lateness.measure(deps)
+    return generate_latest(METRICS)
 
 
 _database_up = gauge("fatura_database_up", "1 while the database answers.")

@@ -1,7 +1,5 @@
 """Gauges of work that is due but not done, read from the tables at each scrape of `/metrics`."""
 
-from functools import partial
-
 from fatura.observability import gauge
 from fatura.store import lateness, suspension
 from fatura.store.connections import connection_health
@@ -33,14 +31,7 @@ _suspended = gauge("fatura_suspended_accounts", "Accounts that an operator has s
 
 
 async def measure(deps: Deps) -> None:
-    """Set the gauges; clear them when the database is unavailable, so that no old value is shown.
-
-    Scrapes within a second share one measurement, because it reads all accounts (D-202).
-    """
-    await deps.lateness.get(partial(_measure, deps))
-
-
-async def _measure(deps: Deps) -> None:
+    """Set the gauges; clear them when the database is unavailable, so that no old value is shown."""
     real_now = deps.clock()
     try:
         async with deps.db.discovery() as tx:
