@@ -103,11 +103,13 @@ def show_(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fals
 def suspend(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = False) -> None:
     """Stop an account: it is not billed, nothing is sent for it, and its API keys can only read.
 
-    Payments of charges that exist are still recorded. `fatura account resume` lets it continue.
+    Payments of charges that exist are still recorded. `fatura account resume` lets it continue. The command ends when
+    no charge, refund or cancellation that had begun can still be sent, usually after seconds, at most after minutes.
     """
-    since = instant(
-        run_with_deps(data_dir, partial(suspension.suspend, account_id=account_id, asked_by=operator()))
+    suspend_now = partial(
+        suspension.suspend, account_id=account_id, asked_by=operator(), on_wait=_say_waiting
     )
+    since = instant(run_with_deps(data_dir, suspend_now))
     if json_:
         typer.echo(
             json.dumps(
@@ -116,6 +118,13 @@ def suspend(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fa
         )
     else:
         echo(f"Account {account_id} is suspended since {since}.")
+
+
+def _say_waiting(seconds: float) -> None:
+    echo(
+        f"The account is suspended. Waiting for calls to gateways that had begun, at most {seconds:.0f} s.",
+        err=True,
+    )
 
 
 @app.command()

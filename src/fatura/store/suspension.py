@@ -24,6 +24,27 @@ async def wait_for_billing(tx: Tx) -> None:
     await tx.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR NO KEY UPDATE")
 
 
+async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> datetime | None:
+    """Return when the last lease of a charge, a refund or a merchant's cancellation ends that may still be sent.
+
+    Leases that end after `until` are left out. `now` and `until` are real time.
+    """
+    return await tx.fetchval(
+        """
+        SELECT max(u.ends_at) FROM (
+            SELECT v.lease_until AS ends_at FROM invoice v WHERE v.account_id = $1 AND v.status = 'ready'
+            UNION ALL
+            SELECT r.lease_until FROM refund_request r
+            WHERE r.account_id = $1 AND r.next_attempt_at IS NOT NULL AND r.stage = 'sending'
+            UNION ALL
+            SELECT m.in_progress_until FROM merchant_request m WHERE m.account_id = $1
+        ) u WHERE u.ends_at > $2 AND u.ends_at <= $3
+        """,
+        now,
+        until,
+    )
+
+
 async def is_suspended(tx: Tx) -> bool:
     return await tx.fetchval("SELECT a.suspended_at IS NOT NULL FROM account a WHERE a.account_id = $1")
 

@@ -1,5 +1,7 @@
 """Suspend an account, and resume it (D-242)."""
 
+import asyncio
+from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -7,13 +9,14 @@ from fatura.domain.account import Account
 from fatura.domain.audit import Actor, Origin
 from fatura.domain.audit_actions import ACCOUNT_RESUME, ACCOUNT_SUSPEND
 from fatura.observability import log
-from fatura.store import suspension
+from fatura.store import leases, suspension
 from fatura.store.db import LockTimeoutError
 from fatura.usecases.accounts.overview import load
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.view import instant
 
+CALLS_POLL_SECONDS = 0.5
 _STOPPED = (
     LaneName.GENERATION,
     LaneName.PRICING,
@@ -31,11 +34,18 @@ async def is_suspended(deps: Deps, account: Account) -> bool:
         return await suspension.is_suspended(tx)
 
 
-async def suspend(deps: Deps, account_id: UUID, *, asked_by: Actor) -> datetime:
+def _ignore(_seconds: float) -> None:
+    pass
+
+
+async def suspend(
+    deps: Deps, account_id: UUID, *, asked_by: Actor, on_wait: Callable[[float], None] = _ignore
+) -> datetime:
     """Stop an account's billing and calls, and return since when they are stopped.
 
-    Wait for billing transactions in progress. If this process dies while it waits, the account is suspended already.
-    If the account is suspended already, only wait.
+    Wait for billing transactions in progress, then for the calls that they reserved. If this process dies while it
+    waits, the account is suspended already. If the account is suspended already, only wait. `on_wait` is called once
+    if calls may still be sent, with the maximum wait in seconds.
     Raises EngineError: `engine.not_found`, and DatabaseUnavailableError, WrongClockError.
     """
     account = await load(deps, account_id)
@@ -49,7 +59,28 @@ async def suspend(deps: Deps, account_id: UUID, *, asked_by: Actor) -> datetime:
                 "account.suspend_waited", account_id=str(account_id), reason="a billing run is in progress"
             )
         else:
+            await _wait_for_calls(deps, account_id, on_wait)
             return since
+
+
+async def _wait_for_calls(deps: Deps, account_id: UUID, on_wait: Callable[[float], None]) -> None:
+    """Wait until no reserved charge, refund or merchant's cancellation of the account can still be sent.
+
+    Look-ups of refunds continue, and their later leases do not prolong the wait.
+    """
+    until: datetime | None = None
+    while True:
+        async with deps.db.transaction(account_id, quick=True) as tx:
+            now = (
+                await tx.clock_time()
+            )  # each lease is long enough for a host whose clock differs from the database's
+            ends_at = await suspension.last_call_ends_at(tx, now=now, until=until or leases.horizon(now))
+        if ends_at is None:
+            return
+        if until is None:
+            until = ends_at
+            on_wait((ends_at - now).total_seconds())
+        await asyncio.sleep(CALLS_POLL_SECONDS)
 
 
 async def _suspend(work: Work, asked_by: Actor) -> datetime:

@@ -30,7 +30,6 @@ from fatura.domain.errors import (
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway
 from fatura.observability import log
-from fatura.store import suspension
 from fatura.store.charging import charges, claims, issuance_state, refund_requests, spacing, waiting
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.audit_draft import AuditDraft
@@ -214,7 +213,7 @@ async def _reserve_one(
         raise EngineError(INVOICE_NOT_READY, f"The invoice {NOT_READY_REASONS[state.status]}.")
     if not await frozen_accounts.may_record(work.tx):
         raise account_recovering()
-    if await suspension.is_suspended(work.tx):
+    if not await frozen_accounts.may_charge(work.tx):
         raise account_suspended()
     await spacing.lock_subscriptions(work.tx, [invoice_id])
     await work.refresh()

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeTerms, InvoiceCharge
-from fatura.domain.errors import EngineError, Problem, require
+from fatura.domain.errors import EngineError, Problem, account_suspended, require
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways import port
 from fatura.observability import log
@@ -18,6 +18,7 @@ from fatura.store.charging import charge_polling, charges, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.connections import connections
+from fatura.store.restore import frozen_accounts
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -77,8 +78,13 @@ async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal:
     """Schedule a poll of a confirmed charge in case this process dies, and return what `release` needs.
 
     Also take one of `places`, which the caller holds until `release` returns (D-175). The connection may be inactive.
-    Raises EngineError: `refusal` if the connection's credentials cannot be decrypted; the errors of `Places.take`.
+    Raises EngineError: `refusal` if the connection's credentials cannot be decrypted; `engine.account_suspended`; the
+    errors of `Places.take`.
     """
+    if not await frozen_accounts.may_charge(
+        work.tx
+    ):  # the account was suspended after the request was admitted
+        raise account_suspended()
     places.take(1)
     stored = await connections.find(work.tx, charge.connection_id)
     assert stored is not None, "a charge's connection exists"

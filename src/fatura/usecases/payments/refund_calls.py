@@ -23,7 +23,7 @@ from fatura.domain.charging import (
 from fatura.domain.refunds import RefundRequest, RefundStage, is_left
 from fatura.gateways import port
 from fatura.observability import log
-from fatura.store import leases, suspension
+from fatura.store import leases
 from fatura.store.billing import payment_entries
 from fatura.store.charging import refund_requests
 from fatura.store.restore import frozen_accounts
@@ -165,7 +165,7 @@ async def _reserve(
     if not requests:
         return []
     opened = await gateway_connections.open_for_calls(work, _connections_of(requests))
-    is_suspended = await suspension.is_suspended(work.tx)
+    is_suspended = not await frozen_accounts.may_charge(work.tx)
     unsafe = await refund_requests.to_look_up(work.tx, [each.refund_id for each in requests])
     real_now, calls, changed = work.deps.clock(), list[_Call](), list[RefundRequest]()
     for request in requests:

@@ -1,0 +1,132 @@
+"""`fatura account suspend` ends when no charge, refund or cancellation that had begun can still be sent (D-242)."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from uuid import UUID
+
+import pytest
+
+from fatura.domain.account import Account
+from fatura.domain.audit import Origin
+from fatura.domain.audit_actions import INVOICE_CANCEL
+from fatura.domain.errors import EngineError
+from fatura.usecases.accounts import suspension
+from fatura.usecases.audit_draft import AuditDraft
+from fatura.usecases.charging import issuance
+from fatura.usecases.merchant_actions import cancellation
+from fatura.usecases.payments import refund_calls
+from fatura.usecases.transaction import in_transaction, load_account, open_work
+from tests.support.operator import OPERATOR
+from tests.support.sandbox_steps import (
+    cancel,
+    charges,
+    end_leases,
+    issued_invoice,
+    move,
+    queue_fault,
+    ready_invoice,
+    table_held,
+    until_waiting,
+)
+from tests.support.world import World
+
+A_WHILE = 1.5
+SOON_SECONDS = 5
+
+
+@asynccontextmanager
+async def waiting_suspension(world: World) -> AsyncGenerator[list[float]]:
+    """Begin to suspend the account. The command must wait during the block, and end soon after it.
+
+    Yield the maximum waits that the command tells.
+    """
+    told: list[float] = []
+    asked: asyncio.Task[datetime] = asyncio.create_task(
+        suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR, on_wait=told.append)
+    )
+    await asyncio.sleep(A_WHILE)
+    assert not asked.done()
+    yield told
+    await asyncio.wait_for(asked, SOON_SECONDS)
+
+
+async def account_of(world: World) -> Account:
+    return await load_account(world.deps, world.account_id)
+
+
+async def test_a_suspension_waits_for_a_charge_that_is_being_sent(world: World):
+    """[D-242]"""
+    await world.enroll(await world.plan())
+    await world.run("generation")
+    account = await account_of(world)
+    _, calls = await in_transaction(world.deps, account, issuance._reserve_due, limit=1)
+
+    async with waiting_suspension(world) as told:
+        assert await world.sql("SELECT 1 FROM sandbox_charge") == []
+        await issuance.call_and_record(world.deps, account, calls)
+
+    assert 0 < told[0] <= issuance.LEASE.total_seconds()
+    assert len(told) == 1
+    assert len(await world.sql("SELECT 1 FROM sandbox_charge")) == 1
+
+
+async def test_a_suspension_waits_for_the_lease_of_a_dead_worker(world: World):
+    """[D-242]"""
+    await ready_invoice(world)
+    account = await account_of(world)
+    await in_transaction(world.deps, account, issuance._reserve_due, limit=1)
+    async with waiting_suspension(world):
+        await end_leases(world)
+    assert await world.sql("SELECT 1 FROM sandbox_charge") == []
+
+
+async def test_a_suspension_waits_for_a_refund(world: World):
+    """First for the transaction that reserves the refund, then for the call. [D-242, D-53]"""
+    invoice = await issued_invoice(world)
+    [charge] = await charges(world)
+    await move(world, charge, "pay")
+    await world.run()
+    await queue_fault(world, "refund_charge", "rate_limited")
+    assert (await world.post(f"/v1/invoices/{invoice['id']}/refunds", {})).status == 202
+    await world.sql("UPDATE refund_request SET next_attempt_at = '2000-01-01'")
+    account = await account_of(world)
+
+    async with open_work(world.deps, account) as work:
+        _, calls = await refund_calls._claim_due(work, limit=1)
+        asked = asyncio.create_task(suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR))
+        await asyncio.sleep(A_WHILE)
+        assert not asked.done()
+    await asyncio.sleep(A_WHILE)
+    assert not asked.done()
+    assert await world.sql("SELECT 1 FROM payment_entry WHERE kind = 'refund'") == []
+
+    await refund_calls._call_and_record(world.deps, account, calls)
+
+    await asyncio.wait_for(asked, SOON_SECONDS)
+    assert len(await world.sql("SELECT 1 FROM payment_entry WHERE kind = 'refund'")) == 1
+
+
+async def test_a_suspension_waits_for_a_cancellation(world: World):
+    """[D-242, D-27]"""
+    invoice = await issued_invoice(world)
+    async with table_held(world, "sandbox_charge"):
+        canceling = asyncio.create_task(cancel(world, invoice))
+        await until_waiting(world)
+        asked = asyncio.create_task(suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR))
+        await asyncio.sleep(A_WHILE)
+        assert not asked.done()
+    assert (await canceling).status == 200
+    await asyncio.wait_for(asked, SOON_SECONDS)
+
+
+async def test_a_request_that_was_admitted_before_the_suspension_cancels_no_charge(world: World):
+    """[D-242, D-27]"""
+    invoice = await issued_invoice(world)
+    account = await account_of(world)
+    await suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR)
+    draft = AuditDraft(Origin(OPERATOR), INVOICE_CANCEL)
+    with pytest.raises(EngineError, match="suspended"):
+        await cancellation.cancel(world.deps, account, None, UUID(invoice["id"]), draft=draft)
+    assert [each["status"] for each in await world.sql("SELECT status FROM sandbox_charge")] == ["open"]
