@@ -218,6 +218,29 @@ async def test_forged_webhooks_cost_no_transaction(world: World):
     assert {each.status for each in answers} == {404}
 
 
+async def test_a_forged_webhook_is_refused_before_its_body_is_read(world: World):
+    """[D-241]"""
+    known, *unknown = await forged_hooks(world)
+    read = list[Hook]()
+
+    async def body(sent: Hook) -> AsyncGenerator[bytes]:
+        read.append(sent)
+        yield b" " * 70_000
+
+    async with at(world, HOME) as client:
+        answers = [
+            await client.post(
+                f"/gateways/{each.account}/{each.connection}/webhook",
+                content=body(each),
+                headers={"X-Request-Id": "same"},
+            )
+            for each in (*unknown, known)
+        ]
+    assert [each.status_code for each in answers] == [404] * len(unknown) + [413]
+    assert {each.content for each in answers[:-1]} == {(await post(world, known)).body}
+    assert read == [known]
+
+
 async def test_unsigned_webhooks_of_a_known_connection_share_one_database_connection(world: World):
     """The URL of a webhook is known to the provider, and may be known to strangers. [D-241]"""
     first, *_ = await forged_hooks(world)

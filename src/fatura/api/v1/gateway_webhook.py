@@ -1,5 +1,7 @@
 """The address that payment providers call without an API key. The content of a call is not trusted (D-35)."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -33,18 +35,31 @@ async def receive_gateway_webhook(request: Request) -> Response:
     `X-Service-Signature`. The key of the signature is the connection's setting `webhookSecret`.
     """
     gate: Gate = request.app.state.gate
+    with _refusals_counted(gate, request):
+        account_id, connection_id = _ids(request)
+        gateway_webhooks.check_ids(gate.deps, account_id, connection_id)
     raw = await body.read(
         request.receive, announced_bytes=content_length(request.scope["headers"]), max_bytes=WEBHOOK_MAX_BYTES
     )
     webhook = Webhook(dict(request.headers), request.scope["query_string"].decode("latin-1"), raw)
-    try:
-        verified = await gateway_webhooks.verify(gate.deps, *_ids(request), webhook)
-    except EngineError:
-        gate.limits.refused_webhooks.take(client_network(gate.client_address(request.scope)))
-        raise
+    with _refusals_counted(gate, request):
+        verified = await gateway_webhooks.verify(gate.deps, account_id, connection_id, webhook)
     gate.limits.webhooks.take((verified.account.account_id, verified.connection_id))
     await gateway_webhooks.accept(gate.deps, verified)
     return answer(ReceivedView(received=True))
+
+
+@contextmanager
+def _refusals_counted(gate: Gate, request: Request) -> Generator[None]:
+    """Count a refused webhook of the client's address.
+
+    Raises EngineError: `engine.rate_limited` if the address sent too many; else the error of the refusal.
+    """
+    try:
+        yield
+    except EngineError:
+        gate.limits.refused_webhooks.take(client_network(gate.client_address(request.scope)))
+        raise
 
 
 def _ids(request: Request) -> tuple[UUID, UUID]:

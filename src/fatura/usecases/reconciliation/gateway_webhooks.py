@@ -31,15 +31,21 @@ class VerifiedWebhook:
     charge_ids: Sequence[str] | None
 
 
-async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> VerifiedWebhook:
-    """Return the webhook's contents if it is authentic (D-35).
+def check_ids(deps: Deps, account_id: UUID, connection_id: UUID) -> None:
+    """Refuse a connection id that the engine has not made, without a transaction (D-241).
 
-    A connection id that the engine has not made is refused without a transaction. For the others, an account uses one
-    database connection, however many webhooks arrive at the same time (D-241).
-    Raises EngineError: `engine.not_found`, for every webhook that is refused.
+    Raises EngineError: `engine.not_found`.
     """
     if not deps.tagger.is_connection_id(connection_id, account_id=account_id):
         raise webhook_refused()
+
+
+async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> VerifiedWebhook:
+    """Return the webhook's contents if it is authentic (D-35). The caller has checked the ids.
+
+    An account uses one database connection, however many webhooks arrive at the same time (D-241).
+    Raises EngineError: `engine.not_found`, for every webhook that is refused.
+    """
     found = await deps.webhook_lookups.get(
         partial(_find, deps, account_id, connection_id), group=account_id, key=(account_id, connection_id)
     )
