@@ -103,7 +103,7 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
 
 
 async def _check_has_no_secrets(db: Database, path: Path) -> None:
-    if await tag_keys.find(db) is not None:
+    if await tag_keys.is_needed(db):
         message = (
             "the database has secrets, but the key ring that sealed them is missing: "
             f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {path.parent}"

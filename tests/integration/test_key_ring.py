@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from fatura import bootstrap, settings
@@ -13,8 +14,10 @@ from fatura.domain.credentials import Mode
 from fatura.store.vault import KeyRingError, new_key
 from fatura.usecases.accounts import api_keys, tag_key
 from fatura.usecases.deps import Deps
+from tests.support.databases import as_superuser
 from tests.support.fatura_processes import environment, run_here
 from tests.support.operator import OPERATOR, audited
+from tests.support.populated import connected
 from tests.support.postgres_processes import IS_ROOT
 
 
@@ -61,6 +64,33 @@ async def test_no_ring_is_made_if_accounts_exist(database_url, here, tmp_path) -
         )
 
     assert not there.data_dir.exists()
+
+
+async def test_a_lost_tag_key_is_not_replaced(database_url, here, tmp_path) -> None:
+    """With another tag key, no API key would work. The row of a backup may be copied back. [D-240]"""
+    first = await bootstrap.open_account(
+        here, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR
+    )
+    async with connected(as_superuser(database_url)) as connection:
+        with pytest.raises(asyncpg.CheckViolationError, match="DELETE of tag_key is refused"):
+            await connection.execute("DELETE FROM tag_key")
+        kept = await connection.fetchrow("SELECT * FROM tag_key")
+        await connection.execute("TRUNCATE tag_key")
+
+        for place in (here, replace(here, data_dir=tmp_path / "there")):
+            with pytest.raises(
+                KeyRingError, match=r"tag_key has lost its row.*backup|copy the file secret_keys"
+            ):
+                await bootstrap.open_account(
+                    place, database_url, name="Second", mode=Mode.LIVE, opened_by=OPERATOR
+                )
+        assert not (tmp_path / "there").exists()
+        assert await connection.fetch("SELECT FROM tag_key") == []
+
+        await connection.execute("INSERT INTO tag_key VALUES ($1, $2)", *kept)
+    async with bootstrap.opened(here, database_url) as deps:
+        caller = await api_keys.authenticate(deps, first.api_key, lambda _account: None)
+    assert caller.account.account_id == first.account_id
 
 
 async def test_another_ring_is_refused_at_the_start(database_url, here) -> None:

@@ -16,9 +16,23 @@ async def find(db: Database) -> bytes | None:
         return await tx.fetchval("SELECT t.sealed FROM tag_key t WHERE t.id = $1")
 
 
-async def insert(tx: Tx, sealed: bytes) -> None:
-    """Insert the encrypted key, unless another process has inserted one."""
-    await tx.execute("INSERT INTO tag_key (id, sealed) VALUES ($1, $2) ON CONFLICT DO NOTHING", sealed)
+async def is_needed(db: Database) -> bool:
+    """Return whether the key exists, or existed because there are accounts. Raises DatabaseUnavailableError."""
+    async with db.transaction(NO_ACCOUNT, quick=True) as tx:
+        return await tx.fetchval(
+            "SELECT EXISTS (SELECT FROM tag_key t WHERE t.id = $1) OR EXISTS (SELECT FROM opened_account)"
+        )
+
+
+async def insert_first(tx: Tx, sealed: bytes) -> None:
+    """Insert the encrypted key, unless another process has inserted one, or accounts exist."""
+    await tx.execute(
+        """
+        INSERT INTO tag_key (id, sealed)
+        SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM opened_account) ON CONFLICT DO NOTHING
+        """,
+        sealed,
+    )
 
 
 async def lock(tx: Tx) -> bytes:

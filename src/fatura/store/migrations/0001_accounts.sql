@@ -242,6 +242,7 @@ $$;
 
 CREATE TRIGGER opened_account_kept BEFORE UPDATE OR DELETE ON opened_account
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+CREATE TRIGGER tag_key_kept BEFORE DELETE ON tag_key FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- Called by triggers on operations that only the deletion of old rows may do, in a transaction that sets `app.retention`.
 CREATE FUNCTION refuse_unless_old() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -6,25 +6,32 @@ from fatura.domain.tags import KEY_BYTES, Tagger
 from fatura.store.accounts import tag_keys
 from fatura.store.accounts.tag_keys import NO_ACCOUNT, PLACE
 from fatura.store.db import Database
-from fatura.store.vault import Vault
+from fatura.store.vault import KeyRingError, Vault
 from fatura.usecases.deps import Deps
 
 _ROW = str(NO_ACCOUNT)
+_LOST = (
+    "the table tag_key has lost its row, without which no API key and no URL of a gateway's webhook works: "
+    "copy the row from a backup, for example with `pg_restore --data-only --table tag_key`; "
+    "if you rotated the key ring after this backup, add the older key to the end of the ring"
+)
 
 
 async def load(db: Database, vault: Vault) -> Tagger:
-    """Return the database's tagger. The first process that asks for it makes its key.
+    """Return the database's tagger. The first process that asks for it, before the first account, makes its key.
 
     Each process calls this when it starts, so no process encrypts anything with a wrong key ring.
-    Raises KeyRingError if the key ring lacks the key that encrypted it, and DatabaseUnavailableError.
+    Raises KeyRingError if the key is lost, or if the key ring lacks the key that encrypted it. Also raises
+    DatabaseUnavailableError.
     """
     sealed = await tag_keys.find(db)
     if sealed is None:
         new = vault.seal(secrets.token_bytes(KEY_BYTES), place=PLACE, account_id=NO_ACCOUNT, row_id=_ROW)
         async with db.transaction(NO_ACCOUNT) as tx:
-            await tag_keys.insert(tx, new)
+            await tag_keys.insert_first(tx, new)
         sealed = await tag_keys.find(db)
-    assert sealed is not None, "this process or another one has inserted the key"
+    if sealed is None:
+        raise KeyRingError(_LOST)
     return Tagger(_open(vault, sealed))
 
 
