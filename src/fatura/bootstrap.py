@@ -17,6 +17,7 @@ from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.tags import Tagger
+from fatura.failure_text import OwnTextError
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
 from fatura.gateways.port import Provider
@@ -57,7 +58,7 @@ class Address:
     port: int
 
 
-class PortTakenError(Exception):
+class PortTakenError(OwnTextError):
     """The address to listen on is in use or does not belong to this host."""
 
 

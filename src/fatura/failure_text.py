@@ -5,6 +5,15 @@ import re
 import socket
 import ssl
 
+
+class OwnTextError(Exception):
+    """Fatura writes the text of this error, without data of customers, clients or providers. So logs show it."""
+
+    @property
+    def log_text(self) -> str:
+        return str(self)
+
+
 _CAUSES = {
     errno.ECONNRESET: "the connection was closed by the other side; try again",
     errno.EPIPE: "the connection was closed by the other side; try again",

@@ -1,9 +1,10 @@
 """Structured logs with secrets redacted by name, and the metrics that `/metrics` serves."""
 
-import io
 import logging
+import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TextIO, cast
@@ -27,11 +28,14 @@ def add_to_logs(**values: str) -> None:
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace the value of each secret name with BLANK, also in nested values. A structlog processor."""
+    """Replace the value of each secret name with BLANK, and each exception by `logged`. A structlog processor.
+
+    Nested values are replaced too.
+    """
     for name, value in event.items():
         if _is_secret(name):
             event[name] = BLANK
-        elif isinstance(value, (dict, list, tuple)):
+        elif name != "exc_info":
             event[name] = _redacted(value)
     return event
 
@@ -48,7 +52,7 @@ def _redacted(value: Any) -> Any:
         return {name: BLANK if _is_secret(str(name)) else _redacted(inner) for name, inner in items}
     if isinstance(value, (list, tuple)):
         return [_redacted(inner) for inner in cast("list[Any]", value)]
-    return value
+    return logged(value) if isinstance(value, BaseException) else value
 
 
 def printable(text: str) -> str:
@@ -59,6 +63,67 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def logged(error: BaseException) -> str:
+    """Return what logs show of an exception: its type, and what it says in `log_text`, if it has one (D-231).
+
+    Other texts are left out, because they may contain data of customers. For example, int("Ana") repeats its argument.
+    """
+    facts = (
+        getattr(error, "log_text", None),
+        getattr(error, "constraint_name", None),  # of PostgreSQL
+        os.strerror(error.errno) if isinstance(error, OSError) and error.errno is not None else None,
+    )
+    said = ", ".join(str(each) for each in facts if each)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception, without texts of exceptions and without values of variables (D-231)."""
+    return "\n".join(_traceback(error, set()))
+
+
+def _traceback(error: BaseException, shown: set[int]) -> Iterator[str]:
+    shown.add(id(error))
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None and id(before) not in shown:
+        yield from _traceback(before, shown)
+        caused = "This exception caused the following one:"
+        yield caused if error.__cause__ else "While this exception was handled, the following one occurred:"
+    yield "Traceback (most recent call last):"
+    for frame in traceback.format_tb(error.__traceback__):
+        yield from frame.rstrip("\n").split("\n")
+    yield logged(error)
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        for number, each in enumerate(group.exceptions, start=1):
+            yield f"Exception {number} of this group:"
+            yield from _traceback(each, shown)
+
+
+def _exception_of(exc_info: object) -> BaseException | None:
+    """Return the exception that a log call means by `exc_info`."""
+    if exc_info is True:
+        return sys.exc_info()[1]
+    if isinstance(exc_info, tuple):
+        exc_info = cast("tuple[object, ...]", exc_info)[1]
+    return exc_info if isinstance(exc_info, BaseException) else None
+
+
+def _format_exception(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Put the traceback of `exc_info` into `exception`. A structlog processor for JSON."""
+    error = _exception_of(event.pop("exc_info", None))
+    if error is not None:
+        event["exception"] = traceback_of(error)
+    return event
+
+
+def _hide_texts_of_asyncio(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Keep only the beginning of asyncio's messages, which continue with the text of an exception or with arguments."""
+    if event.get("logger") == "asyncio":
+        event["event"] = str(event["event"]).partition("\n")[0].partition("(")[0]
+    return event
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -76,7 +141,7 @@ _SHARED: list[Processor] = [
     redact,
 ]
 _JSON: list[Processor] = [
-    structlog.processors.format_exc_info,
+    _format_exception,
     structlog.processors.JSONRenderer(default=str),
 ]
 
@@ -86,11 +151,10 @@ TRACEBACK_MARK = "  | "
 
 
 def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:
-    """Write a traceback without local variables, which may contain secrets."""
-    traceback = io.StringIO()
-    structlog.dev.plain_traceback(traceback, exc_info)
-    lines = traceback.getvalue().strip("\n").split("\n")
-    out.write("".join(f"\n{TRACEBACK_MARK}{printable(line)}" for line in lines))
+    error = _exception_of(exc_info)
+    if error is not None:
+        lines = traceback_of(error).split("\n")
+        out.write("".join(f"\n{TRACEBACK_MARK}{printable(line)}" for line in lines))
 
 
 def _console(*, colors: bool) -> list[Processor]:
@@ -117,7 +181,7 @@ def configure_logs(*, format_: str = "auto", level: str = "info", stream: TextIO
         cache_logger_on_first_use=True,
     )
     of_libraries = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*_SHARED, structlog.stdlib.add_logger_name],
+        foreign_pre_chain=[*_SHARED, structlog.stdlib.add_logger_name, _hide_texts_of_asyncio],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
     )
     handler = logging.StreamHandler(out)

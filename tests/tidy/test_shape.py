@@ -76,6 +76,24 @@ def _is_context(leading: list[str]) -> bool:
     return set(leading) <= CONTEXT
 
 
+def logged_texts(source: Source) -> Iterator[Finding]:
+    """Refuse log calls that format an exception. Given the exception itself, the log hides foreign texts."""
+    caught = {
+        node.name
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ExceptHandler) and node.name is not None
+    }
+    for call in ast.walk(source.tree):
+        if not (isinstance(call, ast.Call) and ast.unparse(call.func).startswith("log.")):
+            continue
+        for part in (part for keyword in call.keywords for part in ast.walk(keyword.value)):
+            is_text = isinstance(part, ast.Call) and ast.unparse(part.func) in {"str", "repr"}
+            if (is_text or isinstance(part, ast.FormattedValue)) and caught.intersection(
+                each.id for each in ast.walk(part) if isinstance(each, ast.Name)
+            ):
+                yield Finding(source.path, call.lineno, "log the exception itself: `error=error`")
+
+
 def transaction_closures(source: Source) -> Iterator[Finding]:
     """Refuse nested functions that take a transaction.
 
@@ -107,7 +125,7 @@ def test_every_file_keeps_the_rules(rule):
     assert none(finding for source in repository(".py") for finding in rule(source))
 
 
-@pytest.mark.parametrize("rule", [many_positional, transaction_closures, undocumented_modules])
+@pytest.mark.parametrize("rule", [many_positional, transaction_closures, undocumented_modules, logged_texts])
 def test_the_engine_keeps_the_rules(rule):
     assert none(finding for source in repository(".py", under="src/") for finding in rule(source))
 
@@ -132,6 +150,8 @@ RAMBLING = '"""One\n' + "more line\n" * MAX_DOCSTRING_LINES + '"""\n'
         (transaction_closures, "a.py", "def f(deps):\n    async def effect(work): pass"),
         (transaction_closures, "a.py", "async def f(deps):\n    async def effect(work, *, n): pass"),
         (undocumented_modules, "a.py", "x = 1"),
+        (logged_texts, "a.py", "try: f()\nexcept E as error: log.info('x', error=str(error))"),
+        (logged_texts, "a.py", "try: f()\nexcept E as error: log.info('x', error=f'{error}')"),
         (undocumented_modules, "a.py", RAMBLING),
     ],
 )

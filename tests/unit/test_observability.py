@@ -1,12 +1,20 @@
 """Each log event is one line of JSON and contains no secrets."""
 
+import asyncio
+import errno
+import gc
 import json
 import logging
 
 import pytest
 import structlog
 
+from fatura import cli
+from fatura.domain.errors import INTERNAL, EngineError
+from fatura.failure_text import OwnTextError
+from fatura.gateways.port import TransientError
 from fatura.observability import BLANK, TRACEBACK_MARK, log, printable, redact
+from fatura.store.db import DatabaseUnavailableError
 from tests.support.captured_logs import captured_logs
 
 
@@ -50,8 +58,9 @@ def test_failures_are_logged_with_their_traceback(lines):
     except KeyError:
         log.exception("failed")
     (line,) = lines()
-    assert "KeyError: 6" in line["exception"]
-    assert "Traceback" in line["exception"]
+    assert line["exception"].startswith("Traceback")
+    assert "raise KeyError(len(canary))" in line["exception"]
+    assert line["exception"].endswith("\nKeyError")
 
 
 def test_libraries_log_the_same_way(lines):
@@ -69,14 +78,98 @@ def test_libraries_log_the_same_way(lines):
         "error",
         "r",
     )
-    assert "ValueError: invalid literal" in line["exception"]
+    assert line["exception"].endswith("\nValueError")
+
+
+CANARY = "Ana Souza"
+
+
+def _fail_with_data() -> None:
+    """Raise a group of exceptions with a context and a cause, whose texts all have personal data."""
+    try:
+        try:
+            raise KeyError(CANARY)  # noqa: TRY301 - the exception is the context of the next one
+        except KeyError:
+            int(CANARY)
+    except ValueError as error:
+        failed = [
+            OSError(errno.ENOENT, CANARY),
+            TransientError(CANARY, http_status=503),
+            EngineError(INTERNAL, CANARY),
+        ]
+        failed[0].add_note(CANARY)
+        raise ExceptionGroup(CANARY, failed) from error
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_logs_show_only_texts_of_exceptions_that_fatura_writes(format_):
+    """[D-231]"""
+    with captured_logs(format_) as stream:
+        try:
+            _fail_with_data()
+        except ExceptionGroup as error:
+            log.exception("failed", error=error, nested=[error])
+            logging.getLogger("library").exception("failed")
+        log.error("own", error=DatabaseUnavailableError("the database is unavailable"))
+    written = stream.getvalue()
+    assert CANARY not in written
+    for shown in (
+        "KeyError",
+        "ValueError",
+        "FileNotFoundError: No such file or directory",
+        "TransientError: HTTP 503",
+        "EngineError: engine.internal",
+        "ExceptionGroup",
+        "raise KeyError(CANARY)",
+        "DatabaseUnavailableError: the database is unavailable",
+    ):
+        assert shown in written
+
+
+async def test_the_event_loop_logs_no_texts_of_exceptions(lines):
+    """[D-231]"""
+
+    async def fail() -> None:
+        raise ValueError(CANARY)
+
+    def fail_later(_name: str) -> None:
+        raise ValueError(CANARY)
+
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(fail(), name="lost")
+    loop.call_soon(fail_later, CANARY)
+    await asyncio.sleep(0.01)
+    del task
+    gc.collect()
+    logged = lines()
+    assert [line["event"].partition(" <")[0] for line in logged] == [
+        "Exception in callback",
+        "Task exception was never retrieved",
+    ]
+    assert CANARY not in json.dumps(logged)
+    assert all(line["exception"].endswith("\nValueError") for line in logged)
+
+
+def test_a_command_that_fails_unexpectedly_prints_no_text_of_the_exception(monkeypatch, capsys):
+    """[D-231]"""
+
+    def fail() -> None:
+        raise ValueError(CANARY)
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    printed = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert CANARY not in printed
+    assert printed.endswith("\nValueError\n")
 
 
 HOSTILE = "a\n2026-11-24T00:00:00Z [error    ] forged\r\x1b[2J\x9b31m\u202e\u2028\ud800"
 
 
 def _fail() -> None:
-    raise ValueError(HOSTILE)
+    raise OwnTextError(HOSTILE)
 
 
 def _log_hostile_text() -> None:
@@ -84,9 +177,8 @@ def _log_hostile_text() -> None:
     logging.getLogger("library").warning("said %s", HOSTILE)
     try:
         _fail()
-    except ValueError as error:
-        error.add_note(HOSTILE)
-        log.exception("failed", error=str(error))
+    except OwnTextError as error:
+        log.exception("failed", error=error)
 
 
 @pytest.mark.parametrize("format_", ["json", "console"])
@@ -102,7 +194,7 @@ def test_logs_have_no_raw_control_characters_and_one_line_for_each_event(format_
     assert not any(line.startswith("2026-11-24T00") for line in lines)
     marked = [line for line in lines if line.startswith(TRACEBACK_MARK)]
     assert bool(marked) is (format_ == "console")
-    assert written.count("ValueError: a") == 1
+    assert written.count("OwnTextError: a") == 2
 
 
 def test_printable_text_is_kept():

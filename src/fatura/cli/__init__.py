@@ -16,7 +16,7 @@ from fatura.cli.listen import command as listen
 from fatura.cli.output import echo
 from fatura.cli.trigger import command as trigger
 from fatura.domain.errors import EngineError
-from fatura.observability import printable
+from fatura.observability import printable, traceback_of
 
 app = typer.Typer(
     name="fatura",
@@ -71,4 +71,7 @@ def main() -> None:
         fields = (refusal.meta or {}).get("fields", [])
         listed = "; ".join(f"{each['path']} {each['message']}" for each in fields)
         echo(f"fatura: {listed or refusal.detail}", err=True)
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - Python would print the text of the exception too (D-231)
+        echo(traceback_of(error), err=True)
         sys.exit(1)

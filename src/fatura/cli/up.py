@@ -130,6 +130,6 @@ async def _keep_database_running(settings: Settings, stop: asyncio.Event) -> Non
         try:
             await asyncio.to_thread(bootstrap.revive_database, settings)
         except bootstrap.STARTUP_FAILURES as error:
-            log.error("database.not_started", error=str(error))
+            log.error("database.not_started", error=reason_of(error))
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), DATABASE_CHECK_SECONDS)

@@ -343,6 +343,10 @@ class EngineError(Exception):
         self.meta = meta
         self.retry_after_seconds = retry_after_seconds
 
+    @property
+    def log_text(self) -> str:
+        return self.problem.type
+
 
 MAX_LISTED = 1000
 """Maximum number of invalid fields that a problem lists (D-104)."""

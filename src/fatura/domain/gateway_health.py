@@ -22,7 +22,6 @@ PROBE_DELAYS = (
 MAX_JITTER_PERMILLE = 200
 EMIT_AFTER = timedelta(hours=1)
 """`connection.failing` is emitted when the calls have failed for this long."""
-MAX_ERROR_LENGTH = 300
 CREDENTIALS_REFUSED = "credentials_refused"
 CREDENTIALS_UNREADABLE = "credentials_unreadable"
 

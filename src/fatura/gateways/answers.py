@@ -7,6 +7,7 @@ from uuid import UUID
 
 from fatura.domain.calendar import EARLIEST_INSTANT
 from fatura.domain.payments import EntryKind
+from fatura.failure_text import OwnTextError
 from fatura.gateways.port import (
     Charge,
     ChargeEntry,
@@ -15,6 +16,11 @@ from fatura.gateways.port import (
     Refund,
     RefundState,
 )
+
+
+class InvalidFieldError(OwnTextError, InvalidAnswerError):
+    """Says which field of a provider's answer is invalid."""
+
 
 MAX_ID_LENGTH = 255
 MAX_CENTS = 10**15
@@ -34,11 +40,11 @@ def checked(
     """Check that the fields of a charge have valid types and values, and return the charge.
 
     If `charge_id` or `reference` (invoice id and attempt) is given, the charge must match it.
-    Raises InvalidAnswerError, which names the first invalid field.
+    Raises InvalidFieldError, which names the first invalid field.
     """
     charge: Any = answer
     if type(charge) is not Charge:
-        raise InvalidAnswerError(f"the answer is not a charge but {_shown(charge)}")
+        raise InvalidFieldError(f"the answer is not a charge but {_kind(charge)}")
     for field, is_valid in (
         ("charge_id", _is_id(charge.charge_id) and charge_id in {None, charge.charge_id}),
         ("invoice_id", _is_one_of(charge.invoice_id, UUID)),
@@ -51,37 +57,37 @@ def checked(
         ("refunds", type(charge.refunds) is tuple),
     ):
         if not is_valid:
-            raise InvalidAnswerError(f"{field} of the charge is {_shown(getattr(charge, field))}")
+            raise InvalidFieldError(f"{field} of the charge is {_kind(getattr(charge, field))}")
     if reference is not None and (charge.invoice_id, charge.attempt) != reference:
-        raise InvalidAnswerError(f"the charge {charge.charge_id} has another reference than the request")
+        raise InvalidFieldError(f"the charge {charge.charge_id} has another reference than the request")
     for entry in charge.entries:
         _check_entry(entry, currency=currency, until=now + MAX_AHEAD)
     for refund in charge.refunds:
         _check_refund(refund)
     for fault in _ledger_faults(answer):
-        raise InvalidAnswerError(f"the charge {charge.charge_id} has {fault}")
+        raise InvalidFieldError(f"the charge {charge.charge_id} has {fault}")
     return answer
 
 
 def listed(answer: Charge, *, currency: str, now: datetime) -> Charge:
-    """Check a charge of the provider's list, and return it. Raises InvalidAnswerError."""
+    """Check a charge of the provider's list, and return it. Raises InvalidFieldError."""
     charge = checked(answer, currency=currency, now=now)
     if charge.created_at is None:
-        raise InvalidAnswerError(f"the listed charge {charge.charge_id} has no instant of its creation")
+        raise InvalidFieldError(f"the listed charge {charge.charge_id} has no instant of its creation")
     return charge
 
 
 def all_checked(
     answers: Sequence[Charge], *, currency: str, now: datetime, reference: tuple[UUID, int]
 ) -> Sequence[Charge]:
-    """Check all charges, and return them. Raises InvalidAnswerError."""
+    """Check all charges, and return them. Raises InvalidFieldError."""
     return [checked(each, currency=currency, now=now, reference=reference) for each in answers]
 
 
 def _check_entry(entry: Any, *, currency: str, until: datetime) -> None:
-    """Check the fields of an entry. Raises InvalidAnswerError."""
+    """Check the fields of an entry. Raises InvalidFieldError."""
     if type(entry) is not ChargeEntry:
-        raise InvalidAnswerError(f"an entry of the charge is {_shown(entry)}")
+        raise InvalidFieldError(f"an entry of the charge is {_kind(entry)}")
     for field, is_valid in (
         ("kind", _is_one_of(entry.kind, EntryKind)),
         ("reference", _is_id(entry.reference)),
@@ -91,13 +97,13 @@ def _check_entry(entry: Any, *, currency: str, until: datetime) -> None:
         ("occurred_at", _is_instant(entry.occurred_at) and entry.occurred_at <= until),
     ):
         if not is_valid:
-            raise InvalidAnswerError(f"{field} of an entry is {_shown(getattr(entry, field))}")
+            raise InvalidFieldError(f"{field} of an entry is {_kind(getattr(entry, field))}")
 
 
 def _check_refund(refund: Any) -> None:
-    """Raises InvalidAnswerError."""
+    """Raises InvalidFieldError."""
     if type(refund) is not Refund:
-        raise InvalidAnswerError(f"a refund of the charge is {_shown(refund)}")
+        raise InvalidFieldError(f"a refund of the charge is {_kind(refund)}")
     for field, is_valid in (
         ("refund_id", _is_one_of(refund.refund_id, UUID)),
         ("state", _is_one_of(refund.state, RefundState)),
@@ -105,7 +111,7 @@ def _check_refund(refund: Any) -> None:
         ("detail", refund.detail is None or _is_one_of(refund.detail, str)),
     ):
         if not is_valid:
-            raise InvalidAnswerError(f"{field} of a refund is {_shown(getattr(refund, field))}")
+            raise InvalidFieldError(f"{field} of a refund is {_kind(getattr(refund, field))}")
 
 
 def _ledger_faults(charge: Charge) -> Iterator[str]:
@@ -155,5 +161,6 @@ def _is_instant(value: object) -> bool:
         return False
 
 
-def _shown(value: object) -> str:
-    return repr(value)[:100]
+def _kind(value: object) -> str:
+    """Return the type of a value. The value itself is not shown, because it may be data of a payer."""
+    return f"an invalid {type(value).__name__}"

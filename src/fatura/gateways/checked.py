@@ -6,7 +6,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from fatura.gateways import port
-from fatura.gateways.answers import all_checked, checked, listed
+from fatura.gateways.answers import InvalidFieldError, all_checked, checked, listed
 
 
 class CheckedGateway:
@@ -71,7 +71,7 @@ class CheckedGateway:
         found = await self.adapter.refund_charge(request)
         charge = checked(found, currency=self._currency, now=self._now, charge_id=request.charge_id)
         if all(refund.refund_id != request.refund_id for refund in charge.refunds):
-            raise port.InvalidAnswerError(f"the charge {charge.charge_id} does not show the refund")
+            raise InvalidFieldError(f"the charge {charge.charge_id} does not show the refund")
         return charge
 
     def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:

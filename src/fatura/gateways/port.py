@@ -344,7 +344,19 @@ Providers = Mapping[str, Provider]
 
 
 class GatewayError(Exception):
-    """A failed call. Raise one of the subclasses, which decide what the engine does next."""
+    """A failed call. Raise one of the subclasses, which decide what the engine does next.
+
+    `text` may repeat what the provider says. The engine stores it only with the charge or refund of the call, whose
+    erasure removes it. Logs and the health of the connection show only the class and `http_status` (D-229).
+    """
+
+    def __init__(self, text: str = "", *, http_status: int | None = None) -> None:
+        super().__init__(text)
+        self.http_status = http_status
+
+    @property
+    def log_text(self) -> str:
+        return "" if self.http_status is None else f"HTTP {self.http_status}"
 
 
 class TransientError(GatewayError):
@@ -365,8 +377,8 @@ class PermanentError(GatewayError):
     `code` and `detail` come from the provider and are shown to the merchant.
     """
 
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(f"{code}: {detail}")
+    def __init__(self, code: str, detail: str, *, http_status: int | None = None) -> None:
+        super().__init__(f"{code}: {detail}", http_status=http_status)
         self.code = code
         self.detail = detail
 

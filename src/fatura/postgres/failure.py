@@ -6,6 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fatura.failure_text import OwnTextError
+
 LINES_SHOWN = 3
 FREE_BYTES_NEEDED = 1_000_000
 
@@ -26,7 +28,7 @@ _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OCCUPIED = {errno.EEXIST, errno.ENOTDIR, errno.ELOOP}
 
 
-class EmbeddedPostgresError(Exception):
+class EmbeddedPostgresError(OwnTextError):
     """PostgreSQL could not be found, created, started or stopped; the message names the next step."""
 
 

@@ -16,6 +16,7 @@ import asyncpg
 import msgspec
 
 from fatura import tracing
+from fatura.failure_text import OwnTextError
 from fatura.open_transaction import mark_open_transaction
 from fatura.store.connection_shares import ConnectionShares
 from fatura.store.ping import Ping
@@ -61,7 +62,7 @@ Row = asyncpg.Record
 T = TypeVar("T")
 
 
-class LockTimeoutError(Exception):
+class LockTimeoutError(OwnTextError):
     """Another transaction held a lock for longer than LOCK_TIMEOUT_MS."""
 
 
@@ -69,11 +70,11 @@ class NoFreeConnectionError(DatabaseUnavailableError):
     """All connections that the account may use were in use for ACQUIRE_TIMEOUT_SECONDS."""
 
 
-class RowCountError(Exception):
+class RowCountError(OwnTextError):
     """A statement changed another number of rows than it must, so its transaction must not commit."""
 
 
-class DeadlockError(Exception):
+class DeadlockError(OwnTextError):
     """The database aborted this transaction because of a deadlock or a serialization failure. A repeat may succeed."""
 
 

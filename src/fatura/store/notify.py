@@ -11,7 +11,7 @@ import asyncpg
 from fatura.observability import log
 from fatura.store import multi_host
 from fatura.store.db import Database, DatabaseUnavailableError
-from fatura.store.transaction_end import UNAVAILABLE_ERRORS
+from fatura.store.transaction_end import UNAVAILABLE_ERRORS, unavailable
 
 CHANNEL = "fatura_work"
 GATHER_SECONDS = 0.01
@@ -38,7 +38,7 @@ class Notifier:
         try:
             await self._db.notify(lanes)
         except DatabaseUnavailableError as error:
-            log.warning("work.notification_lost", lanes=lanes, error=str(error))
+            log.warning("work.notification_lost", lanes=lanes, error=error)
 
 
 async def listen(url: str, notify: Callable[[str], None]) -> None:
@@ -47,7 +47,7 @@ async def listen(url: str, notify: Callable[[str], None]) -> None:
         try:
             await _listen_once(url, notify)
         except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError) as error:
-            log.warning("work.not_listening", error=str(error))
+            log.warning("work.not_listening", error=unavailable(error))
         await asyncio.sleep(RECONNECT_SECONDS)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from fatura.failure_text import reason_of
+from fatura.failure_text import OwnTextError, reason_of
 
 UNAVAILABLE_ERRORS = (
     OSError,
@@ -25,7 +25,7 @@ UNAVAILABLE_ERRORS = (
 """The errors of the driver that mean that the database is unavailable."""
 
 
-class DatabaseUnavailableError(Exception):
+class DatabaseUnavailableError(OwnTextError):
     """The database cannot be reached, or closed the connection. A commit in progress may have succeeded or not."""
 
 

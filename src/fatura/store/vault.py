@@ -15,13 +15,15 @@ from uuid import UUID
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from fatura.failure_text import OwnTextError
+
 KEY_BYTES = 32
 KEY_ID_BYTES = 4
 """Length of the key id at the start of a sealed value."""
 _NONCE_BYTES = 12
 
 
-class KeyRingError(Exception):
+class KeyRingError(OwnTextError):
     """The key ring is missing or malformed, or it lacks the key that sealed a value."""
 
 

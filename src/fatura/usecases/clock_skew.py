@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fatura.failure_text import OwnTextError
 from fatura.observability import log
 
 MAX_CLOCK_SKEW = timedelta(seconds=30)
@@ -21,7 +22,7 @@ JUMP = timedelta(seconds=0.1)
 """If the real-time and monotonic clocks have diverged by this much since the last measurement, measure again."""
 
 
-class WrongClockError(Exception):
+class WrongClockError(OwnTextError):
     """This host's clock differs too much from the database's clock. Nothing was written."""
 
 

@@ -98,4 +98,4 @@ async def _check_credentials(gateway: ObservedGateway) -> None:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             await gateway.check_credentials()
     except (GatewayError, TimeoutError) as error:
-        log.debug("gateway.probe_unanswered", connection_id=str(gateway.connection_id), error=str(error))
+        log.debug("gateway.probe_unanswered", connection_id=str(gateway.connection_id), error=error)

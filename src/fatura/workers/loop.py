@@ -95,7 +95,7 @@ class LaneRunner:
             due = await self._lane.due(self._unlimited)
         except DatabaseUnavailableError as error:
             if polls.note_failure(name):
-                log.warning("lane.database_unavailable", lane=name, error=str(error))
+                log.warning("lane.database_unavailable", lane=name, error=error)
         except Exception:  # noqa: BLE001 - logged with its traceback; other lanes must continue
             if polls.note_failure(name):
                 log.exception("lane.poll_failed", lane=name)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fatura.domain.connection import Connection
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import AuthFailedError, Charge, GatewayError, TransientError, UnknownOutcomeError
 from fatura.views.integration import ConnectionView
 from tests.support.captured_logs import captured_logs
 from tests.support.expect import invalid
@@ -28,6 +30,12 @@ from tests.support.world import Json, World
 
 MANY = 1000
 """More faults than any test uses up."""
+
+
+RATE_LIMITED = {
+    "code": "failed",
+    "detail": "create_charge: the gateway cannot be reached, or accepts no calls now (HTTP 429)",
+}
 
 
 async def health(world: World) -> Json:
@@ -69,7 +77,7 @@ async def test_a_failing_connection_gets_only_probes(world: World) -> None:
     await pass_time(world, hours=8)
 
     assert 3 <= first_calls <= 4, "no more calls after the failures"
-    assert (shown["state"], shown["error"]) == ("failing", {"code": "failed", "detail": "rate_limited"})
+    assert (shown["state"], shown["error"]) == ("failing", RATE_LIMITED)
     probes = await calls_made(world) - first_calls
     assert 8 * 4 <= probes <= 8 * 5 + 6, "one probe in 12 to 15 minutes, and a few more at first"
     assert {each["status"] for each in await world.invoices()} == {"ready"}
@@ -104,9 +112,34 @@ async def test_an_hour_of_failures_is_reported_once(world: World) -> None:
     assert timedelta(hours=1) <= waited < timedelta(hours=1, minutes=5)
     assert failing["data"]["connection"]["connectionId"] == await connection_id(world)
     assert failing["data"]["connection"]["health"]["state"] == "failing"
-    assert failing["data"]["error"] == {"code": "failed", "detail": "rate_limited"}
+    assert failing["data"]["error"] == RATE_LIMITED
     assert recovered["data"]["connection"]["health"] == {"state": "ok", "since": None, "error": None}
     assert (await read(world, invoice))["status"] == "issued"
+
+
+SPELLINGS = ("SOUZA/ANA", "529.982.247-25", "ana.souza at example")
+
+
+@pytest.mark.parametrize("kind", [TransientError, UnknownOutcomeError, AuthFailedError])
+async def test_the_texts_of_a_failing_gateway_stay_with_the_charges(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: type[GatewayError]
+) -> None:
+    """The gateway spells the payer's data differently than the customer does. [D-229, D-231, D-55 health]"""
+
+    async def fail(_gateway: SandboxGateway, *_request: object) -> Charge:
+        raise kind(f"cannot serve {' '.join(SPELLINGS)}", http_status=502)
+
+    await generated(world, 1)
+    for call in ("create_charge", "find_charge", "find_charges", "get_charge"):
+        monkeypatch.setattr(SandboxGateway, call, fail)
+    with captured_logs() as logs:
+        await pass_time(world, days=1)
+
+    [failing] = await world.events("connection.failing")
+    assert failing["data"]["error"]["detail"].endswith("(HTTP 502)")
+    stored = await world.sql("SELECT h.error_detail FROM connection_health h")
+    for text in (json.dumps(failing), json.dumps(await health(world)), str(stored), logs.getvalue()):
+        assert not [each for each in SPELLINGS if each in text], text
 
 
 async def test_every_waiting_invoice_is_reported_as_delayed(world: World) -> None:

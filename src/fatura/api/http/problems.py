@@ -55,9 +55,7 @@ def answer_to(error: Exception, scope: Scope) -> Response | None:
             shown, headers = _refused_by_framework(error, scope)
             return problem_response(shown, current.request_id, headers=headers)
         case _ if isinstance(error, DATABASE_FAILURES):
-            log.warning(
-                "request.database_failed", route=current.route, error=f"{type(error).__name__}: {error}"
-            )
+            log.warning("request.database_failed", route=current.route, error=error)
             return problem_response(_database_failed(error), current.request_id)
         case _:
             return None

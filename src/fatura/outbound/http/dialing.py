@@ -152,7 +152,7 @@ class Dialer:
         if now >= self._log_again_at:
             self._log_again_at = now + LOG_EVERY_SECONDS
             advice = "raise the limits of open files and memory of this process, and check the host's network"
-            log.error("outbound.out_of_resources", reason=str(error), advice=advice)
+            log.error("outbound.out_of_resources", reason=error, advice=advice)
         return OutOfResourcesError(str(error))
 
     async def dial(self, target: Target, candidates: Sequence[str]) -> Connection:

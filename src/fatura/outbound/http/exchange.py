@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fatura.failure_text import OwnTextError
+
 DEADLINE_SECONDS = 10
 """Maximum time from the start of the host's lookup to the last byte of the response (spec 8, D-30)."""
 MAX_WAIT_SECONDS = 3
@@ -12,7 +14,7 @@ MAX_HEADER_BYTES = 16 * 1024
 """Limit for all bytes before the body: informational responses, status line and headers."""
 
 
-class OutOfResourcesError(Exception):
+class OutOfResourcesError(OwnTextError):
     """This process cannot make another call now. Nothing was sent, and the merchant's server is not the cause."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from fatura.failure_text import reason_of
+from fatura.failure_text import OwnTextError, reason_of
 from fatura.store import multi_host
 
 MIGRATIONS = Path(__file__).parent
@@ -35,7 +35,7 @@ _SETTINGS = {
 }
 
 
-class MigrationError(Exception):
+class MigrationError(OwnTextError):
     """The database could not be migrated; the message names the next step."""
 
 

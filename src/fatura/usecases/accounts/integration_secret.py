@@ -32,7 +32,7 @@ async def signing_secrets(work: Work) -> tuple[str, ...]:
         except KeyRingError as error:
             if not opened:
                 raise
-            log.error("secret.unreadable", error=str(error))
+            log.error("secret.unreadable", error=error)
     return tuple(opened)
 
 

@@ -65,7 +65,7 @@ async def _reencrypt(
         try:
             reencrypted.append(_reencrypt_value(work, column, row_id=row_id, value=value))
         except KeyRingError as error:
-            log.error("key_ring.unreadable", account_id=str(work.account.account_id), error=str(error))
+            log.error("key_ring.unreadable", account_id=str(work.account.account_id), error=error)
     if reencrypted:
         await sealed_columns.rewrite(work.tx, column, reencrypted)
         if owed is not None:

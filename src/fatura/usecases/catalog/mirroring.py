@@ -77,7 +77,7 @@ async def _call_and_record(
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             gateway_product_id = await gateway.mirror_product(product)
     except (GatewayError, TimeoutError) as error:
-        log.info("gateway.product_not_mirrored", product_id=str(claimed.product_id), error=str(error))
+        log.info("gateway.product_not_mirrored", product_id=str(claimed.product_id), error=error)
         await in_transaction(deps, account, _record_failure, claimed, error)
     else:
         await in_transaction(deps, account, _record_done, claimed, gateway_product_id)

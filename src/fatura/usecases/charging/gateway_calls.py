@@ -116,7 +116,7 @@ async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore
             charge = await call.gateway.get_charge(charge_id)
         return charge.of_invoice(call.charge.invoice_id)
     except (port.NotFoundError, port.PermanentError, port.InvalidAnswerError) as error:
-        log.info("charge.found_charge_not_shown", charge_id=charge_id, error=str(error))
+        log.info("charge.found_charge_not_shown", charge_id=charge_id, error=error)
         return None
     except (port.TransientError, port.UnknownOutcomeError, TimeoutError) as error:
         reason = str(error) or "no answer in time"

@@ -126,7 +126,7 @@ async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             return await _read(call)
     except (GatewayError, TimeoutError) as error:
-        log.debug("gateway.late_check_unanswered", invoice_id=str(invoice_id), error=str(error))
+        log.debug("gateway.late_check_unanswered", invoice_id=str(invoice_id), error=error)
         return None
 
 

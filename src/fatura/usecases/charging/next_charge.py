@@ -124,6 +124,6 @@ def unseal_request(work: Work, charge: InvoiceCharge) -> ChargeRequest | None:
     try:
         plain = work.open(charge.request_sealed, place=charges.REQUEST_PLACE, row_id=charge.charge_id)
     except KeyRingError as error:
-        log.error("charge.request_unreadable", charge_id=str(charge.charge_id), error=str(error))
+        log.error("charge.request_unreadable", charge_id=str(charge.charge_id), error=error)
         return None
     return msgspec.json.decode(plain, type=ChargeRequest)

@@ -91,9 +91,7 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     elif current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at:
         await _record_no_charge(work, call, current, answer=answer)
     else:
-        log.warning(
-            "charge.stale_answer_ignored", invoice_id=str(call.invoice.invoice_id), answer=str(answer)
-        )
+        log.warning("charge.stale_answer_ignored", invoice_id=str(call.invoice.invoice_id), answer=answer)
     return None
 
 

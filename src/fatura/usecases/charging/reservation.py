@@ -136,7 +136,7 @@ async def _send(
     try:
         request = next_charge.build_request(work, invoice, charge, lines=lines)
     except KeyRingError as error:
-        log.error("charge.document_unreadable", invoice_id=str(invoice.invoice_id), error=str(error))
+        log.error("charge.document_unreadable", invoice_id=str(invoice.invoice_id), error=error)
         message = (
             "the customer's document cannot be decrypted; send it again by PATCH /v1/customers/{customerId}"
         )

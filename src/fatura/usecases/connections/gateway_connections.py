@@ -59,7 +59,7 @@ def open_gateway(work: Work, stored: StoredConnection, *, is_probe: bool = False
         adapter = _gateway(work, connection, _decrypted_access(work, stored))
     except KeyRingError as error:
         connection_id = str(connection.connection_id)
-        log.error("gateway.credentials_unreadable", connection_id=connection_id, error=str(error))
+        log.error("gateway.credentials_unreadable", connection_id=connection_id, error=error)
         return None
     return ObservedGateway(adapter, connection, failures=stored.health.failures, is_probe=is_probe)
 

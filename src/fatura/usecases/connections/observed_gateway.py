@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fatura import tracing
 from fatura.domain.connection import Connection
-from fatura.domain.gateway_health import CREDENTIALS_REFUSED, MAX_ERROR_LENGTH, CallError, CallResult
+from fatura.domain.gateway_health import CREDENTIALS_REFUSED, CallError, CallResult
 from fatura.gateways import port
 from fatura.gateways.checked import CheckedGateway
 from fatura.tracing import Kind
@@ -26,6 +26,12 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
 
 A PermanentError and a NotFoundError count as successes: the provider has answered.
 """
+_WHY = {
+    CREDENTIALS_REFUSED: "the gateway refuses the credentials; send new ones",
+    "failed": "the gateway cannot be reached, or accepts no calls now",
+    "unknown": "the gateway did not answer, or answered with an error",
+    "timeout": f"no answer within {port.CALL_TIMEOUT_SECONDS} s",
+}
 _ANSWERED: tuple[tuple[type[BaseException], str], ...] = (
     (port.PermanentError, "refused"),
     (port.NotFoundError, "not_found"),
@@ -64,7 +70,7 @@ class ObservedGateway:
             return await self.adapter.check_credentials()
 
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
-        async with self._observed("create_charge", payer=request.payer):
+        async with self._observed("create_charge"):
             return await self.adapter.create_charge(request)
 
     async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
@@ -116,8 +122,8 @@ class ObservedGateway:
             return await self.adapter.mirror_product(product)
 
     @asynccontextmanager
-    async def _observed(self, operation: str, *, payer: port.Payer | None = None) -> AsyncGenerator[None]:
-        """Run one call for at most CALL_TIMEOUT_SECONDS. `payer` is the person whose data the call sends.
+    async def _observed(self, operation: str) -> AsyncGenerator[None]:
+        """Run one call for at most CALL_TIMEOUT_SECONDS.
 
         If the caller's own limit of about the same length ends the call first, the call counts as timed out too.
         """
@@ -131,7 +137,7 @@ class ObservedGateway:
             if isinstance(error, asyncio.CancelledError) and took < port.CALL_TIMEOUT_SECONDS * 0.9:
                 raise  # the process stops
             self._count(operation, _outcome(error), seconds=took)
-            failure = _failure(error, payer)
+            failure = _failure(error, operation)
             if failure is not None:
                 self.results.append(failure)
             elif isinstance(error, (port.PermanentError, port.NotFoundError)):
@@ -149,24 +155,17 @@ def _outcome(error: BaseException) -> str:
     return next((label for kind, label in known if isinstance(error, kind)), "error")
 
 
-def _failure(error: BaseException, payer: port.Payer | None) -> CallError | None:
+def _failure(error: BaseException, operation: str) -> CallError | None:
     """Return why a call failed; None for any answer, even an invalid one, and for an exception in the adapter.
 
-    The text belongs to the connection and is shown for all its customers, so it must not name the payer of one charge.
+    The text belongs to the connection and is shown for all its customers, so it repeats nothing that the provider says.
     """
     if isinstance(error, port.InvalidAnswerError):
         return None
     code = next((label for kind, label in _CODES if isinstance(error, kind)), None)
     if code is None:
         return None
-    detail = f"no answer within {port.CALL_TIMEOUT_SECONDS} s" if code == "timeout" else str(error)
-    if payer is not None and _names(detail, payer):
-        detail = "The provider's answer names the payer, so it is not shown here."
-    return CallError(code, detail[:MAX_ERROR_LENGTH] or code)
-
-
-def _names(text: str, payer: port.Payer) -> bool:
-    found = text.casefold()
-    return any(
-        each is not None and each.casefold() in found for each in (payer.name, payer.email, payer.document)
+    status = (
+        f" (HTTP {error.http_status})" if isinstance(error, port.GatewayError) and error.http_status else ""
     )
+    return CallError(code, f"{operation}: {_WHY[code]}{status}")

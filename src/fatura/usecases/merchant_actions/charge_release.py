@@ -223,9 +223,9 @@ async def release(
     if isinstance(answer, port.Charge) and answer.state in accepted:
         await _record_payments(deps, account, gateway, answer)
         return Released(charge, answer.state)
-    detail = _refusal(answer)
-    log.warning("charge.cancellation_unconfirmed", invoice_id=str(charge.invoice_id), reason=detail)
-    return Refused(detail, is_unsure=isinstance(answer, port.UnknownOutcomeError | TimeoutError))
+    reason = answer.state if isinstance(answer, port.Charge) else answer
+    log.warning("charge.cancellation_unconfirmed", invoice_id=str(charge.invoice_id), reason=reason)
+    return Refused(_refusal(answer), is_unsure=isinstance(answer, port.UnknownOutcomeError | TimeoutError))
 
 
 async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: UUID) -> Answer:

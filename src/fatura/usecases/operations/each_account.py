@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from fatura.observability import log
+from fatura.observability import log, logged
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import DatabaseUnavailableError
 
@@ -41,4 +41,4 @@ class EachAccount:
 def _why(error: Exception) -> str:
     if isinstance(error, DatabaseUnavailableError):
         return str(error)
-    return f"an unexpected error, with its traceback in the log line `account.failed`: {error}"
+    return f"an unexpected error, with its traceback in the log line `account.failed`: {logged(error)}"

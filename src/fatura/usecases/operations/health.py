@@ -43,6 +43,6 @@ async def _try_polls(deps: Deps) -> None:
             await due_accounts.of(lane)(deps)
         except Exception as error:  # noqa: BLE001 - any exception would also stop a worker's poll
             if deps.lane_polls.note_failure(lane):
-                log.warning("lane.cannot_poll", lane=lane, error=f"{type(error).__name__}: {error}")
+                log.warning("lane.cannot_poll", lane=lane, error=error)
         else:
             deps.lane_polls.note_success(lane)

@@ -166,7 +166,7 @@ async def cancel(gateway: Gateway, charge: Charge) -> bool:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
             canceled = await gateway.cancel_charge(charge.charge_id)
     except (GatewayError, TimeoutError) as error:
-        log.warning("charge.second_charge_not_canceled", charge_id=charge.charge_id, error=str(error))
+        log.warning("charge.second_charge_not_canceled", charge_id=charge.charge_id, error=error)
         return False
     outcome = "not_canceled" if canceled.is_payable else "canceled"
     log.warning(f"charge.second_charge_{outcome}", charge_id=charge.charge_id, state=canceled.state)

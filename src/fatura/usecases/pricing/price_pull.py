@@ -241,7 +241,7 @@ async def _withdraw(deps: Deps, account: Account, calls: Sequence[PriceCall]) ->
     try:
         await in_transaction(deps, account, price_answers.withdraw, calls)
     except DATABASE_FAILURES as error:
-        log.warning("pricing.calls_not_withdrawn", calls=len(calls), error=str(error))
+        log.warning("pricing.calls_not_withdrawn", calls=len(calls), error=error)
 
 
 async def _call(
@@ -304,7 +304,7 @@ async def _record(
             if time.monotonic() < give_up_at:
                 await asyncio.sleep(RECORD_RETRY_SECONDS)
                 continue
-            log.error("pricing.answers_not_recorded", items=_items(answered), error=str(error))
+            log.error("pricing.answers_not_recorded", items=_items(answered), error=error)
         except Exception:  # noqa: BLE001 - the other answers must still be recorded
             log.exception("pricing.answers_not_recorded", items=_items(answered))
             for each in answered if len(answered) > 1 else ():

@@ -55,7 +55,7 @@ async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Web
     try:
         return VerifiedWebhook(account, connection_id, gateway.read_webhook(webhook).charge_ids)
     except AuthFailedError as error:
-        log.warning("gateway.webhook_refused", connection_id=str(connection_id), error=str(error))
+        log.warning("gateway.webhook_refused", connection_id=str(connection_id), error=error)
         raise webhook_refused() from None
 
 

@@ -122,9 +122,9 @@ async def _ask(gateway: ObservedGateway, asked: Asked) -> Asked:
     except NotFoundError:
         return replace(asked, is_unknown=True)
     except InvalidAnswerError as error:
-        log.warning("gateway.poll_answer_invalid", invoice_id=str(charge.invoice_id), error=str(error))
+        log.warning("gateway.poll_answer_invalid", invoice_id=str(charge.invoice_id), error=error)
     except (GatewayError, TimeoutError) as error:
-        log.debug("gateway.poll_unanswered", invoice_id=str(charge.invoice_id), error=str(error))
+        log.debug("gateway.poll_unanswered", invoice_id=str(charge.invoice_id), error=error)
     except Exception:  # noqa: BLE001 - logged here; the charge is polled again
         log.exception("charge.poll_failed", invoice_id=str(charge.invoice_id))
     return asked

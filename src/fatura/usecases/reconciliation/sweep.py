@@ -110,7 +110,7 @@ async def sweep(deps: Deps, account: Account) -> int:
         if await _read_list(run, delay=claim.delay):
             await _look_for_own(run)
     except (GatewayError, TimeoutError) as error:
-        log.warning("sweep.unanswered", connection_id=str(claim.sweep.connection_id), error=str(error))
+        log.warning("sweep.unanswered", connection_id=str(claim.sweep.connection_id), error=error)
         await in_transaction(deps, account, _release, run.sweep, after=RETRY_AFTER)
     finally:
         _report(run)

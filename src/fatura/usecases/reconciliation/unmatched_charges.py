@@ -198,10 +198,10 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
     try:
         return await look.gateway.get_charge(charge_id), False
     except _GONE as error:
-        log.info("charge.not_ours", charge_id=charge_id, error=str(error))
+        log.info("charge.not_ours", charge_id=charge_id, error=error)
         return None, True
     except (GatewayError, TimeoutError) as error:
-        log.debug("gateway.look_unanswered", charge_id=charge_id, error=str(error))
+        log.debug("gateway.look_unanswered", charge_id=charge_id, error=error)
         return None, False
     except Exception:  # noqa: BLE001 - logged here; repeated looks would use up the connection's budget
         log.exception("charge.look_failed", charge_id=charge_id)

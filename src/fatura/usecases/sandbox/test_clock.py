@@ -224,7 +224,7 @@ async def _renew_lease(deps: Deps, account: Account, leased_by: UUID) -> None:
         try:
             await in_transaction(deps, account, _renew, leased_by)
         except DATABASE_FAILURES as error:
-            log.warning("test_clock.lease_not_renewed", account_id=str(account.account_id), error=str(error))
+            log.warning("test_clock.lease_not_renewed", account_id=str(account.account_id), error=error)
 
 
 async def _run_lanes(

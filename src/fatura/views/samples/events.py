@@ -98,7 +98,7 @@ def _entry_data(status: InvoiceStatus, *entries: PaymentEntry, **changes: Any) -
 _K = EntryKind
 CANCELED = replace(SUBSCRIPTION, status=SubscriptionStatus.CANCELED, canceled_at=AT)
 _FAILURE = IssueFailure("invalid_document", "The payer's document is not valid.", AT)
-_TIMEOUT = CallError("timeout", "no answer within 20 s")
+_TIMEOUT = CallError("timeout", "get_charge: no answer within 20 s")
 _FAILING = ConnectionHealth(
     failures=12, failing_since=AT, next_probe_at=AT, probes=9, emitted=True, error=_TIMEOUT
 )

@@ -17,7 +17,7 @@ async def fail_before(operation: SandboxOperation, fault: SandboxFault | None) -
         case SandboxFault.TIMEOUT_BEFORE | SandboxFault.SERVER_ERROR:
             raise _no_answer(operation, fault)
         case SandboxFault.RATE_LIMITED:
-            raise port.TransientError(fault)
+            raise port.TransientError(fault, http_status=429)
         case SandboxFault.UNAUTHORIZED:
             raise port.AuthFailedError("A queued fault refuses the credentials.")
         case SandboxFault.UNKNOWN if operation in _CREATES:
