@@ -176,6 +176,15 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         ) d GROUP BY d.account_id
         """,
     ),
+    "erasure": (
+        """
+        SELECT d.account_id, count(*) AS due_rows FROM (
+            SELECT e.account_id FROM erasure e
+            WHERE e.stage <> 'done' AND e.next_attempt_at > '-infinity' AND e.next_attempt_at <= $1
+            ORDER BY e.next_attempt_at LIMIT 1000
+        ) d GROUP BY d.account_id
+        """,
+    ),
 }
 """For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
 The statements of the lanes in STOPPED leave out the accounts in `$2`, which are suspended.
@@ -284,7 +293,11 @@ WHERE CASE
         SELECT true FROM connection_move m
         WHERE m.account_id = a.account_id AND m.status = 'running' AND m.worked_at <= a.now
         ORDER BY m.worked_at LIMIT 1
-    ))
+    )) WHEN $2 = 'erasure' THEN (
+        SELECT true FROM erasure e
+        WHERE e.account_id = a.account_id AND e.stage <> 'done' AND e.next_attempt_at <= a.now
+        ORDER BY e.next_attempt_at LIMIT 1
+    )
 END
 """
 """Finds the accounts among `$3` that have due work of the lane `$2`.

@@ -14,7 +14,6 @@ from fatura.store.connections import connection_health
 from fatura.store.db import Discovery
 from fatura.store.retention import progress
 from fatura.store.sandbox import test_clock
-from fatura.store.subscriptions import erasures
 from fatura.usecases.clock_skew import MAX_CLOCK_SKEW, MAX_PUSH_SKEW, WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName
@@ -34,7 +33,6 @@ _DISCOVER: Mapping[LaneName, _Discover] = {
     LaneName.PROBE: partial(push_discovery.discover_push, is_down=True),
     LaneName.GATEWAY_PROBE: connection_health.discover_probes,
     LaneName.TEST_CLOCK: test_clock.discover_advancing,
-    LaneName.ERASURE: erasures.discover_running,
 }
 
 

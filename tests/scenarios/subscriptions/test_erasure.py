@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
+from fatura.store.subscriptions.erasures import Erasure
 from fatura.usecases.subscriptions import erasure
-from fatura.usecases.transaction import load_account
+from fatura.usecases.transaction import Work, load_account
+from tests.support.captured_logs import captured_logs
 from tests.support.erasure_steps import CUSTOMER, erase, erased_form, former_customer
 from tests.support.expect import INSTANT, UNKNOWN_ID, problem
 from tests.support.push_steps import register
 from tests.support.receiver import Reply, open_receiver
-from tests.support.sandbox_steps import queue_fault, read, row_held, until_waiting
-from tests.support.world import World
+from tests.support.sandbox_steps import pass_time, queue_fault, read, row_held, until_waiting
+from tests.support.world import World, scrape
 
 
 async def test_an_erased_customer_shows_no_personal_data(world: World):
@@ -314,6 +316,41 @@ async def test_a_long_erasure_is_continued_by_a_worker(world: World, monkeypatch
     repeated = await erase(world, customer_id, key="k")
     assert (repeated.status, repeated.headers["Idempotent-Replayed"]) == (200, "true")
     assert repeated.json["erasedAt"] is not None
+
+
+async def test_an_erasure_that_fails_blocks_no_other(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Its age stays visible as a metric. It continues when the cause is removed. [D-186, D-226]"""
+    monkeypatch.setattr(erasure, "WAIT_SECONDS", 0)
+    failing = (await former_customer(world))["id"]
+    assert (await erase(world, failing)).status == 202
+    steps = dict(erasure._STEPS)
+
+    async def fail_for_one(work: Work, running: Erasure) -> Erasure:
+        if str(running.customer_id) == failing:
+            raise ValueError("a row that no code expects")
+        return await steps[running.stage](work, running)
+
+    monkeypatch.setattr(erasure, "_STEPS", dict.fromkeys(steps, fail_for_one))
+    with captured_logs() as logs:
+        await world.run("erasure")
+        other = (await former_customer(world))["id"]
+        assert (await erase(world, other)).status == 202
+        await world.run("erasure")
+    erased = [
+        (await world.get(f"/v1/customers/{each}")).json["erasedAt"] is not None for each in (failing, other)
+    ]
+    assert erased == [False, True]
+    assert logs.getvalue().count("erasure.put_off") == 1
+
+    await pass_time(world, minutes=9)
+    assert 'fatura_oldest_work_seconds{lane="erasure"} 5' in await scrape(world.deps)  # 540 s and more
+    monkeypatch.setattr(erasure, "_STEPS", steps)
+    await world.run("erasure")
+    assert (await world.get(f"/v1/customers/{failing}")).json["erasedAt"] is None
+    await pass_time(world, minutes=1)
+    await world.run("erasure")
+    assert (await world.get(f"/v1/customers/{failing}")).json["erasedAt"] is not None
+    assert await world.broken() == []
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3])

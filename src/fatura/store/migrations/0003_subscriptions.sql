@@ -54,12 +54,13 @@ CREATE TRIGGER customer_frozen BEFORE UPDATE ON customer
 -- The erasure of a customer (D-62), and its progress. The customer's own row is erased when the erasure begins. Then the
 -- data disappears in batches: from the subscriptions with ids up to `visited_id`; from the invoices up to the cycle
 -- `visited_cycle` of the subscription `visited_id`; and from the stored answers with keys up to `visited_key`. A
--- finished erasure is kept: it is exported, and applied again after a restore from a backup. `requested_at` is on the
--- account's clock.
+-- finished erasure is kept: it is exported, and applied again after a restore from a backup. `next_attempt_at` is when
+-- a worker may run the next batch. Both times are on the account's clock.
 CREATE TABLE erasure (
     account_id uuid NOT NULL,
     customer_id uuid NOT NULL,
     requested_at timestamptz NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
     stage text NOT NULL,
     visited_id uuid,
     visited_cycle integer,
@@ -77,7 +78,8 @@ CREATE TABLE erasure (
         END
     )
 ) WITH (fillfactor = 50);
-CREATE INDEX erasure_running ON erasure (account_id, requested_at) WHERE stage <> 'done';
+CREATE INDEX erasure_running ON erasure (account_id, next_attempt_at) WHERE stage <> 'done';
+CREATE INDEX erasure_by_time ON erasure (next_attempt_at) WHERE stage <> 'done' AND next_attempt_at > '-infinity';
 CREATE TRIGGER erasure_kept BEFORE DELETE ON erasure FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- `start_cycle` is the cycle of the subscription's first invoice. `cycle_count` is the cycle of its newest invoice.

@@ -6,9 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from fatura.domain.account import Account
-from fatura.store.db import Discovery, Tx
-from fatura.store.discovery import discover_served
+from fatura.store.db import Tx
 
 
 class Stage(StrEnum):
@@ -98,7 +96,8 @@ async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
 async def insert(tx: Tx, customer_id: UUID, *, requested_at: datetime) -> None:
     await tx.execute(
         """
-        INSERT INTO erasure (account_id, customer_id, requested_at, stage) VALUES ($1, $2, $3, 'subscriptions')
+        INSERT INTO erasure (account_id, customer_id, requested_at, next_attempt_at, stage)
+        VALUES ($1, $2, $3, $3, 'subscriptions')
         """,
         customer_id,
         requested_at,
@@ -116,13 +115,22 @@ async def find(tx: Tx, customer_id: UUID) -> Erasure | None:
     )
 
 
-async def first_running(tx: Tx) -> UUID | None:
-    """Return the customer whose running erasure was requested first."""
+async def first_due(tx: Tx, *, now: datetime) -> UUID | None:
+    """Return the customer whose running erasure has been due longest."""
     return await tx.fetchval(
         """
         SELECT e.customer_id FROM erasure e
-        WHERE e.account_id = $1 AND e.stage <> 'done' ORDER BY e.requested_at LIMIT 1
-        """
+        WHERE e.account_id = $1 AND e.stage <> 'done' AND e.next_attempt_at <= $2 ORDER BY e.next_attempt_at LIMIT 1
+        """,
+        now,
+    )
+
+
+async def put_off(tx: Tx, customer_id: UUID, *, until: datetime) -> None:
+    await tx.execute(
+        "UPDATE erasure e SET next_attempt_at = $3 WHERE e.account_id = $1 AND e.customer_id = $2",
+        customer_id,
+        until,
     )
 
 
@@ -192,19 +200,3 @@ async def invoices_of_erased(tx: Tx, invoice_ids: Sequence[UUID]) -> frozenset[U
         invoice_ids,
     )
     return frozenset(row["invoice_id"] for row in rows)
-
-
-async def discover_running(
-    discovery: Discovery,
-    *,
-    real_now: datetime,  # noqa: ARG001 - a running erasure is always due
-) -> Sequence[Account]:
-    """Return the accounts that have a running erasure. At most 1000 erasures are read."""
-    rows = await discovery.fetch(
-        """
-        SELECT d.account_id FROM (
-            SELECT e.account_id FROM erasure e WHERE e.stage <> 'done' LIMIT 1000
-        ) d GROUP BY d.account_id
-        """
-    )
-    return await discover_served(discovery, {row["account_id"] for row in rows})

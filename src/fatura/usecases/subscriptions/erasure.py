@@ -19,6 +19,7 @@ import msgspec
 
 from fatura.domain.account import Account
 from fatura.domain.errors import CUSTOMER_IN_USE, EngineError, require
+from fatura.observability import log
 from fatura.store.billing import invoices
 from fatura.store.db import LockTimeoutError
 from fatura.store.subscriptions import customers, erased_rows, erasures
@@ -27,8 +28,9 @@ from fatura.store.subscriptions.erasures import Erasure, Stage, Uses
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, execute_once
+from fatura.usecases.one_by_one import PUT_OFF_BY
 from fatura.usecases.stored_target import POLL_SECONDS
-from fatura.usecases.transaction import LaneName, Work, in_snapshot, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, LaneName, Work, in_snapshot, in_transaction
 from fatura.views.customers import CustomerProfileView
 from fatura.views.erased import erased
 from fatura.views.events import CustomerDataView
@@ -84,9 +86,23 @@ async def erase(
 
 
 async def run(deps: Deps, account: Account) -> int:
-    """Run one batch of the erasure that was requested first. Returns 0 if none is running. Raises DATABASE_FAILURES."""
-    customer_id = await in_transaction(deps, account, _first_running)
-    return 0 if customer_id is None else await in_transaction(deps, account, _erase_batch, customer_id)
+    """Run one batch of the erasure that has been due longest. Returns 0 if none is due. Raises DATABASE_FAILURES.
+
+    If the batch fails, log this and put the erasure off, so that other erasures of the account continue (D-186).
+    """
+    customer_id = await in_transaction(deps, account, _first_due)
+    if customer_id is None:
+        return 0
+    try:
+        return await in_transaction(deps, account, _erase_batch, customer_id)
+    except LockTimeoutError as error:
+        log.warning("erasure.locked", customer_id=str(customer_id), error=error)
+    except DATABASE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001 - logged with its traceback; the batch is tried again later
+        log.exception("erasure.put_off", customer_id=str(customer_id))
+    await in_transaction(deps, account, _put_off, customer_id)
+    return 1
 
 
 async def start(work: Work, *, customer_id: UUID, is_forced: bool = False) -> _Started:
@@ -158,8 +174,12 @@ async def _is_done(work: Work, customer_id: UUID) -> bool:
     return found.stage is Stage.DONE
 
 
-async def _first_running(work: Work) -> UUID | None:
-    return await erasures.first_running(work.tx)
+async def _first_due(work: Work) -> UUID | None:
+    return await erasures.first_due(work.tx, now=work.now)
+
+
+async def _put_off(work: Work, customer_id: UUID) -> None:
+    await erasures.put_off(work.tx, customer_id, until=work.now + PUT_OFF_BY)
 
 
 async def _read(work: Work, customer_id: UUID) -> CustomerProfileView:
