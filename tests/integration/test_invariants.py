@@ -203,6 +203,7 @@ VIOLATIONS = rows(r"""
     restored_charges_are_tracked   | FOUND
     stopped_issuance_has_error     | STOPPED
     past_due_charges_were_asked_after | UPDATE charge SET due_date = '2001-01-01', asked_at = '2000-01-01'
+    account_has_a_gate             | DELETE FROM account_gate
     connections_have_health        | DELETE FROM connection_health
     connections_are_swept          | DELETE FROM connection_sweep
     one_sandbox_charge_per_invoice | UPDATE sandbox_charge SET amount_cents = amount_cents + 1

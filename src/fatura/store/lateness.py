@@ -10,7 +10,7 @@ MOST_COUNTED = 100_000
 
 
 DISCOVER_OLDEST: LiteralString = """
-SELECT w.lane, max($1::timestamptz + a.clock_offset - w.due_at) FILTER (
+SELECT w.lane, max($1::timestamptz + a.clock_offset - greatest(w.due_at, a.restored_at, a.resumed_at)) FILTER (
         WHERE a.suspended_at IS NULL OR w.lane IN ('reconciliation', 'sweep', 'gateway_probe', 'erasure')
     ) AS age
 FROM account a CROSS JOIN LATERAL (
@@ -90,7 +90,8 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
 
     The lanes are those of `due_times.due_by_lane`, `erasure` and `retention`. Deliveries to an endpoint that is down
     are left out, because only the merchant can repair the endpoint. So are accounts whose test clock is advancing, and
-    work that waits until a suspended account is resumed.
+    work that waits until a suspended account is resumed. The age of the work of a resumed or restored account counts
+    from then on.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(

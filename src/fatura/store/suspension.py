@@ -12,14 +12,18 @@ async def lock(tx: Tx) -> datetime | None:
     return await tx.fetchval("SELECT a.suspended_at FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")
 
 
-async def write(tx: Tx, suspended_at: datetime | None) -> None:
-    await tx.execute("UPDATE account a SET suspended_at = $2 WHERE a.account_id = $1", suspended_at)
+async def suspend(tx: Tx, *, real_now: datetime) -> None:
+    await tx.execute("UPDATE account a SET suspended_at = $2 WHERE a.account_id = $1", real_now)
+
+
+async def resume(tx: Tx, *, now: datetime) -> None:
+    await tx.execute("UPDATE account a SET suspended_at = NULL, resumed_at = $2 WHERE a.account_id = $1", now)
 
 
 async def wait_for_billing(tx: Tx) -> None:
     """Wait until all transactions for which `may_charge` returned True have ended.
 
-    Call this after the commit of `write`. Later transactions see it, so they do not prolong this wait.
+    Call this after the commit of `suspend`. Later transactions see it, so they do not prolong this wait.
     """
     await tx.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR NO KEY UPDATE")
 

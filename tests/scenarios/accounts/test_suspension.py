@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from fatura.usecases.accounts import suspension
+from fatura.usecases.restore import comparison
 from fatura.workers.lanes import LANES
 from tests.support.expect import problem
 from tests.support.operator import OPERATOR
@@ -133,6 +134,33 @@ async def test_a_suspended_account_is_not_billed_and_not_found(world: World):
         assert len(receiver.received) >= before
         assert {each["status"] for each in await world.invoices()} >= {"awaiting_value", "issued"}
         assert "fatura_suspended_accounts 0.0" in await scrape(world.deps)
+
+
+@pytest.mark.parametrize("stopped", ["suspended", "frozen"])
+async def test_work_is_late_only_from_when_the_account_continues(world: World, stopped: str):
+    """[D-242, D-123]"""
+    await world.enroll(await world.plan())
+    await ready_invoice(world)
+    leased = "UPDATE invoice SET lease_until = now() - interval '1 hour' WHERE status = 'ready'"
+    if stopped == "suspended":
+        await suspend(world)
+    else:
+        await comparison.freeze(world.deps, world.account_id)
+    await world.sql(leased)
+    await jump(world, days=40)
+    assert await world.broken() == []
+    if stopped == "suspended":
+        await resume(world)
+    else:
+        await comparison.compare(world.deps, world.account_id, since=world.deps.clock())
+
+    assert await world.broken() == []
+    assert 'fatura_oldest_work_seconds{lane="issuance"} 0.' in await scrape(world.deps)
+
+    await jump(world, hours=2)
+    assert set(await world.broken()) == {"due_work_is_claimed_in_an_hour", "leases_expire"}
+    await world.run()
+    assert await world.broken() == []
 
 
 async def test_payments_of_existing_charges_are_recorded(world: World):

@@ -104,11 +104,21 @@ CHARGES: tuple[Invariant, ...] = (
             WHERE c.account_id = $1 AND v.account_id = $1 AND c.stage = 'open' AND v.status = 'issued'
         ) n JOIN account a ON a.account_id = $1
         WHERE n.asked_at < n.past_due_from
-            AND n.past_due_from < $3::timestamptz + a.clock_offset - interval '1 day' AND a.recovering_since IS NULL
+            AND greatest(n.past_due_from, a.restored_at) < $3::timestamptz + a.clock_offset - interval '1 day'
+            AND a.recovering_since IS NULL
             AND NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = $1 AND t.status = 'advancing')
         LIMIT $2
         """,
         needs="real_now",
+    ),
+    Invariant(
+        "account_has_a_gate",
+        "the account has the row of `account_gate` without which nothing is billed",
+        """
+        SELECT a.account_id AS offender FROM account a
+        WHERE a.account_id = $1 AND NOT EXISTS (SELECT FROM account_gate g WHERE g.account_id = $1)
+        LIMIT $2
+        """,
     ),
     Invariant(
         "connections_have_health",

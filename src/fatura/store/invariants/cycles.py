@@ -122,7 +122,7 @@ CYCLES: tuple[Invariant, ...] = (
             UNION ALL
             SELECT w.connection_id, w.next_sweep_at + interval '1 day' FROM connection_sweep w WHERE w.account_id = $1
         ) u JOIN account a ON a.account_id = $1
-        WHERE u.due_at < $3::timestamptz + a.clock_offset - interval '1 hour'
+        WHERE greatest(u.due_at, a.restored_at, a.resumed_at) < $3::timestamptz + a.clock_offset - interval '1 hour'
             AND a.recovering_since IS NULL AND a.suspended_at IS NULL
             AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = $1 AND c.status = 'advancing')
         LIMIT $2
@@ -163,7 +163,9 @@ CYCLES: tuple[Invariant, ...] = (
         ) u JOIN account a ON a.account_id = $1
         WHERE u.lease_until > $3::timestamptz + interval '3 minutes' OR (
             u.lease_until < $3::timestamptz - interval '1 minute'
-            AND u.next_attempt_at < $3::timestamptz + a.clock_offset - interval '1 minute' AND a.suspended_at IS NULL
+            AND greatest(u.next_attempt_at, a.restored_at, a.resumed_at)
+                < $3::timestamptz + a.clock_offset - interval '1 minute'
+            AND a.recovering_since IS NULL AND a.suspended_at IS NULL
         )
         LIMIT $2
         """,

@@ -4,7 +4,8 @@
 
 -- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
 -- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended. `suspended_at` (real
--- time) is set while an operator has suspended the account.
+-- time) is set while an operator has suspended the account. `resumed_at` (account's clock) is when an operator last
+-- resumed it.
 CREATE TABLE account (
     account_id uuid NOT NULL,
     name text NOT NULL,
@@ -15,6 +16,7 @@ CREATE TABLE account (
     recovering_since timestamptz,
     restored_at timestamptz,
     suspended_at timestamptz,
+    resumed_at timestamptz,
     CONSTRAINT account_pk PRIMARY KEY (account_id),
     CONSTRAINT account_mode CHECK (mode IN ('live', 'sandbox')),
     CONSTRAINT account_currency CHECK (currency ~ '^[A-Z]{3}$'),

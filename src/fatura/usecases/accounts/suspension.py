@@ -88,7 +88,7 @@ async def _suspend(work: Work, asked_by: Actor) -> datetime:
     if since is not None:
         return since
     now = work.deps.clock()
-    await suspension.write(work.tx, now)
+    await suspension.suspend(work.tx, real_now=now)
     state = {"suspendedAt": instant(now)}
     work.audit_for(
         Origin(asked_by),
@@ -112,7 +112,7 @@ async def _resume(work: Work, asked_by: Actor) -> bool:
     since = await suspension.lock(work.tx)
     if since is None:
         return False
-    await suspension.write(work.tx, None)
+    await suspension.resume(work.tx, now=work.now)
     state = {"suspendedAt": instant(since)}
     work.audit_for(
         Origin(asked_by),
