@@ -27,7 +27,7 @@ from tests.faults.runs import RUNS, Run
 AT_ONCE = 2
 """Maximum number of concurrent runs, not counting runs with `waits` (see `runs.Run`).
 
-Each counted run is bound to its own cores. If all runs shared all cores, each run would be a fifth slower.
+Each counted run is bound to its own cores. If the runs shared all cores instead, each run would take a fifth longer.
 """
 
 

@@ -1,6 +1,6 @@
 """Functions that each disable one mechanism of the engine in this process (see `breaks`).
 
-Each function replaces functions of the engine, or changes SQL statements before the engine sends these statements. The
+Each function replaces functions or constants of the engine, or changes SQL statements just before they are sent. The
 docstring of each function names the fault run that must detect the missing mechanism.
 """
 
@@ -207,7 +207,7 @@ def sign_with_wrong_secret() -> None:
 
 @_break
 def round_down() -> None:
-    """Round half cents down. The run `simulator` detects this."""
+    """Round every fraction of a cent down. The run `simulator` detects this."""
 
     def down(monthly_price_cents: int, *, months: int, discount_percent: int) -> int:
         return months * monthly_price_cents * (100 - discount_percent) // 100
@@ -233,7 +233,7 @@ def drop_second_payment() -> None:
 
 @_break
 def count_refund_twice() -> None:
-    """Show twice the refunded amount of an invoice as `refundedCents`. The run `simulator` detects this."""
+    """Double the field `refundedCents` of every invoice. The run `simulator` detects this."""
     weaken(
         "SELECT v.invoice_id, v.subscription_id, v.cycle, v.status",
         "sum(e.amount_cents) FILTER (WHERE e.kind = 'refund')",

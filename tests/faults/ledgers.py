@@ -196,7 +196,10 @@ def _unfinished(invoice: Mapping[str, Any], live: Sequence[Mapping[str, Any]]) -
 
 
 async def _check_entries(ledgers: Ledgers, connection: Any) -> None:
-    """Compare the gateway's payments, refunds and disputes with those that the engine has recorded."""
+    """Compare the gateway's payments, refunds and disputes with those that the engine has recorded.
+
+    Also report requests for a refund that the gateway executed twice.
+    """
     theirs = Counter(
         (row["invoice_id"], row["kind"], row["reference"], row["amount_cents"])
         for row in ledgers.journal.read(_ENTRIES)

@@ -25,7 +25,7 @@ def server(settings: Mapping[str, str] | None = None) -> Generator[str]:
 
 
 def process_count() -> int:
-    """Return the number of worker processes: the number of cores plus one, but only one if there is a single core.
+    """Return the number of worker processes: one on a single core, otherwise one more than there are cores.
 
     A worker waits while PostgreSQL executes its statement, so the worker and its database session together use about
     one core.

@@ -56,7 +56,10 @@ async def try_policies(
 
 
 async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
-    """Try to read, change, delete, add and move rows of account `theirs`. Yield the operations that succeed."""
+    """Try to read, change, delete, add and move rows of account `theirs`.
+
+    For each operation that succeeds, yield what happened to the rows, such as `are changed`.
+    """
     if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
         yield "are seen"
     for done, statement in (

@@ -27,8 +27,8 @@ class Violation:
 class Tally:
     """The results of the run. `violations` counts tried statements.
 
-    `enforced` contains the constraints that refused all their violations, and `failed` contains the others. `problems`
-    describes the statements that the expected constraint did not refuse.
+    `enforced` contains the constraints that refused all their violations. `failed` contains the other constraints that
+    were tried. `problems` describes the statements that the expected constraint did not refuse.
     """
 
     violations: int = 0

@@ -208,9 +208,9 @@ async def unmirrored(shop: Shop) -> None:
 
 
 async def new_version(shop: Shop) -> None:
-    """A plan with a second version.
+    """A plan with a second version, and three subscribers.
 
-    Its three subscribers still have the first version. One of the subscribers is customized.
+    Two subscribers still have the first version. The third has terms of its own.
     """
     await two_subscribers(shop)
     await _enrolled(shop, shop.ids["plan"], "second")

@@ -55,7 +55,10 @@ def _differences(baseline: Any, result: Any) -> list[str]:
 
 
 def run(options: Options, *, flows: Sequence[Flow] = FLOWS) -> Report:
-    """List the points of all flows, then run one trial for each point of a sample. The seed determines the sample."""
+    """List the points of all flows, then run one trial for each point of a sample. The seed determines the sample.
+
+    A full run also kills PostgreSQL at its fsyncs.
+    """
     report = Report("crashes", options.seed)
     matrix = Matrix(options, report)
     worker = _workers(flows)
@@ -150,8 +153,8 @@ def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) ->
     )
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
     report.count("kills without automatic recovery", len(matrix.points) - matrix.recovered, at_most=0)
-    # On a slow machine, the execution that lists the points may poll more often than the trials. The trials then do not
-    # reach a few of the points.
+    # On a slow machine, the execution that lists the points may poll more often than the trials. The trials then miss
+    # a few of the points.
     missed = len(jobs) - len(matrix.points)
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 100, 2))
     report.count(

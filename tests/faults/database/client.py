@@ -63,7 +63,7 @@ class Client:
     async def run(self) -> None:
         """Send writes until `stop` is called.
 
-        After `stop`, each client still repeats its last write until the write succeeds or the client gives up.
+        After `stop`, each client still repeats its unfinished write until the write succeeds or the client gives up.
         """
         limits = httpx.Limits(max_connections=CLIENTS)
         opened = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits)

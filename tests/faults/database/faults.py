@@ -84,7 +84,10 @@ class Scene:
         self.problems += [f"after {what}: {failure}" for failure in self.engine.exited()]
 
     def report_times(self, report: Report, *, slack: float, least_rate: int) -> None:
-        """Add the recovery times to the report. On busy machines, `slack` > 1 multiplies the time limits."""
+        """Add the lowest rate of writes and the longest recovery times to the report.
+
+        `slack` multiplies the time limits; it is above 1 on busy machines.
+        """
         if self.rates:
             report.count(
                 "fewest writes acknowledged in the second before a fault",

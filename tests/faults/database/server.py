@@ -108,7 +108,10 @@ def server(
 
 
 async def accepts_connections(url: str, *, within_seconds: float) -> float:
-    """Wait until a server accepts connections. Return the monotonic time, or raise the driver's last error."""
+    """Wait until a server accepts connections. Return the monotonic time.
+
+    Raises the driver's error if the server still refuses connections after `within_seconds`.
+    """
     give_up_at = monotonic() + within_seconds
     while True:
         try:

@@ -27,7 +27,8 @@ _ROWS = {
 async def compare(report: Report, client: Client, owner_url: str) -> None:
     """Compare the journal with the API and the tables. The role in `owner_url` must be able to read all rows.
 
-    Report acknowledged writes that are lost or changed, rows that exist twice, and rows that no client requested.
+    Report acknowledged writes that are lost, changed or not replayed. Also report duplicate and incomplete rows, and
+    rows that no client requested.
     """
     there = await _rows(owner_url)
     shown = {kind: await _shown(client, f"/v1/{kind}s") for kind in ("product", "subscription", "customer")}

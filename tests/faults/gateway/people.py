@@ -181,7 +181,7 @@ class People:
 
 
 def gather(run: World, *, seed: int) -> People:
-    """Return the merchants of all accounts of the run."""
+    """Return the `People` of a run, with one simulated merchant for each account."""
     rng = random.Random(seed)  # noqa: S311 - not for security
     faults, schedule = Faults(rng), cast("Any", RealTime(run.clock))
     world = side.World(

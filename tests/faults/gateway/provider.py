@@ -103,7 +103,7 @@ class Provider(GatewayAndMerchant):
         return 401 if drawn % 2 else 503
 
     async def account(self, request: web.Request) -> web.Response:
-        """Return the id of the account that the credentials belong to."""
+        """Return the id of the account at the provider that the credentials belong to."""
         return web.json_response({"id": f"{request.headers[MERCHANT]}-{request.headers[PROVIDER_ACCOUNT]}"})
 
     def _make(self, body: Any, *, at: datetime) -> str:
@@ -116,8 +116,8 @@ class Provider(GatewayAndMerchant):
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
         for each in alike:
-            # Each answer names only the charge of its own request. The answer may be lost, so the engine may not know
-            # some of these charges. All of them therefore count as double.
+            # Several requests with one reference create several charges. An answer may be lost, so the engine may not
+            # know all of these charges. Each of them therefore counts as double.
             each.is_double = len(alike) > 1
         self.journal.write(
             "charge",
@@ -214,7 +214,7 @@ class Provider(GatewayAndMerchant):
         return web.json_response(msgspec.to_builtins(charge.shown(self.now())))
 
     async def refuse(self, _request: web.Request) -> web.Response:
-        """From now on, refuse all calls of some connections. Other connections are drawn for each day."""
+        """From now on, refuse all calls of some connections, which are drawn anew for each day."""
         self._refuses_from = self.now()
         return web.json_response({})
 

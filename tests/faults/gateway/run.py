@@ -210,7 +210,8 @@ async def _count(
 async def _unreported(world: World, people: People) -> Sequence[str]:
     """Return the gateways' charges that are not stored, and that no `invoice.issue_failed` event names.
 
-    A charge that was canceled without a payment needs no event, because it can cost the payer no money.
+    Omit charges that a gateway has forgotten at some time, because the engine may not find them. Also omit charges that
+    were canceled without a payment, because they can cost the payer no money.
     """
     rows = await world.tables.fetch(
         """

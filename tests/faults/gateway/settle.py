@@ -28,7 +28,7 @@ NEXT = """
     ) AS due_at,
     (SELECT max(w.lease_until) FROM webhook w WHERE w.lease_until > $2) AS pushing_until
 """
-"""Selects the time when the next work is due, and the time when the last webhook lease ends.
+"""Selects two times: when the next work is due, and when the latest lease of a webhook ends.
 
 The next cycle of a subscription does not count as work. If it did, the clock could pass due dates before the late
 look-ups have canceled second charges (D-125).
@@ -50,8 +50,8 @@ OPEN = """
 """
 """Counts rows with unfinished work, up to `$3` rows.
 
-The engine looks up a paid second charge for months. Only look-ups in the next 12 hours count as work. If the
-run waited for all look-ups, the clock would pass all due dates, and the next cycle would begin.
+The engine looks at a paid second charge for months (D-162). Only looks in the next 12 hours count as work. If the run
+waited for all looks, the clock would pass all due dates, and the next cycle would begin.
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """

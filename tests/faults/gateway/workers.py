@@ -105,9 +105,8 @@ class Workers:
     async def _freeze(self, victim: WorkerProcess, *, seconds: float) -> None:
         """Leave a stopped worker frozen for `seconds` of the run's clock, then let it continue.
 
-        The run may set its clock forward, which shortens the freeze in real time. But setting the clock forward does
-        not shorten the time-outs of the worker's calls. The freeze therefore lasts longer than such a time-out in
-        real time too.
+        When the run sets its clock forward, the freeze becomes shorter in real time, but the time-outs of the worker's
+        calls do not. The freeze therefore lasts at least as long as such a time-out in real time.
         """
         clock = self.world.clock
         thaws_at = clock().timestamp() + seconds

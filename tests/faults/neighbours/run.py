@@ -119,7 +119,7 @@ async def _run(server_url: str, folder: Path, options: Options, report: Report) 
 
 
 async def _warm_up(setup: Setup) -> None:
-    """Wait until the workers run, and every healthy endpoint has reached its maximum concurrency."""
+    """Deliver some events, so that the workers run and every healthy endpoint reaches its maximum concurrency."""
     for merchant, plan in setup.healthy:
         for _ in range(8):
             await _enroll(merchant, plan)

@@ -143,8 +143,8 @@ def _opened(found: re.Match[str]) -> str:
 class _Times:
     """Normalizes instants. Instants of the fixture stay unchanged.
 
-    Instants of real time become seconds since the start of the trial, in steps of ten. On a busy machine, a trial may
-    take several seconds. All other instants are truncated to the second.
+    Instants of real time become seconds since the start of the trial, in steps of ten, because a trial may take several
+    seconds on a busy machine. All other instants are truncated to the second.
     """
 
     base: datetime

@@ -53,7 +53,10 @@ class Trial:
 async def try_order(
     setup: Setup, pair: Pair, fixture: Fixture, schedule: Schedule, *, sides: str = "ab"
 ) -> Trial:
-    """Run one trial: restore the fixture, and run one or both operations in the order of a schedule."""
+    """Run one trial: restore the fixture, and run one or both operations in the order of a schedule.
+
+    Afterwards, run the lanes that the operations name.
+    """
     await setup.reset(fixture)
     acts = {"a": pair.a.act, "b": pair.b.act}
     follower = Follower(setup.root, fixture.merchant.account_id, since=fixture.last_event)
@@ -92,7 +95,7 @@ class Tally:
     problems: list[str] = field(default_factory=list[str])
 
     def add(self, pair: Pair, trial: Trial, references: Mapping[str, Outcome]) -> None:
-        """Count one trial, and compare its outcome with the outcomes of the serial orders."""
+        """Count one trial. Report its problems, and an outcome that is neither a serial nor a named outcome."""
         self.schedules += 1
         self.waits += any(step.waited for step in trial.trace)
         self.problems += [_described(pair, trial, each) for each in trial.wrong]

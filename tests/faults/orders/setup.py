@@ -109,7 +109,7 @@ class Setup:
         return merchant
 
     async def reset(self, fixture: Fixture) -> None:
-        """Restore the account's saved rows and set its clock to START."""
+        """Restore the account's saved rows, set its clock to START, and forget the calls to its endpoints."""
         self.stepper.trace.clear()
         self.clock.base = datetime.now(UTC)
         offset = START - self.clock.base

@@ -25,7 +25,7 @@ MALFORMED = (
 async def fill_account(world: World, merchant: Merchant) -> Owned:
     """Create a resource of every type, and further resources in rare states, such as a held invoice.
 
-    Return the ids of these resources.
+    Return the account with the ids of these resources.
     """
     own = await own_everything(world, merchant)
     held_product = await merchant.variable_product()

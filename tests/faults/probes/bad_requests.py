@@ -26,14 +26,14 @@ from tests.support.world import Json, Merchant, World, plan_body
 
 PROCESSES = 2
 SENT_AGAIN = 500
-"""How many of the last refused requests are repeated at the end, to check that they change no row."""
+"""How many of the most recent refused requests are repeated at the end, to check that they change no row."""
 MOST_REPEATS = 5
 CANCELS_CHARGES = {
     "post /v1/invoices/{invoiceId}/cancel": INVOICE_NOT_CANCELABLE,
     "post /v1/invoices/{invoiceId}/reissue": INVOICE_NOT_REISSUABLE,
     "post /v1/invoices/{invoiceId}/payments": INVOICE_NOT_PAYABLE,
 }
-"""Routes that cancel a charge at the gateway, each with the problem of the API's answer if the gateway refuses."""
+"""Routes that cancel a charge at the gateway, each with the problem that the API returns if the gateway refuses."""
 ADVANCE = "post /v1/test-clock/advance"
 CALLS_OUT = ("pricing-test", "retry-pricing")
 """Routes that call a merchant's endpoint. The run skips these routes: their rate limit would refuse most requests."""
@@ -115,7 +115,10 @@ async def _send(server_url: str, seed: int, count: int) -> Found:
 
 
 def _schedules_poll(wire: Wire, answer: Answer) -> bool:
-    """Return whether the gateway refused to cancel a charge. The engine then stores a poll of this charge (D-27)."""
+    """Return whether an answer may mean that the gateway refused to cancel a charge.
+
+    After such a refusal, the engine schedules a poll of the charge (D-27).
+    """
     problem = CANCELS_CHARGES.get(wire.route or "")
     return answer.status == 409 and problem is not None and problem.type.encode() in answer.body
 

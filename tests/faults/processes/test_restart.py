@@ -65,7 +65,7 @@ class Up:
         return [up.process.pid, *up.children().values(), postmaster(self.folder)]
 
     def call(self, method: str, path: str, body: Json = None) -> Json:
-        """Call the API with the API key that the first start printed."""
+        """Call the API with the API key that the first start created."""
         headers = {"Authorization": f"Bearer {self.api_key}", "Idempotency-Key": path}
         answer = httpx.request(
             method, f"http://127.0.0.1:{self.port}{path}", json=body, headers=headers, timeout=60
@@ -215,7 +215,7 @@ async def _freeze_at(victim: Running, crowd: Crowd, statement: str) -> None:
     async with asyncio.timeout(50):
         while True:
             victim.process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(0.05)  # gives the worker's last statement time to finish
+            await asyncio.sleep(0.05)  # gives the worker's current statement time to finish
             if (await crowd.sql(statement))[0][0]:
                 return
             victim.process.send_signal(signal.SIGCONT)

@@ -48,7 +48,10 @@ class Truth:
     reported: set[str] = field(default_factory=set[str])
 
     async def record_lost_database(self, story: Story, *, since: datetime) -> None:
-        """Record the charges since the backup, and the cycle that each one bills. The database is lost afterwards."""
+        """Record the charges since the backup, the cycle of each invoice, and the payments on canceled charges.
+
+        The database is lost afterwards.
+        """
         self.since = since
         self.charges = story.charges(since)
         self.paid_before = ledgers.paid_on_earlier_charges(story.journal)

@@ -57,7 +57,7 @@ class Canaries:
 
 
 async def search(server_url: str, folder: Path, *, options: Options, report: Report) -> None:
-    """Send the secrets to real processes that log at level debug.
+    """Send the secrets to real processes that log at level debug, and revoke an API key in use (see `revocation`).
 
     Then search all output for each secret, in several encodings.
     """

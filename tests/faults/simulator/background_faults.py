@@ -118,7 +118,7 @@ async def send_missing_webhooks(world: World, *, only_unpolled: bool) -> None:
 
 
 def _is_polled(charge: SimCharge) -> bool:
-    """Return whether a poll finds the charge's last entry (D-55).
+    """Return whether a poll finds the charge's newest entry (D-55).
 
     The entry must be less than POLLED_FOR after the first payment, and the charge must not be canceled.
     """

@@ -64,7 +64,7 @@ class Checker:
         return await self._world.observer.fetch(sql, *values)
 
     async def _invariants(self, *, at_rest: bool) -> None:
-        """Check all invariants.
+        """Check all invariants, and that the amount of each item follows from the item's terms.
 
         Outages delay work for days, so invariants about late work are checked only `at_rest`.
         """

@@ -26,10 +26,10 @@ The default is two.
 FAILING_SPAN, FAILING_CALLS, CALLS_APART = timedelta(hours=12), 6, timedelta(minutes=30)
 """A connection must be reported as failing after FAILING_CALLS refused calls in a row, over at least FAILING_SPAN.
 
-A call less than CALLS_APART after the last counted call is not counted, because a batch makes many calls together.
+A call less than CALLS_APART after the previous counted call is not counted, because a batch makes many calls together.
 """
 SWEPT_WITHIN = timedelta(days=2)
-"""While no faults occur, each connection's last complete sweep must have begun less than this long ago (D-161)."""
+"""While no faults occur, each connection's newest complete sweep must have begun less than this long ago (D-161)."""
 SPACING = timedelta(hours=24) - timedelta(minutes=5)
 """Minimum time between the charges of two invoices of one subscription, if both waited at the same time (D-57).
 
@@ -127,7 +127,7 @@ class MoneyChecker:
             self._world.report_problem(f"a refund that nobody asked for: {reason}")
 
     async def _check_sweeps(self) -> None:
-        """Check that each connection is swept every night."""
+        """Check that the newest complete sweep of each connection began within SWEPT_WITHIN."""
         since = self._world.schedule.now - SWEPT_WITHIN
         for row in await self._world.observer.fetch(_LATE_SWEEPS, since):
             self._world.report_problem(
@@ -191,6 +191,8 @@ class MoneyChecker:
 
     def _true_entries(self, known: set[str], *, at_rest: bool) -> tuple[list[Entry], list[Entry]]:
         """Return the entries that the engine must have recorded, and those that it may have recorded.
+
+        Unless `at_rest` is true, the engine must have recorded only the payments that it acknowledged to merchants.
 
         The engine cannot know a charge's entries if it does not know the charge's id, or if the gateway has forgotten
         the charge. If the gateway created a charge twice, the engine must know the entries of both charges, because the

@@ -211,7 +211,10 @@ class SimPool:
         self._open: list[Session] = []
 
     def is_away(self) -> bool:
-        """Return whether the database is unavailable. If it is, count this as a fault that occurred."""
+        """Start the outage if `goes_away_for` is set. Return whether the database is unavailable.
+
+        If it is unavailable, count this as a fault that occurred.
+        """
         connections, now = self.connections, self.schedule.now
         if connections.goes_away_for:
             connections.away_until, connections.goes_away_for = (

@@ -44,7 +44,7 @@ HANGS_SECONDS = 20
 LIST_PAGE = 40
 _MAKING = {None, "create: made, answer lost", "create: made late", "create: 500, made", "create: made twice"}
 _ANSWERED = {None, "create: refused", "create: made twice", "refund: refused", "refund: slow"}
-"""Faults after which the engine gets an answer, so that the connection is not failing."""
+"""Faults with which the engine still gets an answer (None: no fault). An answered call ends a series of failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class SimGateway:
     def _refund(self, request: RefundRequest, fault: str | None) -> SimCharge | GatewayError | None:
         """Accept a refund, unless the gateway deduplicates and already knows the refund's id.
 
-        Return the charge, or a refusal.
+        Return the charge, a refusal, or None if a fault prevents the refund.
         """
         side, now, kind = self._side, self._side.schedule.now, self.capabilities().refunds
         charge = side.gateway.find(request.charge_id, now=now)

@@ -62,7 +62,7 @@ class SimCharge:
     `was_paid_late` is true if a payment arrived although the gateway had closed the charge. `is_double` is true if the
     engine may not know the charge, because the gateway created another charge with the same reference. `was_returned`
     is true if a person canceled the charge and returned its payments. `told` counts the entries that the gateway
-    returned in its last answer.
+    returned in its most recent answer.
     """
 
     charge_id: str
@@ -361,7 +361,10 @@ class GatewayState:
         return True
 
     def let_all_pay(self, now: datetime) -> None:
-        """Make most payers pay: the payers of existing charges now, those of new charges on the due date."""
+        """Make most payers pay: the payers of existing charges now, those of new charges on the due date.
+
+        The gateway then refuses no more calls for days.
+        """
         self.payers.all_pay = True
         self.refuses_until.clear()
         for charge in self.charges.values():

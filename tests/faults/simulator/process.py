@@ -47,7 +47,7 @@ GOES_ON = 0.3
 IDLE_TIMEOUT_SECONDS = 30
 """PostgreSQL ends a session that is idle in a transaction for this time."""
 _RISKS = {"gateway.list": LIST_STEP, "gateway.refund": REFUND_STEP}
-"""The steps at which a process is killed or frozen more often than at others."""
+"""The steps at which a process is killed or frozen more often than at other steps."""
 _IN_DOUBT = frozenset({"COMMIT", "gateway.refund"})
 """Steps that may take effect although the process is killed during the step."""
 _LANE = {lane.name: lane for lane in LANES}
@@ -179,7 +179,10 @@ class Process:
         return True
 
     async def die(self) -> None:
-        """Kill the process: its tasks stop, its sessions end, and its clients' connections are closed."""
+        """Kill the process: its tasks stop, its sessions end, and its clients' connections are closed.
+
+        `World.restart_later` decides when the process starts again.
+        """
         world = self.world
         self.host.alive = False
         for step in world.schedule.forget(self.host):

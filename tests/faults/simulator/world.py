@@ -45,7 +45,7 @@ MENDING_DAYS = 4
 LONG_REST = timedelta(days=63)
 """A little longer than the longest pause between two polls of a paid charge, which is 60 days (D-55)."""
 LONG_NAP, LAST_NAP = timedelta(days=2), timedelta(minutes=50)
-"""Minimum pauses between two polls of a worker: LONG_NAP during LONG_REST, and LAST_NAP before the last check."""
+"""Minimum pauses between two polls of a worker: LONG_NAP during LONG_REST, and LAST_NAP before the final check."""
 TAIL_LINES = 25
 COUNTED_FINDINGS = frozenset({"unmatched", "entry_missing"})
 """What the nightly sweep finds in most worlds: second charges, and entries that nothing else reported (D-161)."""
