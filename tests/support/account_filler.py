@@ -136,7 +136,10 @@ def _api_keys(account: Account) -> list[str]:
 
 
 def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
-    """Request a move from a new connection without subscriptions. Return the new connection's path parameter."""
+    """Connect a second gateway, request a move away from it, and deactivate it.
+
+    Return its id as the path parameters of an operation.
+    """
     body = {"provider": "sandbox", "credentials": {}}
     old = account("POST", "/v1/integration/gateways", body)["connectionId"]
     account("POST", f"/v1/integration/gateways/{old}/move", {"toConnectionId": connection_id})
@@ -145,7 +148,7 @@ def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
 
 
 def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) -> Json:
-    """Create an invoice whose charge the gateway rejects. The engine retries only at a person's request."""
+    """Return an invoice whose charge the gateway has rejected. The engine retries only at a person's request."""
     refused = {"connectionId": connection_id, "operation": "create_charge", "fault": "rejected"}
     account("POST", "/v1/sandbox/faults", refused)
     subscription = account.enroll(plan_id)
@@ -155,7 +158,10 @@ def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) 
 
 
 def _ended(account: Account) -> dict[str, str]:
-    """Create an archived product and an archived plan with a canceled subscription. Return their ids."""
+    """Create an archived product, and an archived plan with a canceled subscription.
+
+    Return the ids of the product, the plan and the customer.
+    """
     product_id = account.product(mode="fixed", monthlyPriceCents=0)
     plan_id = account.plan(product_id)
     subscription = account.enroll(plan_id)

@@ -35,7 +35,10 @@ class Owned:
 
 
 async def own_everything(world: World, merchant: Merchant) -> Owned:
-    """Create two resources of every kind: first an active one, then an ended one if the kind can end."""
+    """Create two resources of every kind: first an active one, then an ended one if the kind can end.
+
+    Return the account with their ids.
+    """
     ids: dict[str, list[str]] = {}
     products = [await merchant.product(), await merchant.product()]
     plans = [await merchant.plan(products[0]), await merchant.plan(products[1])]

@@ -19,7 +19,7 @@ ROUTES: dict[tuple[str, str], ApiRoute] = {
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request with the id that the answer echoes."""
+    """A request. `ids` are the texts that may contain the id of the changed resource: path, query and answer."""
 
     route: ApiRoute
     ids: tuple[str, ...]
@@ -29,7 +29,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Recorder:
-    """Notes the requests to authenticated routes that may change something; a response hook of httpx."""
+    """Records the requests to authenticated routes, except GETs. `note` is a response hook of httpx."""
 
     sent: list[Sent] = field(default_factory=list)
 
@@ -47,7 +47,10 @@ class Recorder:
                 return
 
     async def check(self, merchant: Merchant, *, earlier: int) -> None:
-        """Check that each successful request has one entry, and that no other entry follows the `earlier` ones."""
+        """Compare the recorded requests with the entries after the first `earlier` entries.
+
+        Each request that owes an entry must have exactly one, and there must be no other entry.
+        """
         entries = (await merchant.audit())[earlier:]
         by_request: dict[str, list[Json]] = {}
         for entry in entries:

@@ -69,7 +69,7 @@ def _echo(payer: Payer) -> str:
 
 
 def echo_events(receiver: Receiver) -> None:
-    """Let a webhook's receiver fail, and repeat in its answers what it received."""
+    """Let a webhook's receiver answer 500, and repeat in its answers the customer of the event."""
 
     def answer(received: Received) -> Response:
         named = json.dumps(next(iter(received.json["data"].values())).get("customer", {}))
@@ -174,7 +174,7 @@ class Story:
         await self._redelivered()
 
     async def _redelivered(self) -> None:
-        """An event is sent again. The answer shows what the receiver answered before."""
+        """An event is sent again. The API's answer shows what the receiver answered to earlier attempts."""
         of, world = self.of, self.of.world
         created = await world.events("subscription.created")
         [event] = [each for each in created if each["data"]["subscription"]["customer"]["id"] == of.id][:1]
@@ -210,7 +210,7 @@ class Story:
         await world.run()
 
     async def _priced_late(self, plan: Json) -> None:
-        """The price endpoint first fails. The invoice is then paid by hand, and the payment is refunded."""
+        """The price endpoint first fails. The invoice is then paid by hand, and refunded in part."""
         of, world = self.of, self.of.world
         self.prices.answers(Reply({"error": of.canary("price"), "of": of.external_ref}, status=500))
         subscription = await of.enroll(plan)
@@ -238,7 +238,7 @@ class Story:
         await of.post(f"/v1/invoices/{invoice['id']}/cancel")
 
     async def _delayed(self, plan: Json) -> None:
-        """The gateway is busy for an hour, so that the connection counts as failing."""
+        """The gateway is busy for up to a day, so the connection counts as failing. The invoice is then canceled."""
         of, world = self.of, self.of.world
         text = of.canary("busy")
         self.gateway.refusals[UUID(of.id)] = [lambda echo: port.TransientError(f"{text} {echo}")] * 40

@@ -25,7 +25,7 @@ _HAS_PART = f"entries::text LIKE '%{AT_GATEWAY}part%'"
 class ChangingCharges:
     """The charges of one invoice, and which of them somebody changed at the gateway.
 
-    `connections` are the invoice's connection, and another one that hides the charges that it gets.
+    `connections` are the invoice's connection, and another one. A charge that is moved to the other one is hidden.
     """
 
     world: World

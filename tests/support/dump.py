@@ -22,7 +22,10 @@ SEALED = {
 
 
 async def dump(url: str, vault: Vault) -> dict[tuple[str, str], str]:
-    """Return each row of each table as JSON, by table and primary key. Bytes are text, decrypted with the key ring."""
+    """Return each row of each table as JSON, by table and primary key.
+
+    Bytes become text. Bytes of SEALED columns are decrypted.
+    """
     connection = await asyncpg.connect(as_superuser(url))
     try:
         found: dict[tuple[str, str], str] = {}
@@ -57,7 +60,7 @@ def _text(table: str, values: Mapping[str, Any], vault: Vault) -> str:
 
 
 def _opened(table: str, column: str, values: Mapping[str, Any], vault: Vault) -> str:
-    """Return bytes as text. Encrypted bytes are shown decrypted, because each encryption gives other bytes."""
+    """Return bytes as text. Bytes of SEALED columns are decrypted, because each encryption gives other bytes."""
     raw: bytes = values[column]
     if (table, column) not in SEALED:
         return raw.decode("utf-8", "backslashreplace")

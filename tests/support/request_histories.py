@@ -1,8 +1,8 @@
 """Random histories of requests and polls of one invoice, with suspended and dead processes and lost answers (D-171).
 
-Each request and each poll stops where it waits for the gateway: a request before its call, a poll after its reads. The
-history then lets any of them continue. So it can show every order in which concurrent processes take their turns, and
-its seed repeats this order.
+Requests and polls stop where they wait for the gateway: a request before its call, a poll after its reads. The history
+then lets any of them continue. It can thus produce every order in which concurrent processes take their turns. The
+same seed produces the same order again.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request or a poll that waits for the gateway, and what lets it continue with a fault."""
+    """A request or a poll that waits for the gateway. The result of `continues` ends the wait, and names the fault."""
 
     name: str
     continues: asyncio.Future[str | None]
@@ -62,8 +62,8 @@ class Waiting:
 class History:
     """The requests and polls of one invoice, and what became of them. `log` explains a failure.
 
-    `actions` and `answers` have the action and the last answer of each Idempotency-Key. The answer is None if the
-    process died.
+    `actions` and `answers` have the action and the most recent answer of each Idempotency-Key. The answer is None if
+    the process died.
     """
 
     def __init__(self, world: World, invoice: Json, random: Random, *, connections: tuple[str, str]) -> None:

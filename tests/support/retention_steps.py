@@ -1,4 +1,4 @@
-"""Steps of the retention scenarios: let rows be old, and delete them."""
+"""Steps of the retention scenarios: make rows old, and delete them."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ AGE = (
     "UPDATE price_pull SET closed_at = closed_at - $2::interval WHERE account_id = $1 AND $3::bigint > 0",
     "UPDATE retention SET kept_from = kept_from - $2::interval WHERE account_id = $1 AND $3::bigint > 0",
 )
-"""Statements that let rows have been stored earlier. They run without triggers, which refuse such changes."""
+"""Statements that move the times of rows into the past. They run without triggers, which refuse such changes."""
 ALL = 2**40
 EVENT_DAYS, DELIVERY_DAYS, PRICE_CALL_DAYS, AUDIT_DAYS = 1827, 90, 400, 1827
 """The defaults of the settings."""
@@ -23,7 +23,7 @@ EVENT_DAYS, DELIVERY_DAYS, PRICE_CALL_DAYS, AUDIT_DAYS = 1827, 90, 400, 1827
 async def age(
     world: World, *, days: int, to: int = ALL, merchant: Merchant | None = None, plus: timedelta = timedelta()
 ) -> None:
-    """Let rows be older: events, their attempts and audit entries with numbers up to `to`, and all price calls."""
+    """Make rows older: events, their attempts and audit entries with numbers up to `to`, and all price calls."""
     account_id = (merchant or world).account_id
     connection = await asyncpg.connect(as_superuser(world.database_url))
     try:

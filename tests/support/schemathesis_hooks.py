@@ -165,7 +165,10 @@ def fix_document(case: Any) -> None:
 
 
 def fix_subscription(case: Any) -> None:
-    """Make the tax document valid, and the first charge date: between tomorrow and five years from now."""
+    """Replace the tax document and the first charge date, if given, by valid values.
+
+    The date must be between tomorrow and five years from now.
+    """
     if case.body["customer"].get("document") is not None:
         case.body["customer"]["document"] = "52998224725"
     if given(case, "firstChargeDate"):

@@ -56,7 +56,7 @@ async def issued_with_webhooks(world: World) -> Json:
 
 
 async def named_by_webhook(world: World, invoice: Json) -> None:
-    """Let the gateway send a webhook, or a copy of it, about the invoice's charge."""
+    """Let the gateway send a webhook about the invoice's charge. A repeated call sends a copy of the webhook."""
     assert (await (await hook(world, invoice)).send(world)).status == 200
 
 

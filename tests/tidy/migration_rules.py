@@ -101,7 +101,10 @@ def triggers_read_their_row(statements: Statements) -> Iterator[str]:
 
 
 def small_steps(statements: Statements) -> Iterator[str]:
-    """Rule 11: each ALTER has one subcommand. Columns precede their constraints. Parent tables precede children."""
+    """Rule 11: each ALTER has one subcommand. Columns precede their constraints. Parent tables precede children.
+
+    No constraint is renamed.
+    """
     known: set[str] = set()
     for statement in statements:
         if isinstance(statement, ast.AlterTableStmt):

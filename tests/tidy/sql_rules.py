@@ -23,7 +23,10 @@ COMPUTING = (ast.FuncCall, ast.SubLink, ast.SQLValueFunction, ast.CoalesceExpr, 
 
 
 def on_own_account(tree: Any) -> Iterator[str]:
-    """Rule 2: every table in a statement has its own condition `account_id = $1`."""
+    """Rule 2: every table in a statement has its own condition `account_id = $1`.
+
+    A statement must also be of a kind that can run on many nodes.
+    """
     named = {cte.ctename for cte in nodes(tree, ast.CommonTableExpr)}
     for query in nodes(tree, ast.SelectStmt, ast.UpdateStmt, ast.DeleteStmt):
         yield from _level_on_own_account(query, named)
@@ -119,7 +122,10 @@ def local_settings(tree: Any) -> Iterator[str]:
 
 
 def plain_changes(tree: Any) -> Iterator[str]:
-    """Rule 5: UPDATE and DELETE add no interval to a column, index no array by a column, and use no `CASE x WHEN`."""
+    """Rule 5: UPDATE and DELETE use no `CASE x WHEN`, and no column as an array index.
+
+    They also add no interval to a column or a parameter.
+    """
     if not isinstance(tree, ast.UpdateStmt | ast.DeleteStmt):
         return
     for sum_ in nodes(tree, ast.A_Expr):

@@ -14,7 +14,10 @@ SECONDS_AND_PATHS = {
     "src/fatura/store/migrations/": "joins paths, waits seconds",
     "src/fatura/store/notify.py": "waits fractions of a second",
 }
-"""Files that may contain floats and `/`, with the reason. The rule cannot tell a joined path from a division."""
+"""Files and folders that may contain floats and `/`, with the reason.
+
+The rule cannot tell a joined path from a division.
+"""
 MONEY = re.compile(r"cents|amount|price|total|money", re.IGNORECASE)
 AMBIENT = {"datetime", "date", "time", "uuid", "os", "random", "secrets", "uuid_utils"}
 HARMLESS = {"combine", "fromisoformat", "fromtimestamp", "fromordinal", "fromisocalendar", "strptime", "UUID"}

@@ -22,7 +22,7 @@ CALLS = {
 LISTENERS = {
     "src/fatura/bootstrap.py": "tries whether a port is free",
     "src/fatura/postgres/address.py": "finds the embedded server's socket",
-    "src/fatura/failure_text.py": "describes their errors",
+    "src/fatura/failure_text.py": "describes the errors of both",
 }
 """Modules that may import `socket` and `ssl`, with the reason."""
 

@@ -29,7 +29,7 @@ def misplaced(source: Source) -> Iterator[Finding]:
 
 
 def concatenated_sql(source: Source) -> Iterator[Finding]:
-    """Refuse SQL that is not a literal."""
+    """Refuse SQL that is built from parts."""
     for line in concatenated(source):
         yield Finding(
             source.path, line, "SQL is put together from pieces: write it out, pass what varies as $n"
