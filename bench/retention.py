@@ -77,7 +77,7 @@ async def _run(options: Options, *, due: int) -> Measured:
 
 
 async def _billed(server_url: str, account_id: UUID, *, due: int, deletes: bool) -> tuple[float, float]:
-    """Return how many invoices, and how many deletions of events, there were per second."""
+    """Return how many invoices were created, and how many events were deleted, per second of the billing run."""
     async with cloned(server_url, "kept") as url, AsyncExitStack() as stack:
         deleting: Any = None
         if deletes:

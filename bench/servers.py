@@ -45,7 +45,7 @@ def server() -> Generator[str]:
 async def _drop(admin: Any, name: str) -> None:
     """Wait until the sessions of processes that have just ended are closed, then drop a database.
 
-    DROP DATABASE has no FORCE, because with FORCE it can fail while autovacuum works in the database. Without FORCE,
+    The statement does not use FORCE: with FORCE, it can fail while autovacuum works in the database. Without FORCE,
     PostgreSQL ends the autovacuum worker.
     """
     async with asyncio.timeout(SESSIONS_END_SECONDS):

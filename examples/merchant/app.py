@@ -44,7 +44,7 @@ class Meter:
     cents: int
     most_a_month: int
     fails_first: int = 0
-    """Number of calls for an item that fail before a call succeeds."""
+    """Number of live calls for an item that fail before a live call succeeds."""
     is_broken: bool = False
 
 
@@ -55,7 +55,7 @@ METERS = {
 }
 """Meters by the `externalRef` of the product.
 
-For towels, the first two calls for an item fail. For smoothies, every call fails.
+For towels, the first two live calls for an item fail. For smoothies, every call fails.
 """
 
 

@@ -1,4 +1,4 @@
-"""Lanes that bill an account without a pause do not delay an operator or a change of its keys (ADR 0019)."""
+"""Lanes that bill an account without a pause delay neither operators nor changes of the account's keys (ADR 0019)."""
 
 import asyncio
 from collections import Counter
@@ -22,7 +22,7 @@ May = Callable[[Tx], Awaitable[bool]]
 
 @asynccontextmanager
 async def busy(world: World, may: May, *, lanes: int = LANES) -> AsyncGenerator[Counter[str]]:
-    """Run batches so that one always holds its lock. Count the batches that run and those that ended."""
+    """Run overlapping batches, so that the lock that `may` takes is always held. Count running and ended batches."""
     counts = Counter[str]()
 
     async def run(number: int) -> None:
@@ -109,7 +109,7 @@ async def test_an_interrupted_suspension_can_be_repeated(world: World) -> None:
 
 
 async def test_a_batch_sees_a_suspension_that_was_stored_before_its_lock(world: World) -> None:
-    """The batch waits for the lock of a suspension that ends, so its own statement began before. [D-242]"""
+    """The batch's statement begins before the suspension is stored, and waits for the suspension's lock. [D-242]"""
     async with world.deps.db.transaction(world.account_id) as holding:
         await holding.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR UPDATE")
 

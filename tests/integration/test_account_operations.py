@@ -96,7 +96,7 @@ def test_suspend_and_resume_are_safe_to_repeat(database_url: str, env: dict[str,
 
 
 def test_a_lost_key_is_not_a_lost_account(database_url: str, env: dict[str, str], tmp_path: Path) -> None:
-    """The operator revokes the account's last key and creates another one. A running API accepts it. [D-243]"""
+    """The operator revokes the account's only key and creates another one, which a running API accepts. [D-243]"""
     account = opened(env)
     account_id = account["accountId"]
     [lost] = ask("show", account_id, env=env)["apiKeys"]

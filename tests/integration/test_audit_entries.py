@@ -50,7 +50,7 @@ async def test_the_database_keeps_entries_until_they_are_old(world: World):
 
 @pytest.fixture
 async def explaining(world: World) -> AsyncIterator[Deps]:
-    """The dependencies of an account with many audit entries."""
+    """Add many audit entries to the account, and return dependencies that record query plans."""
     last = NOW + timedelta(seconds=ENTRIES)
     await world.sql(FILL, world.account_id, NOW, RARE, ENTRIES)
     await world.sql(COUNT, world.account_id, ENTRIES + 1, last)
@@ -72,7 +72,7 @@ FILTERS: list[tuple[AuditFilter, int, int]] = [
     (AuditFilter(at_to=NOW), 0, 1),
     (AuditFilter(resource_id="rare", at_from=NOW + timedelta(seconds=15_000)), 0, 1),
 ]
-"""Filters, the cursor, and the number of entries on the page."""
+"""Each row has a filter, a cursor, and the number of entries on the page after the cursor."""
 
 
 async def test_each_filter_reads_few_entries(world: World, explaining: Deps):

@@ -95,7 +95,8 @@ async def test_other_accounts_may_still_make_two_calls_to_a_busy_address(server:
     """[D-215, D-31]"""
     client, others = merchant_client(), [replace(ACCOUNT, account_id=uuid4()) for _ in range(3)]
     running = [each for account in others[:2] for each in calls(client, account, server, count=4)]
-    await eventually(lambda: server.open == 8)  # two of each account do not count towards the six
+    # Two calls of each account do not count towards MAX_CALLS_TO_ADDRESS.
+    await eventually(lambda: server.open == 8)
     running += calls(client, others[2], server, count=2)
     await eventually(lambda: server.open == 10)
 

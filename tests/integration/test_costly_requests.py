@@ -51,7 +51,7 @@ def filled(unit: str, before: str, after: str, *, values: int) -> str:
 
 
 def bodies() -> Iterator[tuple[str, str]]:
-    """Yield a name and a JSON text that is hard to parse, to validate or to refuse."""
+    """Yield JSON texts that are hard to parse, to validate or to refuse, each with a name."""
     for values in (MANY, MAX_BYTES):
         for name, unit in FIELDS.items():
             for before, after in (("{", "}"), ('{"items":[{', "}]}")):
@@ -73,7 +73,7 @@ def bodies() -> Iterator[tuple[str, str]]:
 
 
 def heads() -> Iterator[tuple[str, str]]:
-    """Yield a request line without its version, and more headers, each with a newline."""
+    """Yield pairs of a request line, without its HTTP version, and additional header lines."""
     names = [f"{number:03}customerIdsubscriptionIdstatus" for number in range(100)]
     yield "GET /v1/invoices?" + "&".join(name * 19 for name in names), ""
     yield "GET /v1/invoices?" + "&".join(names), ""

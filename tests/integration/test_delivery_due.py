@@ -17,7 +17,7 @@ from tests.support.world import LANE, World, eventually
 
 
 async def next_due_at(world: World) -> datetime | None:
-    """Return the next instant at which an advance of the test clock would stop."""
+    """Return the next instant at which an advance of the test clock would stop for work other than a sweep."""
     async with world.deps.db.transaction(world.account_id) as tx:
         due_at = await due_times.due_by_lane(tx)
     return min((at for lane, at in due_at.items() if lane != "sweep"), default=None)

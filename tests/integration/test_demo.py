@@ -49,10 +49,10 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     assert calls == failed
     assert int(metered["Smoothies"][6]) >= by_hand > 0
 
-    # Both tables count the invoices that were held: each of them has one variable item.
+    # Both tables count invoices that were held, because each held invoice has one variable item.
     were_held = [int(row[7]) for row in months]
     assert sum(were_held) == int(footer[7]) == sum(int(row[6]) for row in metered.values())
-    assert total[4] < int(footer[7])  # some of them wait no longer
+    assert total[4] < int(footer[7])  # some invoices that were held wait no longer
     assert "A price call comes three days before" in " ".join(re.sub(r"\s+", " ", ended.stdout).split())
     assert re.search(
         r"dates +Customer 2 subscribed with chargeDay 2: the first invoice is due on", ended.stdout

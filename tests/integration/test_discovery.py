@@ -38,7 +38,7 @@ _RUNNING: Mapping[str, LiteralString] = {
         FROM generate_series(1, $3::int4)
     """,
 }
-"""Statements that insert running work of the lane `propagation`. Its plans and connections do not exist."""
+"""Statements that insert running propagations and moves. The plans and connections that they name do not exist."""
 _ADVANCE = "UPDATE test_clock c SET status = 'advancing', target_at = now() WHERE c.account_id = $1"
 
 
@@ -126,7 +126,10 @@ async def test_a_backlog_of_one_account_hides_no_other(world: World) -> None:
 
 
 async def test_a_suspended_account_is_not_found_and_hides_no_other(world: World) -> None:
-    """It has more due rows than a poll reads. They must not make polls check all accounts one by one. [D-242]"""
+    """The suspended account has more due rows than a poll reads.
+
+    These rows must not make polls check all accounts one by one. [D-242]
+    """
     big, small = [await at_real_time(world, await world.another()) for _ in range(2)]
     plan = await big.plan()
     async with world.deps.db.transaction(big.account_id) as tx:
@@ -163,7 +166,7 @@ async def test_running_propagations_that_must_wait_hide_no_other(world: World, w
 
 
 async def test_expired_keys_of_an_advancing_account_hide_no_other(world: World) -> None:
-    """They are deleted, whatever its clock does. [D-247]"""
+    """Expired keys are deleted even while the account's test clock advances. [D-247]"""
     big, small = [await at_real_time(world, await world.another()) for _ in range(2)]
     async with world.deps.db.transaction(big.account_id) as tx:
         await tx.execute(_ADVANCE)

@@ -20,7 +20,7 @@ from tests.support.world import Json, Merchant, api_client, open_account, run_un
 
 @asynccontextmanager
 async def merchant(database_url: str, *, of: Merchant | None = None) -> AsyncGenerator[Merchant]:
-    """Open an account, or use the one that `of` used, with the key ring of the commands."""
+    """Yield a merchant that uses the key ring of the commands, with a new account or with the account of `of`."""
     async with (
         opened(settings.read(environment(database_url)), database_url) as deps,
         api_client(deps) as client,

@@ -43,7 +43,7 @@ class Installed:
 
 
 def required(distribution_: Distribution, found: dict[str, Distribution]) -> dict[str, Distribution]:
-    """Add the distributions that a distribution requires, and those that they require, to `found`."""
+    """Add all distributions that a distribution requires, directly or indirectly, to `found`. Return `found`."""
     for line in distribution_.requires or ():
         requirement = Requirement(line)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):

@@ -292,7 +292,7 @@ async def is_found_by(name: str, connection: Any, world: World) -> bool:
 
 
 NO_SECRETS = {"api_key.secret_hash", "customer.document_hash"}
-"""Columns of the type `bytea` whose values were not sealed with a key of the key ring."""
+"""Columns of the type `bytea` whose values are not encrypted with a key of the key ring."""
 BEFORE = {
     "payment_entry": "ALTER TABLE payment_entry DROP CONSTRAINT payment_entry_source",
     "refund_request": "ALTER TABLE refund_request DROP CONSTRAINT refund_request_source; "

@@ -49,7 +49,7 @@ MOVE: dict[str, str] = {
         UPDATE invoice SET status = 'canceled', canceled_at = coalesce(canceled_at, now()) WHERE invoice_id = $1
     """,
 }
-"""The statement that moves an invoice to each status and sets the columns that the status requires."""
+"""For each state, the statement that moves an invoice to this state and sets the columns that the state requires."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def drafts(world: World, count: int = 1) -> list[UUID]:
 
 
 async def bring(connection: "asyncpg.Connection[Any]", invoice_id: UUID, state: str) -> None:
-    """Move a draft to a status by allowed moves."""
+    """Move a draft to a state by allowed moves."""
     for step in WAYS[state]:
         assert await connection.execute(MOVE[step], invoice_id) == "UPDATE 1"
     assert await connection.fetchval("SELECT status FROM invoice WHERE invoice_id = $1", invoice_id) == state

@@ -227,7 +227,7 @@ async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Ap
 
 
 async def test_the_secret_of_an_api_key_is_printed(world: World, api: Api, tmp_path: Path) -> None:
-    """The secret is the same in every run with an API key. The line shows the receiver's answer. [D-120]"""
+    """Every run with the same API key uses the same secret. An event's line shows the receiver's answer. [D-120]"""
     await emit(world, 1)
     async with open_receiver() as receiver:
         receiver.answer = always(201, b"taken,\n  thank you" + b"!" * 2000)
@@ -246,7 +246,7 @@ async def test_the_secret_of_an_api_key_is_printed(world: World, api: Api, tmp_p
 
 
 async def test_a_refusal_shows_what_the_receiver_says(world: World, api: Api, receiver: Receiver) -> None:
-    """The answer's body may never end. [D-120]"""
+    """[D-120]"""
     receiver.answer = always(422, b'{"error": "unknown invoice"}')
     await emit(world, 1)
     async with listening(api, world, receiver, after=0, skip_failures=True) as seen:

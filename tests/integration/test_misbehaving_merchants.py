@@ -173,7 +173,7 @@ def test_calls_to_every_kind_of_server_end_in_time() -> None:
     [spec 4.2 outcome invalid_response]
     """
     for left in reversed(range(RUNS)):
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # production uses uvloop, too
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the loop that production uses
             measured = runner.run(_every_kind())
         try:
             assert measured.seconds < WITHIN_SECONDS

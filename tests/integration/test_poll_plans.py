@@ -50,7 +50,7 @@ BACKLOGS = {
         WHERE connection_id <> $1::text::uuid
     """,
 }
-"""Statements that change the backlog of the first connection. It has been due for a day."""
+"""Statements that change the backlog of the first connection. This backlog has been due for a day."""
 
 
 class _UndoError(Exception):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="nginx is not installed 
 
 FAILURES = 2
 CONNECTIONS = 100
-"""Requests in progress of each client, in `contrib/nginx/fatura.conf`."""
+"""Maximum number of requests in progress of each client, set in `contrib/nginx/fatura.conf`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
         invalid.begin()
         assert read(invalid).problem == (400, "engine.invalid_request", None)
 
-    # Fatura sees the address of each client, also if the client forges the header
+    # Fatura sees the address of each client, even if the client forges the header X-Forwarded-For
     refused = [_send_forged_webhook(front, number, source="127.0.0.2") for number in range(40)]
     assert refused[:FAILURES] == [404] * FAILURES
     assert refused[-1] == 429
@@ -129,7 +129,7 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
     assert len(answers) - len(limited) > BURST
     assert front.ask("/health").status == 200
 
-    # too many requests at the same time: each of these sends its body slowly
+    # too many requests at the same time: each of these requests waits for the rest of its body
     with ExitStack() as stack:
         for _ in range(CONNECTIONS):
             slow = stack.enter_context(front.open_tls("127.0.0.5"))
@@ -147,7 +147,7 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
 
 
 def _send_forged_webhook(front: Front, number: int, *, source: str) -> int:
-    """Send a webhook of an unknown connection, which claims to come from another address each time."""
+    """Send a webhook for an unknown connection. Its header claims another address for each `number`."""
     headers = {"X-Forwarded-For": f"192.0.2.{number}, 127.0.0.9"}
     path = f"/gateways/{UNKNOWN_ID}/{UNKNOWN_ID}/webhook"
     return front.ask(path, source=source, body=b"{}", headers=headers).status

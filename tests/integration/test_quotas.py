@@ -75,7 +75,7 @@ async def test_concurrent_requests_do_not_exceed_a_quota(client: httpx.AsyncClie
 
 
 async def test_versions_and_private_terms_share_a_quota_of_items(client: httpx.AsyncClient) -> None:
-    """Two plan items are stored at first, and three are left. [D-245]"""
+    """Two plan items are stored first, so the quota of five allows three more. [D-245]"""
     product = (await _post(client, "/v1/products", PRODUCT)).json()
     body = plan_body(product, product)
     plan = (await _post(client, "/v1/plans", body)).json()

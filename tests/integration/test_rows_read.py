@@ -30,7 +30,7 @@ def world(fresh_world: World) -> World:
 
 
 async def test_a_batch_reads_only_its_own_customers(world: World) -> None:
-    """Without statistics about an account, PostgreSQL expects that the account has no rows. It may choose a bad index.
+    """Without statistics about an account, PostgreSQL expects no rows of the account, and may choose a bad index.
 
     [D-28]
     """

@@ -1,4 +1,4 @@
-"""A client without an API key stops nobody: many connections, readiness calls and scrapes at a real API process."""
+"""Clients without an API key keep nobody out, whether they open connections, call for readiness or scrape metrics."""
 
 import json
 import socket
@@ -133,7 +133,7 @@ async def _newest_query(database_url: str) -> datetime:
 
 
 async def _pings(database_url: str) -> set[int]:
-    """Return the backends of PostgreSQL that answer the API's questions for its health."""
+    """Return the process ids of the PostgreSQL backends that serve the API's health checks."""
     async with connected(as_superuser(database_url)) as connection:
         found = await connection.fetch(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "

@@ -86,7 +86,7 @@ def logged(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def receiving(got: list[str]) -> Generator[str]:
-    """Run a merchant's webhook, and add the `traceparent` of each request to `got`."""
+    """Run a merchant's webhook and yield its host and port. Add the `traceparent` of each request to `got`."""
 
     class Endpoint(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -105,7 +105,10 @@ def receiving(got: list[str]) -> Generator[str]:
 
 
 def subscribe(api_key: str, *, port: int, webhook: str) -> None:
-    """Subscribe a customer with the request id `mine` and the `traceparent` SENT."""
+    """Register a webhook and subscribe a customer. The subscription's request has the id `mine`.
+
+    All requests have the `traceparent` SENT.
+    """
     headers = {"Authorization": f"Bearer {api_key}", "traceparent": SENT}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", headers=headers, timeout=20) as client:
         assert client.put("/integration/webhook", json={"url": webhook}).status_code == 200

@@ -19,7 +19,7 @@ BIN = BUILD / "venv" / "bin"
 COMMAND = "/opt/fatura/bin/fatura"
 """The command of the units. It need not exist on this machine."""
 MOST_EXPOSURE = 15
-"""Largest exposure of a unit by `systemd-analyze security`, times ten: 0 is confined, 100 is not confined at all."""
+"""Maximum exposure of a unit by `systemd-analyze security`, times ten: 0 is confined, 100 is not confined at all."""
 OF_SYSTEM = {"promtool": "Debian has it in prometheus", "systemd-analyze": "Debian has it in systemd"}
 
 Check = Sequence[str | Path]
