@@ -153,6 +153,7 @@ def test_a_new_key_goes_to_a_file_unless_a_terminal_shows_it(env: dict[str, str]
         ["show", UNKNOWN_ID],
         ["suspend", UNKNOWN_ID],
         ["resume", UNKNOWN_ID],
+        ["erase-customer", UNKNOWN_ID, UNKNOWN_ID],
         ["key", "create", UNKNOWN_ID, "--name", "x"],
         ["key", "revoke", UNKNOWN_ID, UNKNOWN_ID],
     ],
@@ -183,6 +184,7 @@ def test_an_unknown_key_and_a_past_expiry_are_errors(env: dict[str, str]) -> Non
     [
         ["suspend"],
         ["suspend", "no-id"],
+        ["erase-customer", UNKNOWN_ID],
         ["key", "create", UNKNOWN_ID],
         ["key", "create", UNKNOWN_ID, "--name", " "],
         ["key", "create", UNKNOWN_ID, "--name", "x", "--scope", "all"],
@@ -199,4 +201,12 @@ def test_the_shell_completes_the_commands() -> None:
     """[D-243]"""
     asked = {"_FATURA_COMPLETE": "complete_bash", "COMP_WORDS": "fatura account ", "COMP_CWORD": "2"}
     completed = CliRunner().invoke(app, [], prog_name="fatura", env=asked)
-    assert set(completed.stdout.split()) == {"create", "list", "show", "suspend", "resume", "key"}
+    assert set(completed.stdout.split()) == {
+        "create",
+        "list",
+        "show",
+        "suspend",
+        "resume",
+        "key",
+        "erase-customer",
+    }

@@ -1,9 +1,10 @@
-"""`fatura account`: open, list, show, suspend and resume accounts (D-242, D-243)."""
+"""`fatura account`: open, list, show, suspend and resume accounts, and erase customers (D-242, D-243, D-255)."""
 
 import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 import typer
@@ -21,6 +22,7 @@ from fatura.usecases.accounts import overview, suspension
 from fatura.usecases.accounts.accounts import OpenedAccount, open_account
 from fatura.usecases.accounts.overview import AccountDetail
 from fatura.usecases.deps import Deps
+from fatura.usecases.subscriptions import operator_erasure
 from fatura.views.integration import ApiKeyView
 from fatura.views.view import instant
 
@@ -137,6 +139,34 @@ def resume(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fal
         )
     else:
         echo(f"Account {account_id} continues." if changed else f"Account {account_id} was not suspended.")
+
+
+@app.command("erase-customer")
+def erase_customer(
+    account_id: AccountId,
+    customer_id: Annotated[UUID, typer.Argument(metavar="CUSTOMER", help="Id of the customer.")],
+    data_dir: DataDir = None,
+    *,
+    json_: Json = False,
+) -> None:
+    """Cancel a customer's subscriptions and erase the customer, also while the account is suspended.
+
+    If the customer has an open invoice or a call in progress, nothing changes. The erasure cannot be undone.
+    """
+    erase = partial(
+        operator_erasure.erase, account_id=account_id, customer_id=customer_id, asked_by=operator()
+    )
+    done = run_with_deps(data_dir, erase)
+    canceled = done.canceled_subscriptions
+    if json_:
+        shown = {"accountId": str(account_id), "customerId": str(customer_id)}
+        typer.echo(json.dumps({**shown, "canceledSubscriptions": canceled, "erased": done.is_done}))
+        return
+    echo(f"{canceled} subscriptions canceled.")
+    if done.is_done:
+        echo(f"Customer {customer_id} is erased.")
+    else:
+        echo(f"Customer {customer_id} is being erased; workers continue. Repeat the command to see the end.")
 
 
 def _summary(account: AccountSummary) -> dict[str, Any]:

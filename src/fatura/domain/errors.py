@@ -368,7 +368,8 @@ def account_recovering() -> EngineError:
 def account_suspended() -> EngineError:
     """Return the 403 for an account that an operator has suspended (D-242)."""
     detail = (
-        "The account is suspended: its API keys do not work. Ask the operator of this Fatura to resume it."
+        "The account is suspended: its API keys do not work. Ask the operator of this Fatura to resume it, or to erase "
+        "a customer."
     )
     return EngineError(ACCOUNT_SUSPENDED, detail)
 

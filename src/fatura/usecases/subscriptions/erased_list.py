@@ -64,7 +64,7 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
         return Applied(Result.UNKNOWN)
     if await in_transaction(deps, account, _is_erased, customer_id):
         return Applied(Result.ERASED_BEFORE)
-    canceled = await _cancel_subscriptions(deps, account, customer_id, asked_by=asked_by)
+    canceled = await cancel_subscriptions(deps, account, customer_id, asked_by=asked_by)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
     await in_audited_transaction(deps, account, draft, erasure.start, customer_id=customer_id, is_forced=True)
     await erasure.run_for(deps, account, customer_id, seconds=math.inf)
@@ -72,7 +72,7 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
     return Applied(Result.ERASED, canceled, left.invoice_ids)
 
 
-async def _cancel_subscriptions(deps: Deps, account: Account, customer_id: UUID, *, asked_by: Actor) -> int:
+async def cancel_subscriptions(deps: Deps, account: Account, customer_id: UUID, *, asked_by: Actor) -> int:
     canceled = 0
     while active := (await in_transaction(deps, account, _uses, customer_id)).subscription_ids:
         for subscription_id in active:

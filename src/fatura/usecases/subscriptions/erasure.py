@@ -117,7 +117,7 @@ async def start(work: Work, *, customer_id: UUID, is_forced: bool = False) -> _S
         work.audit(customer_id, before={}, after={})
         return started
     if not is_forced:
-        _check_unused(await erasures.uses(work.tx, customer_id, real_now=work.deps.clock()))
+        check_unused(await erasures.uses(work.tx, customer_id, real_now=work.deps.clock()))
     await work.refresh()
     after = replace(found, customer=found.customer.erased(), has_document=False)
     await customers.erase(work.tx, after.customer)
@@ -128,7 +128,7 @@ async def start(work: Work, *, customer_id: UUID, is_forced: bool = False) -> _S
     return started
 
 
-def _check_unused(uses: Uses) -> None:
+def check_unused(uses: Uses) -> None:
     """Raises EngineError: `engine.customer_in_use`."""
     steps: list[str] = []
     if uses.subscription_ids:

@@ -1,0 +1,64 @@
+"""An operator erases a customer of a suspended account, whose own keys are refused (D-255)."""
+
+from uuid import UUID
+
+import pytest
+
+from fatura.domain.errors import EngineError
+from fatura.usecases.accounts import suspension
+from fatura.usecases.subscriptions import operator_erasure
+from fatura.usecases.subscriptions.operator_erasure import OperatorErasure
+from tests.support.erasure_steps import CUSTOMER, erase, former_customer
+from tests.support.expect import UNKNOWN_ID
+from tests.support.operator import OPERATOR
+from tests.support.world import World
+
+
+async def erase_as_operator(world: World, customer_id: str) -> OperatorErasure:
+    return await operator_erasure.erase(world.deps, world.account_id, UUID(customer_id), asked_by=OPERATOR)
+
+
+async def test_an_operator_erases_a_customer_of_a_suspended_account(world: World):
+    """The customer has an active subscription, which the command cancels. [D-255, D-242, D-223]"""
+    customer = await former_customer(world)
+    again = await world.enroll(await world.plan(), customer=CUSTOMER)
+    assert again["customer"]["id"] == customer["id"]
+    await suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR)
+    refused = await erase(world, customer["id"])
+    assert (refused.status, refused.type) == (403, "engine.account_suspended")
+    assert "to erase a customer" in refused.json["detail"]
+
+    assert await erase_as_operator(world, customer["id"]) == OperatorErasure(1, is_done=True)
+    assert await erase_as_operator(world, customer["id"]) == OperatorErasure(0, is_done=True)
+
+    await suspension.resume(world.deps, world.account_id, asked_by=OPERATOR)
+    assert (await world.get(f"/v1/customers/{customer['id']}")).json["name"] == "[erased]"
+    entries = await world.audit("subscription.cancel", "customer.erase")
+    assert [(each["action"], each["actor"]["kind"]) for each in entries[1:]] == [
+        ("subscription.cancel", "operator"),
+        ("customer.erase", "operator"),
+        ("customer.erase", "operator"),
+    ]
+    assert await world.broken() == []
+
+
+async def test_a_customer_with_an_open_invoice_is_not_erased(world: World):
+    """Nothing changes, and the subscription stays active. [D-255, D-227]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    subscription = await world.enroll(await world.plan(), customer=CUSTOMER)
+    await world.run()
+    [invoice] = await world.invoices()
+    with pytest.raises(EngineError, match="open invoices") as refused:
+        await erase_as_operator(world, subscription["customer"]["id"])
+    assert refused.value.meta is not None
+    assert refused.value.meta["invoiceIds"] == [invoice["id"]]
+    assert (await world.get(f"/v1/subscriptions/{subscription['id']}")).json["status"] == "active"
+    assert (await world.get(f"/v1/customers/{subscription['customer']['id']}")).json["name"] == CUSTOMER[
+        "name"
+    ]
+
+
+async def test_an_unknown_customer_is_an_error(world: World):
+    """[D-255]"""
+    with pytest.raises(EngineError, match="customer"):
+        await erase_as_operator(world, UNKNOWN_ID)
