@@ -1,4 +1,4 @@
-"""The account: its mode, its currency and its clock (D-1, D-44), and who calls the API for it."""
+"""The account with its mode, currency and clock (D-1, D-44), and the caller of an API request."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from fatura.domain.credentials import Mode, Scope
 MAX_CLOCK_OFFSET = timedelta(days=10_957)
 """How far a test clock may be ahead of real time: 30 years (D-214).
 
-The engine computes dates of later cycles from the clock, and neither Python nor PostgreSQL has dates without end.
+The engine computes dates of later cycles from the clock, and both Python and PostgreSQL have a latest date.
 """
 
 
@@ -19,9 +19,9 @@ class AccountStatus(StrEnum):
 
     ACTIVE = "active"
     SUSPENDED = "suspended"
-    """An operator has stopped it (D-242)."""
+    """An operator has suspended the account (D-242)."""
     RECOVERING = "recovering"
-    """After a restore from a backup, its charges are being compared with its gateways (D-123)."""
+    """After a restore, `fatura restored` is comparing the account's charges with the gateways (D-123)."""
 
 
 @dataclass(frozen=True, slots=True)

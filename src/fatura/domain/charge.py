@@ -13,7 +13,10 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_CHARGES = 50
-"""An invoice with this many confirmed charges is not reissued, because each poll reads all its charges (D-176)."""
+"""An invoice with this many charges that the gateway has confirmed is not reissued (D-176).
+
+Each poll of an invoice reads all its charges.
+"""
 
 
 class ChargeStage(StrEnum):
@@ -227,7 +230,7 @@ class InvoiceCharge:
 
     @property
     def is_unpaid_at_gateway(self) -> bool:
-        """Return whether the charge is unpaid at the gateway. Such a charge must be canceled before another is made."""
+        """Return whether the charge must be canceled before another is made, because it is unpaid at the gateway."""
         return self.stage in UNPAID
 
 

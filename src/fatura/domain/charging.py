@@ -24,7 +24,7 @@ PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
 PAID_POLL_JITTER = timedelta(hours=1)
 """Maximum delay of a paid charge's polls, which spreads the polls of charges that were paid at the same instant."""
 ISSUES_APART = timedelta(hours=24)
-"""Minimum time between issuing two invoices of one subscription that both wait to be issued (D-57)."""
+"""Minimum time between issuing two invoices of one subscription if both wait for issuance at once (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
 """Pause before the next try to issue an invoice that waits for an earlier cycle's invoice (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
@@ -158,7 +158,7 @@ class PollBudget:
         return 0 if self.delay(real_now=real_now) else self.per_second
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed after `polls` polls. These begin when the budget allows the first."""
+        """Return when the next poll is allowed if `polls` polls are made, beginning as soon as the budget allows."""
         return real_now + self.delay(real_now=real_now) + polls * timedelta(seconds=1) // self.per_second
 
 

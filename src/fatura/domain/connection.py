@@ -66,7 +66,7 @@ def check_support(
 ) -> None:
     """Refuse a method or a number of installments that no connection with `may_bill` supports (spec 4.3, D-20, D-21).
 
-    If `connections` is a single connection, the error about the method contains its id.
+    If `connections` is a single connection, the error about the method contains the connection's id.
     `field` is the name of the request's field that has the number of installments.
     Raises EngineError: `engine.payment_method_unsupported` or `engine.installments_unsupported`.
     """

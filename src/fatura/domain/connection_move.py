@@ -21,7 +21,7 @@ class MoveStatus(StrEnum):
 class ConnectionMove:
     """A move and its progress.
 
-    The move visits subscriptions in the order of their ids. `visited_to` is the id of the last subscription visited.
+    The move visits subscriptions in the order of their ids. `visited_to` is the highest visited id.
     """
 
     connection_move_id: UUID

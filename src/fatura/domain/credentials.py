@@ -15,7 +15,7 @@ ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ACCOUNT_CHARS = 22
 SECRET_BYTES = 24
 SECRET_CHARS = 43
-"""The secret and its tag in base 62: 32 bytes."""
+"""Length of the secret (24 bytes) and its tag (8 bytes) in base 62."""
 VISIBLE_SECRET_CHARS = 4
 
 
@@ -62,7 +62,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """The parts of a key that the engine has made."""
+    """The parts of a key that has a correct tag, so the engine has made it."""
 
     account_id: UUID
     mode: Mode
@@ -127,5 +127,5 @@ def hash_secret(key: str) -> bytes:
 
 
 def visible_prefix(key: str) -> str:
-    """Return the part of a key that is shown in lists; it contains four characters of the secret."""
+    """Return the beginning of a key, which lists show. It ends with the first four characters of the secret."""
     return key[: len(key) - SECRET_CHARS + VISIBLE_SECRET_CHARS]

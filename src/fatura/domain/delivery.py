@@ -22,7 +22,10 @@ RETRY_DELAYS = (
 MAX_ATTEMPTS = len(RETRY_DELAYS) + 1
 MAX_JITTER_PERMILLE = 100
 PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
-"""Pause after each failed round of requests before the endpoint is tried again; the last pause repeats."""
+"""Pause after each failed round of requests before the endpoint is tried again.
+
+The last pause repeats. After DISABLE_AFTER of failures, the pause is LAST_RESORT_DELAY.
+"""
 MAX_CONCURRENT = 64
 """Maximum number of concurrent requests to one endpoint."""
 DISABLE_AFTER = timedelta(days=5)
@@ -30,19 +33,20 @@ DISABLE_AFTER = timedelta(days=5)
 DISABLE_AFTER_REAL = timedelta(minutes=10)
 """A webhook is disabled only if every attempt has also failed for this long in real time (D-65).
 
-Only a test clock makes a difference: it can pass five days while the receiver restarts.
+This matters only with a test clock, which can pass five days while the receiver restarts.
 """
 STALE_AFTER = timedelta(hours=30)
 """An endpoint's failures are forgotten if no attempt was made for this long after `next_attempt_at`.
 
-Retries of a pending delivery come sooner, so the failures of an endpoint with a pending delivery are kept. The
-assertion below checks that even the longest retry delay is shorter.
+Each pending delivery is retried sooner than that, so the failures of an endpoint with a pending delivery are kept. The
+assertion below checks that even the longest retry delay is shorter than STALE_AFTER.
 """
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
-"""Pause between further attempts of a delivery that has used up RETRY_DELAYS.
+"""Maximum pause between further attempts of a delivery that has used up RETRY_DELAYS.
 
-Further attempts are made only if the endpoint has accepted no event since the delivery's first failure.
+Further attempts are made only if the endpoint has accepted no event since the delivery's first failure. An endpoint
+that has failed for DISABLE_AFTER but is not disabled yet is tried again after this pause.
 """
 MAX_RETRY_AFTER = timedelta(hours=24)
 MIN_OUTAGE = PROBE_DELAYS[-1]

@@ -95,7 +95,7 @@ def read(url: str, rules: UrlRules = PUBLIC_ONLY) -> Target:
 
 
 def _cure(target: Target) -> str:
-    """Return which settings allow exactly this host and port, or nothing if no setting can."""
+    """Return the part of the error that names the settings for this host and port; empty if no setting allows them."""
     host = f"[{target.host}]" if ":" in target.host else target.host
     if not _ALLOWABLE.fullmatch(host):
         return ""

@@ -27,7 +27,8 @@ CATALOGUE: Mapping[str, str] = {
     "invoice.disputed": "a payment is disputed; the invoice's state stays",
     "invoice.dispute_closed": "a dispute was won or lost; the invoice's state stays",
     "invoice.pricing_warning": "a price endpoint has been failing for 15 minutes",
-    "invoice.pricing_exhausted": "the last price call failed; the invoice stays `awaiting_value`",
+    "invoice.pricing_exhausted": "all scheduled price calls of an item failed, and the engine makes no more; the "
+    "invoice stays `awaiting_value`",
     "invoice.issue_delayed": "the charge could not be created yet; the engine tries again automatically",
     "invoice.issue_failed": "the gateway refused the charge, holds a second charge, or left the outcome unknown; "
     "a person must act",

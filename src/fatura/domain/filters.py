@@ -11,7 +11,7 @@ from fatura.domain.subscription import SubscriptionStatus
 
 @dataclass(frozen=True, slots=True)
 class ProductFilter:
-    """Selects products by the client's own id, and by whether they are archived."""
+    """Selects products by `externalRef`, and by whether they are archived."""
 
     external_ref: str | None = None
     archived: bool | None = None
@@ -26,7 +26,7 @@ class PlanFilter:
 
 @dataclass(frozen=True, slots=True)
 class CustomerFilter:
-    """Selects customers by the client's own id (unique), e-mail, beginning of the name, and tax document."""
+    """Selects customers by `externalRef` (which is unique), e-mail, beginning of the name, and tax document."""
 
     external_ref: str | None = None
     email: str | None = None
@@ -36,7 +36,7 @@ class CustomerFilter:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFilter:
-    """Selects subscriptions by state, the client's own id, plan, and customer (by Fatura's id or the client's)."""
+    """Selects subscriptions by state, `externalRef`, plan, and customer (by Fatura's id or by `externalRef`)."""
 
     status: SubscriptionStatus | None = None
     external_ref: str | None = None
@@ -47,7 +47,7 @@ class SubscriptionFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Selects audit entries by actor (by kind or id), action, resource, and range of times, ends included."""
+    """Selects audit entries by actor (kind or id), action, resource, and a range of times that includes both ends."""
 
     actor_kind: ActorKind | None = None
     actor_id: UUID | None = None
@@ -59,7 +59,7 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceFilter:
-    """Selects invoices by state, subscription, customer (by Fatura's id or the client's), and range of due dates."""
+    """Selects invoices by state, subscription, customer (Fatura's id or `externalRef`), and range of due dates."""
 
     status: InvoiceStatus | None = None
     subscription_id: UUID | None = None

@@ -31,7 +31,7 @@ class HealthState(StrEnum):
 
     OK = "ok"
     FAILING = "failing"
-    """The last calls failed, and only probes are sent."""
+    """The newest calls failed. The engine makes only probes and the calls that people request."""
     PAUSED = "paused"
     """A person made the connection inactive."""
 
@@ -99,7 +99,7 @@ def _after_failure(health: ConnectionHealth, error: CallError, *, now: datetime)
 
 
 def _with_next_probe(health: ConnectionHealth, *, now: datetime, jitter_permille: int) -> ConnectionHealth:
-    """Schedule the next probe. If `connection.failing` is due sooner, schedule the probe for that instant."""
+    """Schedule the next probe after the usual pause, or when `connection.failing` is due if that is sooner."""
     assert 0 <= jitter_permille <= MAX_JITTER_PERMILLE, jitter_permille
     assert health.failing_since is not None, "it has failed"
     delay = PROBE_DELAYS[min(health.probes, len(PROBE_DELAYS) - 1)]

@@ -105,10 +105,10 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
 
 
 def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
-    """Return the totals of invoices as pairs of a cycle and a total, in the order of the cycles.
+    """Return pairs of a cycle and the invoice total from that cycle on, in the order of the cycles.
 
-    A total applies to the invoices from the pair's cycle on, until the cycle of the next pair. The result is empty if
-    an item has no fixed price, because the totals are not known in this case.
+    A total applies until the cycle before the next pair's cycle. The result is empty if an item has no fixed price,
+    because the totals are then not known.
     """
     if any(product.monthly_price_cents is None for product in terms.products):
         return []
@@ -158,7 +158,7 @@ def _item(product: BilledProduct, *, months: int, cycle: int) -> ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceItem:
-    """A stored item (spec 2.5); `product_external_ref` is the client's own id of the product, shown in events."""
+    """A stored item (spec 2.5). Events show `product_external_ref`."""
 
     item_id: UUID
     product_id: UUID
@@ -230,7 +230,7 @@ class Invoice:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDetail:
-    """An invoice with its items, its payments and the client's own ids that its events show (D-37, D-50).
+    """An invoice with its items, its payments and each `externalRef` that its events show (D-37, D-50).
 
     `payments` are the newest entries of the ledger, at most SHOWN_ENTRIES. `payment_count` counts all entries.
     """

@@ -85,7 +85,7 @@ class ProductFacts:
 
 
 def check_products(items: Sequence[OfferItem], products: Mapping[UUID, ProductFacts]) -> None:
-    """Refuse unknown products (404), then archived products (409), then discounts on variable products (422) (D-10).
+    """Check first for unknown products (404), then archived ones (409), then discounts on variable ones (422) (D-10).
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.discount_on_variable_product`,
     each with `meta.productIds` (spec 4.3, D-18a).

@@ -53,9 +53,9 @@ _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 class PaymentEntry:
     """One entry of the ledger; it never changes.
 
-    An entry of the gateway has the provider's `reference`, which is unique for each connection and kind. The entries of
-    one dispute have the same reference. `gateway_charge_id` is the provider's id of the charge. `charge_id` is None for
-    a manual entry, and for an entry of a second charge, which is not stored as an InvoiceCharge.
+    If the gateway reported the entry, `reference` is the provider's id of the entry, unique for each connection and
+    kind. The entries of one dispute have the same reference. `gateway_charge_id` is the provider's id of the charge.
+    `charge_id` is None for manual entries, and for entries of a second charge, which is not stored as an InvoiceCharge.
     """
 
     payment_entry_id: UUID
@@ -90,7 +90,7 @@ class Balance:
     """The sums of a ledger.
 
     `disputed_cents` is the money in disputes that are open or lost. `held_cents` is what the merchant has left of the
-    payments. In this sum, a charge whose refunds and disputes exceed its payments counts as 0 (D-150).
+    payments; a charge whose refunds and disputes exceed its payments counts as 0 in it (D-150).
     """
 
     paid_cents: int = 0
@@ -116,7 +116,7 @@ def in_order(entries: Sequence[PaymentEntry]) -> Sequence[PaymentEntry]:
 
 
 def balances(entries: Sequence[PaymentEntry]) -> Iterator[tuple[PaymentEntry, Balance]]:
-    """Yield each entry in order, with the ledger's balance after it."""
+    """Yield each entry in order, with the ledger's balance after it. All yields share one Balance, which changes."""
     balance = Balance()
     open_disputes: dict[tuple[UUID | None, str | None], int] = {}
     kept: dict[

@@ -77,7 +77,7 @@ class PriceAnswer:
     response_body: str | None = None
 
     def erased(self) -> "PriceAnswer":
-        """Return the answer without its texts, for an erased customer (D-229)."""
+        """Return the answer without the texts that the price endpoint sent, for an erased customer (D-229)."""
         return replace(
             self,
             description=None if self.description is None else ERASED,

@@ -36,7 +36,7 @@ class Propagation:
     """A request to move a plan's subscribers to a version, and its progress.
 
     Only subscribers on an older version move. If `from_version` is set, only subscribers on that version move.
-    Subscribers are visited in the order of their ids. `visited_to` is the id of the last one visited.
+    The propagation visits subscriptions in the order of their ids. `visited_to` is the highest visited id.
     """
 
     propagation_id: UUID
@@ -57,7 +57,7 @@ class Propagation:
 def skip_reason(
     connection: Connection, method: PaymentMethod, *, max_installments: int, lowest_cents: int
 ) -> SkipReason | None:
-    """Return why the subscription's connection cannot charge by this method, or None if it can.
+    """Return why the subscription's connection cannot charge these terms, or None if it can.
 
     Installments matter only for cards (D-20). `lowest_cents` is the lowest amount that will be charged, or 0 if it is
     not known (D-49). A connection that cannot issue charges is treated as inactive.

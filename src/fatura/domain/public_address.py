@@ -1,6 +1,7 @@
 """Which IP addresses may be called: public addresses outside the blocks that this module denies (D-47, D-215).
 
-The blocks are those of IANA's registries of special-purpose addresses, except blocks that the IPv6 rules cover already:
+The denied blocks are those of IANA's registries of special-purpose addresses, and Azure's address. IPv6 blocks outside
+_GLOBAL_UNICAST are not listed. The registries are
 https://www.iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry.
 """
 
@@ -70,7 +71,7 @@ def may_call(
 
 
 def _is_public(judged: IPv4Address | IPv6Address) -> bool:
-    """`ipaddress.is_global` is not used: it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses."""
+    """Do not use `ipaddress.is_global`: it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses."""
     if isinstance(judged, IPv4Address):
         return not any(judged in block for block in _DENIED_IPV4)
     return (

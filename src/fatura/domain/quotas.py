@@ -1,4 +1,4 @@
-"""Quotas: how much of what nobody can delete an account may store (D-245)."""
+"""Quotas limit the stored rows of an account that no client can delete (D-245)."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,7 +7,7 @@ from fatura.domain.errors import QUOTA_EXCEEDED, EngineError
 
 
 class Quota(StrEnum):
-    """What is counted; also the name of a total of the account (`store.counters.COLUMNS`)."""
+    """What a quota limits. The values are also names of stored totals of the account (`store.counters.COLUMNS`)."""
 
     PRODUCTS = "products"
     PLANS = "plans"
@@ -28,7 +28,7 @@ def setting(quota: Quota) -> str:
 
 
 def check(limits: Mapping[str, int], *, added: Mapping[str, int], stored: Mapping[str, int]) -> None:
-    """Check what a transaction stores. `added` is what it adds, and `stored` what the account has with it.
+    """Check the quotas in a transaction. `added` is what the transaction adds; `stored` includes `added`.
 
     Raises EngineError: `engine.quota_exceeded`.
     """

@@ -14,7 +14,7 @@ from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, TO
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of, in_order
 
 MAX_REFUNDS = 100
-"""Maximum number of refunds of an invoice; a refund of all that is left of a charge is exempt (D-178)."""
+"""Maximum number of refunds of an invoice; a refund of all that is left of a part is exempt (D-178)."""
 PARTS_SHOWN = 100
 """Maximum number of parts that `engine.amount_exceeds_paid` lists (D-151)."""
 
@@ -90,7 +90,7 @@ class RefundRequest:
     `left_cents` is the amount that could be refunded when the refund was stored. A refund of manual payments has no
     connection.
     `sent_at` is when the newest request was reserved. If the answer to a request was lost, `unknown_since` is when that
-    request was reserved. `looked_up_at` is when the last counted look-up was reserved. `lease_until` is real time;
+    request was reserved. `looked_up_at` is when the newest counted look-up was reserved. `lease_until` is real time;
     other instants are on the account's clock. `next_attempt_at` is None if the refund is done or failed.
     """
 
@@ -122,7 +122,7 @@ class RefundRequest:
         return STAGES[self.stage].is_open
 
     def done_by(self, payment_entry_id: UUID, *, at: datetime) -> "RefundRequest":
-        """Return the refund after its entry was recorded."""
+        """Return the refund as done; the ledger's entry of the refund has the id `payment_entry_id`."""
         return replace(
             self,
             stage=RefundStage.DONE,
@@ -247,7 +247,7 @@ def choose(
 
 
 def _check_count(ledger: Sequence[PaymentEntry], part: Part, amount_cents: int, *, failed_count: int) -> None:
-    """Limit the refunds of an invoice, because each event about a refund reads all entries (D-178)."""
+    """Refuse more than MAX_REFUNDS of an invoice, because each event about a refund reads all entries (D-178)."""
     count = failed_count + sum(entry.kind is EntryKind.REFUND for entry in ledger)
     if count >= MAX_REFUNDS and amount_cents < part.left_cents:
         counted = f"{count} refunds" + (f", of which {failed_count} failed" if failed_count else "")

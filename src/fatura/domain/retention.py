@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 LOOK_AGAIN = timedelta(hours=1)
-"""Minimum time between two looks at the same rows, so that an account is not visited for each row that turns old."""
+"""Minimum time between two searches of an account for old rows, so that each search finds many."""
 
 
 class Kind(StrEnum):
-    """A kind of rows that are deleted when they are old; its setting is FATURA_RETENTION_ and its name."""
+    """A kind of rows that are deleted when they are old. FATURA_RETENTION_<name> sets how long they are kept."""
 
     EVENTS = "events"
     DELIVERIES = "deliveries"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A numbered row. `stored_at` is real time, `created_at` the account's clock. A held row is still needed."""
+    """A numbered row. `stored_at` is real time; `created_at` is on the account's clock. A held row is still needed."""
 
     sequence: int
     stored_at: datetime
@@ -30,7 +30,7 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The first rows of a table, which are old and not held, and `kept_from` after their deletion."""
+    """The rows to delete, and the new `kept_from`: rows are searched again when a row stored then would be old."""
 
     old: Sequence[Old]
     kept_from: datetime
@@ -53,7 +53,7 @@ def cut(rows: Sequence[Old], *, stored_to: datetime, limit: int, real_now: datet
 
 
 def next_kept_from(first: datetime | None, *, stored_to: datetime, real_now: datetime) -> datetime:
-    """Return `kept_from` after a batch. `first` is the time of the oldest row that is left."""
+    """Return the new `kept_from` (see Cut). `first` is when the oldest remaining row was stored."""
     if first is None:
         return real_now
     return first if first <= stored_to else max(first, stored_to + LOOK_AGAIN)

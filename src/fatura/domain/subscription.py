@@ -33,7 +33,7 @@ class PaymentMethodSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """A customer of the merchant, without the encrypted tax document (spec 2.4, D-15). Erased ones have no e-mail."""
+    """A customer, without the encrypted tax document (spec 2.4, D-15). `email` is None for an erased customer."""
 
     customer_id: UUID
     external_ref: str
@@ -110,7 +110,7 @@ class TermsChange:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """The number of cycles agreed in the terms, and the last cycle that was billed (spec 4.4)."""
+    """The number of cycles agreed in the terms, and the newest cycle that was billed (spec 4.4)."""
 
     cycles: int | None
     completed: int

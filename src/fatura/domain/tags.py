@@ -9,7 +9,7 @@ from uuid import UUID
 KEY_BYTES = 32
 API_KEY_TAG_BYTES = 8
 _ID_TAG_BITS = 48
-"""The last bits of a UUIDv7 are random. Of these 62 bits, 14 stay random, and so do the 12 bits after the timestamp."""
+"""A UUIDv7 has 12 random bits after its timestamp and 62 at its end. The tag replaces the last 48 bits."""
 
 
 class Tagger:

@@ -28,7 +28,7 @@ def refusal(document: str) -> str | None:
 
 
 def _is_valid(plain: str, weights: Sequence[int]) -> bool:
-    """Check both digits. `weights` are those of the second digit; the first digit has one character fewer before it.
+    """Check the two check digits. `weights` are those of the second digit; the first digit has no use for weights[0].
 
     A document of one repeated digit is not valid, although its check digits are right: none was ever issued.
     """

@@ -15,7 +15,7 @@ _REFUSED = (
 _REFUSED_RARE = "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 """Formats of shorthand and of music, and tags, which can hide a whole text."""
 _JOINERS = r"\u200c\u200d"
-"""Scripts such as Persian and Hindi, and many emoji, need joiners between their characters. ASCII never does."""
+"""Joiners are allowed only between two non-ASCII characters, because Persian, Hindi and many emoji need them there."""
 _UNSAFE = re.compile(
     rf"[{_REFUSED}{_REFUSED_RARE}]|(?<![^\x00-\x7f])[{_JOINERS}]|[{_JOINERS}](?![^\x00-\x7f])"
 )
@@ -24,7 +24,7 @@ _BREAKS = frozenset("\t\n\v\f\r")
 _SAFE = f"[^{_REFUSED}{_JOINERS}]"
 SAFE_PATTERN = f"^{_SAFE}*$"
 NOT_BLANK_PATTERN = rf"^{_SAFE}*[^\s{_REFUSED}{_JOINERS}]{_SAFE}*$"
-"""Patterns of safe text for JSON Schema. They leave out joiners, because a class cannot say where these are safe."""
+"""Patterns of safe text for JSON Schema. They allow no joiners, because a character class cannot check neighbours."""
 
 
 def unsafe_character(text: str) -> str | None:
