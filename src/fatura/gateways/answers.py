@@ -37,10 +37,10 @@ def checked(
     charge_id: str | None = None,
     reference: tuple[UUID, int] | None = None,
 ) -> Charge:
-    """Check that the fields of a charge have valid types and values, and return the charge.
+    """Check that the fields of a charge are valid and do not contradict each other, and return the charge.
 
     If `charge_id` or `reference` (invoice id and attempt) is given, the charge must match it.
-    Raises InvalidFieldError, which names the first invalid field.
+    Raises InvalidFieldError, which names the first fault.
     """
     charge: Any = answer
     if type(charge) is not Charge:

@@ -12,7 +12,7 @@ from fatura.gateways.answers import InvalidFieldError, all_checked, checked, lis
 class CheckedGateway:
     """Wraps a connection's adapter; implements `port.Gateway`.
 
-    Raises InvalidAnswerError for an invalid answer.
+    Calls that return charges raise InvalidFieldError if a charge is invalid.
     """
 
     provider: ClassVar[str] = "checked"

@@ -287,8 +287,8 @@ class Gateway(Protocol):
     def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
         """Yield the charges created at or after `since` (account's clock), in any state, ordered by `created_at`.
 
-        Fetch a page only when the caller needs it, in at most CALL_TIMEOUT_SECONDS. Skip charges without a reference of
-        the engine.
+        Fetch a page only when the caller needs it, in at most CALL_TIMEOUT_SECONDS. Skip charges that have no
+        reference, because the engine did not create them.
         Raises PermanentError if `lists_charges` is false.
         """
         ...

@@ -73,7 +73,7 @@ def find(given: Path | None, major: int | None) -> Binaries:
 
 
 def reachable(binaries: Binaries, user: OsUser) -> Binaries:
-    """Return the programs or, if the user cannot run them, a copy in COPIES.
+    """Return the programs or, if `user` cannot run them, a copy in COPIES.
 
     The user cannot run the programs if, for example, they are in a virtual environment that only root may enter.
     Raises EmbeddedPostgresError if the user cannot run the copy either.

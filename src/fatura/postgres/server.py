@@ -204,9 +204,9 @@ def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
     while folder.is_alive():
         known = address.recorded(folder.cluster)  # None until a new server has written its pid file
         now = time.monotonic()
+        # a repeated SIGINT does not disturb a server that is already stopping
         if known and (known[0] != signaled or now - signaled_at > SIGNAL_AGAIN_SECONDS):
             signaled, signaled_at = known[0], now
-            # a repeated SIGINT does not disturb a server that is already stopping
             is_patient = now - began < QUIT_AFTER_SECONDS
             folder.user.send(signal.SIGINT if is_patient else signal.SIGQUIT, pid=signaled)
         if now - began > stop_seconds:

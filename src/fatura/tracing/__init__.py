@@ -19,7 +19,7 @@ class TracingError(Exception):
 
 
 class Kind(StrEnum):
-    """Who does the work of a span: this process, for a client or by itself, or another server."""
+    """Who does a span's work: this process for a client (SERVER), this process alone, or another server (CLIENT)."""
 
     SERVER = "SERVER"
     INTERNAL = "INTERNAL"
@@ -82,7 +82,10 @@ def is_on() -> bool:
 
 
 def is_asked_for(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment names an endpoint and does not switch traces off. Raises TracingError."""
+    """Return whether the environment names an exporter or an endpoint, and does not switch traces off.
+
+    Raises TracingError if it names an exporter or a protocol that is not supported.
+    """
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
     is_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none"
     if is_off or not (exporter or any(environ.get(name, "").strip() for name in _ENDPOINTS)):

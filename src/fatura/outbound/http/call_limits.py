@@ -13,14 +13,14 @@ MAX_CALLS_OF_ACCOUNT = 256
 MAX_CALLS_TO_ADDRESS = 512
 """Maximum number of calls of all accounts to one address, except those that ALWAYS_ALLOWED permits."""
 ALWAYS_ALLOWED = 2
-"""Number of calls that each account may have open to an address, even if other accounts have reached its limit.
+"""Number of calls that each account may have open to an address, even if MAX_CALLS_TO_ADDRESS is reached.
 
 Many merchants may use one address, for example of a content delivery network.
 """
 
 
 class CallTime:
-    """The time of one call, which ends at DEADLINE_SECONDS. Waits for a place do not count."""
+    """Measures the time of one call, and limits it to DEADLINE_SECONDS. Waits for a place do not count."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -37,7 +37,7 @@ class CallTime:
             yield
 
     async def take(self, place: AbstractAsyncContextManager[None], held: AsyncExitStack) -> None:
-        """Wait for a place, which `held` then holds. All waits of a call last at most MAX_WAIT_SECONDS.
+        """Wait for a place, which `held` then holds. All waits of a call together last at most MAX_WAIT_SECONDS.
 
         Raises OutOfResourcesError.
         """
@@ -67,10 +67,10 @@ class CallLimits:
 
     @asynccontextmanager
     async def to_addresses(self, account_id: UUID, addresses: Collection[str]) -> AsyncGenerator[None]:
-        """Hold a place at each address that the call may use."""
+        """Hold a place at each address that the call may use, except for the first ALWAYS_ALLOWED calls."""
         keys = [
             (account_id, address) for address in sorted(set(addresses))
-        ]  # in one order, so that no call deadlocks
+        ]  # all calls take places in the same order, so that they do not deadlock
         self._to_address.update(keys)
         try:
             async with AsyncExitStack() as held:

@@ -42,7 +42,7 @@ class MerchantSession:
         self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
-        """Post a request; failures of the merchant's server are returned, not raised.
+        """Post a request; a refused URL and failures of the merchant's server are returned, not raised.
 
         If the server closes a reused connection without an answer, the request is sent again on a new connection, so
         receivers must deduplicate. Raises OutOfResourcesError, and RuntimeError inside a transaction.

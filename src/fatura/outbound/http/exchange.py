@@ -8,7 +8,7 @@ from fatura.failure_text import OwnTextError
 DEADLINE_SECONDS = 10
 """Maximum time from the start of the host's lookup to the last byte of the response (spec 8, D-30)."""
 MAX_WAIT_SECONDS = 3
-"""Maximum time that a call waits, in addition, until fewer other calls are open (D-215)."""
+"""Maximum time, in addition to DEADLINE_SECONDS, that a call waits until fewer other calls are open (D-215)."""
 MAX_BODY_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 16 * 1024
 """Limit for all bytes before the body: informational responses, status line and headers."""

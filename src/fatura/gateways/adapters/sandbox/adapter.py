@@ -176,7 +176,7 @@ class SandboxGateway:
             return await self._settled(tx, newest)
 
     async def move_charge(self, charge_id: str, move: SandboxMove, *, details: MoveDetails) -> SandboxCharge:
-        """First store what the simulated payer has done until now, then make the move.
+        """Apply what the simulated payer has done until now, then apply the move, and store the charge.
 
         Raises NotFoundError, PermanentError `charge_status`.
         """
@@ -207,7 +207,7 @@ class SandboxGateway:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
             if charge.is_double and charge.entries:
-                # without this check, merchants could make more paid second charges than MAX_DOUBLES
+                # otherwise merchants could make more than MAX_DOUBLES paid second charges, by removing some of them
                 raise port.PermanentError("charge_status", "The sandbox keeps second charges that were paid.")
             await tables.delete_charge(tx, charge_id)
         return charge
@@ -269,7 +269,7 @@ class SandboxGateway:
         return self._as_of_now(found[0])
 
     async def _settled(self, tx: tables.Tx, charges: list[SandboxCharge]) -> list[SandboxCharge]:
-        """Store what the payers of open charges have done until now. Return the charges with their current status."""
+        """Store what the simulated payers have done until now. Return the charges with their current status."""
         due = [charge.charge_id for charge in charges if self._as_of_now(charge) is not charge]
         if not due:
             return charges

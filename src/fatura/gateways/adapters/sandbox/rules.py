@@ -67,14 +67,14 @@ def moved(
 def _with_status(
     charge: SandboxCharge, target: SandboxStatus, *, sources: tuple[SandboxStatus, ...]
 ) -> SandboxCharge:
-    """Return the charge in the status `target`. A charge that has this status already does not change."""
+    """Return the charge in the status `target`. Raises PermanentError unless its status is `target` or in `sources`."""
     if charge.status is not target and charge.status not in sources:
         raise _refused(charge, f"cannot become {target}")
     return replace(charge, status=target)
 
 
 def _paid(charge: SandboxCharge, details: MoveDetails, *, now: datetime, reference: str) -> SandboxCharge:
-    """Return the charge after a payment of `details.amount_cents` or, with None, of the open amount."""
+    """Return the charge after a payment of `details.amount_cents` or, if that is None, of the open amount."""
     before_cents = charge.cents_of(EntryKind.PAYMENT)
     amount_cents = details.amount_cents
     if amount_cents is None:
@@ -119,7 +119,7 @@ def _refunded(charge: SandboxCharge, details: MoveDetails, *, now: datetime, ref
 
 
 def _dispute_closed(charge: SandboxCharge, *, won: bool, now: datetime) -> SandboxCharge:
-    """Return the charge after its oldest open dispute was decided."""
+    """Return the charge after its oldest open dispute was decided. Raises PermanentError if no dispute is open."""
     closed = {entry.reference for entry in charge.entries if entry.kind in _CLOSING}
     opened = [entry for entry in charge.entries if entry.kind is EntryKind.DISPUTE_OPENED]
     dispute = next((entry for entry in opened if entry.reference not in closed), None)

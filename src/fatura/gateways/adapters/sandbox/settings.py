@@ -54,7 +54,7 @@ SECRET_SETTINGS = frozenset({"webhookSecret"})
 def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> SandboxSettings:
     """Validate settings and fill in the defaults; JSON types are not converted (D-8).
 
-    Raises GatewaySettingsError with every invalid field; `credentials` must be empty.
+    `credentials` must be empty. Raises GatewaySettingsError, which lists every invalid field.
     """
     wrong = [(f"settings.{key}", _fault_of(key, value)) for key, value in settings.items()]
     wrong += [(f"credentials.{key}", "the sandbox takes no credentials") for key in credentials]

@@ -86,7 +86,7 @@ async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCha
 
 
 async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit: int) -> list[SandboxCharge]:
-    """Return the newest charges of a connection or, with `invoice_id`, of one invoice. The newest comes first."""
+    """Return the newest charges of a connection or, with `invoice_id`, of one of its invoices, newest first."""
     rows = await tx.fetch(
         """
         SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.currency,
