@@ -1,7 +1,8 @@
-"""Remove the data of an erased customer from JSON that was made before: events and stored answers (D-62).
+"""Remove the data of an erased customer from events and from stored answers (D-62).
 
-Names, numbers and types of members stay. Texts that a merchant, a gateway or a price endpoint wrote become `[erased]`,
-because any of them may name the customer.
+Objects keep all members. Texts that a merchant, a gateway or a price endpoint wrote become `[erased]`, because any of
+them may name the customer. Each `externalRef` of the customer and of subscriptions becomes `erased-` with the object's
+id. The e-mail and the pay data become null.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from fatura.views.view import View
 
 _CUSTOMER = frozenset({"id", "externalRef", "name", "email"})
 _TEXTS = frozenset({"description", "detail", "note", "responseBody"})
-"""Members with texts about an invoice."""
+"""Members whose texts become `[erased]` in every object."""
 _PAY_DATA = frozenset({"url", "pixCode", "boletoLine", "expiresAt"})
 OF_ERASED = '"email":null'
 """Is in the JSON of each event about an erased customer, and in no other event: only erased ones have no e-mail."""

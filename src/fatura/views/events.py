@@ -259,7 +259,7 @@ class ConnectionDataView(View):
 
 
 class ConnectionErrorDataView(View):
-    """The gateway connection, and why its last call failed."""
+    """The gateway connection, and why its newest call failed."""
 
     connection: ConnectionView
     error: ConnectionErrorView

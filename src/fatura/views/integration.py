@@ -59,7 +59,7 @@ class NewSecretView(View):
 
 
 class ConnectionErrorView(View):
-    """Why the last call to a gateway failed (D-55)."""
+    """Why the most recent failed call to a gateway failed (D-55)."""
 
     code: Annotated[
         str,
@@ -92,7 +92,7 @@ class ConnectionHealthView(View):
     ]
     error: Annotated[
         ConnectionErrorView | None,
-        Meta(description="The last failure since a call succeeded. It may be set while `state` is `ok`."),
+        Meta(description="The newest failure since a call succeeded. It may be set while `state` is `ok`."),
     ]
 
     @classmethod

@@ -19,8 +19,8 @@ class PricePeriodView(View):
     """The period that the invoice covers; both days are included.
 
     It begins on the due date (in cycle 1, it may begin on the day of the creation). The call comes three days before
-    the due date, so the use of the product in this period is not known yet: to bill use, bill what was used since the
-    call of the previous cycle.
+    the due date, so the usage of the product in this period is not known yet. To bill by usage, answer with the price
+    of the usage since the previous cycle's call.
     """
 
     start: date

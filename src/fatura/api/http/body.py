@@ -127,12 +127,12 @@ def parse(body: bytes) -> Any:
 def _has_too_many_values(body: bytes) -> bool:
     """Return whether a body has more than MAX_VALUES values, without parsing it: parsing many values takes long.
 
-    A comma precedes each value but the first of its object or array, and a bracket precedes the first. An empty object
-    or array counts as if it had a value.
+    Count opening brackets, which precede the first value of an object or array, and commas, which precede the others.
+    An empty object or array counts as if it had a value.
     """
     if (
         _openings(body) <= MAX_VALUES
-    ):  # texts may contain commas and brackets, so this counts at least as many
+    ):  # this is an upper bound, because it also counts commas and brackets inside texts
         return False
     outside_texts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     return _openings(b"".join(outside_texts)) > MAX_VALUES

@@ -11,14 +11,12 @@ _MAX_CHARS = 64
 """Longer entries of X-Forwarded-For are not addresses."""
 _CLIENT_BITS = 64
 """Prefix length of the IPv6 network that counts as one client, because one client often has the whole network."""
-
-
 _SITE_BITS = 48
 """Prefix length of the IPv6 network that one customer of a provider may have."""
 
 
 def client_network(address: str) -> str:
-    """Return a client's address, as `client_address` returns it; of IPv6, return the wider network of its site."""
+    """Return `address`, which `client_address` returned, but for IPv6 the wider network of the client's site."""
     if "/" not in address:
         return address
     return str(ip_network(address).supernet(new_prefix=_SITE_BITS))

@@ -61,7 +61,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Entry:
-    """The groups of a connection, the widest first, and the bytes that its client has not read."""
+    """The groups of a connection, the widest first, and the number of bytes that the client has not read."""
 
     groups: Sequence[_Group]
     unread_bytes: int = 0
@@ -110,7 +110,7 @@ class Connections:
     def refusal(self, connection: Connection, *, requests: int) -> EngineError | None:
         """Return the error for a new request of this connection, or None if it may be served.
 
-        `requests` is the number of requests that the server is running, also for clients that have disconnected.
+        `requests` is the number of requests in progress, including those whose clients have disconnected.
         """
         if requests >= self._all.most.requests:
             return self._all.refusal
@@ -131,9 +131,9 @@ class Connections:
             group.waiting.setdefault(connection)
 
     def set_unread(self, connection: Connection, unread_bytes: int) -> None:
-        """Note how many bytes of its answer the client of a waiting connection has not read yet.
+        """Note how many bytes of an answer the client of a waiting connection has not read yet.
 
-        If a group has too many, close those of its connections with unread bytes that have waited longest.
+        While a group has too many unread bytes, close the connection with unread bytes that has waited longest.
         """
         entry = self._entries.get(connection)
         if entry is None:
@@ -169,7 +169,7 @@ def _too_many(most: Most) -> EngineError:
 
 @lru_cache(maxsize=1024)
 def _networks(peer: str) -> tuple[str, ...]:
-    """Return the network and the address, each as a prefix, that count `peer`; none if `peer` is no IP address."""
+    """Return the prefixes of `peer`'s network and of its address (see _ADDRESS_BITS); none if it is no IP address."""
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:

@@ -62,10 +62,10 @@ _HEADERS = {
 
 
 class _Assets(StaticFiles):
-    """The files of the page, always sent whole.
+    """The files of the page, always sent whole, because a server may ignore `Range` (RFC 9110, 14.2).
 
-    A server may ignore `Range` (RFC 9110, 14.2). Starlette answers a wrong `Range` with plain text. It also resolves
-    each path on the disk, which takes long for a path with thousands of parts.
+    Starlette would answer a wrong `Range` with plain text. It would also search the disk for each path, which takes
+    long for a path with thousands of parts.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

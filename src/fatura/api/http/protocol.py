@@ -1,7 +1,7 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
-A request's head has a size limit and a time limit. So have the rest of a body whose request was answered early, and an
-answer that the client does not read. `connections` limits the number of connections and of requests.
+A request's head has a size limit and a time limit. The rest of a body whose request was answered early has a time
+limit, and so has an answer that the client does not read. `connections` limits the number of connections and requests.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ UNREAD_SECONDS = 30
 
 
 class State(Enum):
-    """What a connection does or waits for."""
+    """What a connection does, or what it waits for."""
 
     IDLE = auto()
-    """The next request. uvicorn has a timer for this too, but cancels it at every byte that arrives."""
+    """Waits for the next request. uvicorn has a timer for this too, but cancels it at every byte that arrives."""
     HEAD = auto()
     BODY = auto()
-    """The body of a request that is not answered yet; `body.READ_SECONDS` limits the time."""
+    """Waits for the body of a request that is not answered yet; `body.READ_SECONDS` limits the time."""
     SERVING = auto()
     REST = auto()
-    """The rest of the body of a request that was answered early."""
+    """Waits for the rest of the body of a request that was answered early."""
     UNREAD = auto()
-    """The client's reads: the buffer of answers is full."""
+    """Waits until the client reads, because the buffer of answers is full."""
     CLOSING = auto()
-    """The end of a connection whose last answer is not read yet."""
+    """Waits until the client has read the final answer of a connection that will be closed."""
     CLOSED = auto()
 
 
@@ -91,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     _state: State = State.CLOSED
     _running: RequestResponseCycle | None = None
-    """The request that is or was served last. Pipelined requests wait until it is answered."""
+    """The request in progress or, if there is none, the most recent one. Pipelined requests wait for its answer."""
     _in_head: bool = True
     _in_body: bool = False
     _framing_bytes: int = 0
@@ -138,7 +138,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        if self.transport.is_closing():  # a request that follows one after which the connection closes
+        if self.transport.is_closing():  # an earlier request closes the connection, so ignore this one
             return
         asks_for_upgrade = self.parser is not None and self.parser.should_upgrade()
         if len(self.headers) > MAX_HEADERS:
@@ -221,7 +221,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return State.REST if self._in_body else State.IDLE
 
     def _enter(self, state: State) -> None:
-        """Restart the deadline if the state has changed. After it, the connection is closed."""
+        """If the state has changed, set the deadline at which a connection that is still in this state is closed."""
         if state is self._state:
             return
         self._state = state

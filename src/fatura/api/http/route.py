@@ -335,7 +335,7 @@ class OpenRoute(APIRoute):
 def read_query(query_string: bytes, known: frozenset[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Return the known parameters of a query, and `(name, message)` for each invalid or unknown parameter (D-60).
 
-    Raises EngineError: `engine.invalid_request` when the query cannot be decoded (D-11).
+    Raises EngineError: `engine.invalid_request` if the query cannot be decoded, or has too many parameters (D-11).
     """
     if not query_string:
         return {}, []

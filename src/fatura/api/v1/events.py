@@ -44,8 +44,8 @@ class EventQuery(Query):
 async def list_events(call: Call, query: EventQuery) -> Response:
     """Return the events after a cursor, oldest first. To get each event once, poll with the last `nextCursor`.
 
-    Old events are deleted. Without a cursor, the stream begins with the event `completeFrom`. A cursor from before that
-    gets 410, because events between the cursor and `completeFrom` are missing.
+    Old events are deleted. Without a cursor, the stream begins with the event `completeFrom`. An older cursor gets 410,
+    because events between the cursor and `completeFrom` are missing.
     """
     after = parse_cursor(query.cursor)
     return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)

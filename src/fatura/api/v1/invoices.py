@@ -77,7 +77,7 @@ async def read_invoice(call: Call, invoice_id: InvoiceId) -> Response:
 async def list_payments(call: Call, invoice_id: InvoiceId, query: Paging) -> Response:
     """Return a page of the payments, refunds and disputes of an invoice, newest first.
 
-    `GET /v1/invoices/{invoiceId}` shows the newest 100 of these.
+    `GET /v1/invoices/{invoiceId}` shows only the newest 100 payments, refunds and disputes.
     """
     return await run(call, invoices.read_payments, query.asked(), invoice_id)
 

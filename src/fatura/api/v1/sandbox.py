@@ -206,7 +206,7 @@ async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
 async def stop_test_clock(call: Call) -> Response:
     """Stop the clock where it is now. The request whose advance is stopped gets 409.
 
-    Calls to gateways and endpoints that have begun still end, and their results are recorded.
+    Calls to gateways and endpoints that have begun are completed, and their results are recorded.
     """
     return await run(call, test_clock.stop)
 
