@@ -1,4 +1,4 @@
-"""The counter row of an account: the numbers of its last event and last audit entry, and the totals of lists."""
+"""The counter row of an account: the numbers of its newest event and newest audit entry, and the totals of lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The numbers of the last event and of the last audit entry, the time of the last audit entry, and totals."""
+    """The numbers of the newest event and of the newest audit entry, the time of that entry, and totals."""
 
     last_sequence: int
     last_audit_sequence: int
@@ -38,7 +38,7 @@ class Counted:
 async def add(tx: Tx, *, events: int, entries: int, now: datetime, deltas: Mapping[str, int]) -> Counted:
     """Reserve numbers for events and audit entries, and add the deltas to the totals.
 
-    If there are entries, their time is `now`, or the time of an earlier entry if that is later.
+    If there are entries, their time is `now`, or the time of the newest earlier entry if that is later than `now`.
 
     Call this after the transaction's other changes, because the lock of the counter row blocks the account's other
     writers until the commit.
@@ -91,7 +91,7 @@ async def totals(tx: Tx) -> Mapping[str, int]:
 
 
 async def last_sequence(tx: Tx) -> int:
-    """Return the number of the account's last event, or 0 if there is none."""
+    """Return the number of the account's newest event, or 0 if there is none."""
     return await tx.fetchval("SELECT c.last_sequence FROM account_counter c WHERE c.account_id = $1")
 
 
@@ -100,7 +100,7 @@ async def note_webhook(tx: Tx) -> None:
 
     Call this after each change of the webhook and, like `add`, after the transaction's other changes.
     A concurrent transaction that emits events holds the lock of the counter row until it commits. This statement waits
-    for that commit, and then sees the number of the last event.
+    for that commit, and then sees the number of the newest event.
     """
     await tx.execute(
         """
@@ -116,7 +116,7 @@ async def note_webhook(tx: Tx) -> None:
 
 
 async def note_events_taken(tx: Tx) -> None:
-    """Store that all events have deliveries. Do nothing if the last event's number is above `fanned_out_to`.
+    """Store that all events have deliveries. Do nothing if the newest event's number is above `fanned_out_to`.
 
     The caller must have locked the webhook. Like `add`, call this after the transaction's other changes. Like
     `note_webhook`, this statement waits for concurrent transactions that emit events.

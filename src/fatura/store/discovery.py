@@ -19,7 +19,7 @@ from fatura.store.db import Discovery
 MAX_DUE_ROWS = 1000
 """The LIMIT of each statement in DISCOVER_DUE.
 
-If more rows are due, the rows of one account may fill the limit, so that the statement misses other accounts.
+If so many rows are due, the rows of one account could fill the limit, and the statement would miss other accounts.
 """
 _ALL_CLOCKS, MOVED_CLOCKS = timedelta(0), timedelta(microseconds=1)
 """Values of `least_offset`: the first finds all accounts, the second only accounts whose test clock was moved."""
@@ -187,7 +187,7 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
     ),
 }
 """For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
-The statements of the lanes in STOPPED leave out the accounts in `$2`, which are suspended.
+The statements of the lanes in STOPPED leave out the suspended accounts, whose ids are in `$2`.
 
 The indexes by time have `> '-infinity'` in their conditions, and so do these statements. Other statements leave this
 condition out, so PostgreSQL cannot use these indexes for them. With an index by time, a search for the rows of one

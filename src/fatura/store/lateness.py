@@ -6,7 +6,7 @@ from typing import LiteralString
 from fatura.store.db import Discovery
 
 MOST_COUNTED = 100_000
-"""Subscriptions are counted up to this number only, so that a scrape of the metrics does not read a million rows."""
+"""Counts of subscriptions stop at this number, so that a scrape of the metrics does not read a million rows."""
 
 
 DISCOVER_OLDEST: LiteralString = """
@@ -88,10 +88,10 @@ GROUP BY w.lane
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
     """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
-    The lanes are those of `due_times.due_by_lane`, `erasure` and `retention`. Deliveries to an endpoint that is down
-    are left out, because only the merchant can repair the endpoint. So are accounts whose test clock is advancing, and
-    work that waits until a suspended account is resumed. The age of the work of a resumed or restored account counts
-    from then on.
+    The lanes are those of `due_times.due_by_lane`, `erasure` and `retention`. For `retention`, only expired
+    Idempotency-Keys count here. Deliveries to an endpoint that is down are left out, because only the merchant can
+    repair the endpoint. Accounts whose test clock is advancing are left out too, and so is work that waits until a
+    suspended account is resumed. If an account was resumed or restored while work was due, the age counts from then on.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(
@@ -104,7 +104,7 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
 async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> int:
     """Return the number of subscriptions with a cycle due for generation, at most MOST_COUNTED.
 
-    Subscriptions that were put off are left out; `discover_put_off` counts them. So are suspended accounts.
+    Suspended accounts and subscriptions that were put off are left out; `discover_put_off` counts the latter.
     """
     (row,) = await discovery.fetch(
         """
@@ -135,7 +135,10 @@ async def discover_put_off(discovery: Discovery) -> int:
 
 
 async def discover_untaken_events(discovery: Discovery) -> int:
-    """Return how many events have no delivery yet, for enabled webhooks whose endpoint is up."""
+    """Return how many events have no delivery yet, for enabled webhooks whose endpoint is up.
+
+    Suspended accounts are left out.
+    """
     (row,) = await discovery.fetch(
         """
         SELECT coalesce(sum(n.last_sequence - w.fanned_out_to), 0)::bigint AS total

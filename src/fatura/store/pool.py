@@ -17,7 +17,7 @@ IDLE_TIMEOUT_SECONDS = 30
 STATEMENTS_KEPT = 1000
 """Maximum number of prepared statements that a connection caches.
 
-The engine has fewer different statements. With a smaller cache, a worker discards statements that it soon needs again.
+The engine has fewer statements than that. With a smaller cache, a worker discards statements that it soon needs again.
 """
 STATEMENT_SECONDS = 60
 """How long a connection keeps a prepared statement.
@@ -127,8 +127,8 @@ async def _prepare(connection: Any, *, niceness: int) -> None:
 async def _preload_array_types(connection: Any) -> None:
     """Load all array types that statements use.
 
-    Without this, asyncpg would look up each type at its first use, which takes 8 to 12 ms. Both statements
-    run in one transaction, because a pooler could otherwise send them to different server connections.
+    Without this, asyncpg would look up each type at its first use, which takes 8 to 12 ms. SET LOCAL and the query run
+    in one transaction, because a pooler could otherwise send them to different server connections.
 
     Citus hides the tables of its shards from catalogue queries. Because of this, a catalogue query takes a second of
     the coordinator's CPU. The value 'off' of `citus.override_table_visibility` ends the hiding. PostgreSQL without

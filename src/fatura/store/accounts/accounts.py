@@ -11,7 +11,7 @@ from fatura.store.retention import progress
 
 
 async def insert(tx: Tx, *, name: str, mode: Mode, currency: str, created_at: datetime) -> None:
-    """Insert the transaction's account, its gate and its counter row, and add its id to `opened_account`."""
+    """Insert the transaction's account and the rows that every account has, and add its id to `opened_account`."""
     await tx.execute(
         """
         INSERT INTO account (account_id, name, mode, currency, clock_offset, created_at)

@@ -234,7 +234,7 @@ async def insert_price_pulls(
 async def put_off(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> bool:
     """Put off a due subscription until `until`.
 
-    Return True if `subscription.billing_failed` was not emitted since the subscription's last invoice.
+    Return True if `subscription.billing_failed` was not emitted since the subscription's newest invoice.
     Return False and change nothing if the subscription is no longer due, for example because another worker billed it.
     """
     is_emitted = await tx.fetchval(

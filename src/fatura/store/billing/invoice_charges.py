@@ -1,4 +1,4 @@
-"""SQL that reads the charges of an invoice for its detail (D-49)."""
+"""SQL that reads the charges that `GET /v1/invoices/{invoiceId}` shows (D-49)."""
 
 from collections.abc import Sequence
 from uuid import UUID

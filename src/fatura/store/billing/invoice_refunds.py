@@ -1,4 +1,4 @@
-"""SQL that reads the refunds of an invoice for its detail (D-151)."""
+"""SQL that reads the refunds that `GET /v1/invoices/{invoiceId}` shows (D-151)."""
 
 from collections.abc import Sequence
 from uuid import UUID

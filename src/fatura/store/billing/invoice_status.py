@@ -21,8 +21,9 @@ class LockedInvoice:
 class Move:
     """The new state of an invoice, and the values to store.
 
-    None keeps the stored value of a field. Only a `next_attempt_at` of None is stored; it means that no next attempt is
-    scheduled. With `keeps_schedule`, the stored `next_attempt_at`, lease and issue error are kept.
+    A field that is None keeps its stored value, except `next_attempt_at`, whose None means that nothing is scheduled.
+    With `is_dispute_cleared`, `disputed_at` becomes null. With `keeps_schedule`, the stored `next_attempt_at`, lease
+    and issue error are kept.
     """
 
     invoice_id: UUID

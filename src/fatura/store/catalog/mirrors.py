@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class ClaimedMirror:
-    """A product leased for mirroring to one connection."""
+    """A leased copy of a product to the catalog of one connection."""
 
     connection_id: UUID
     product_id: UUID
@@ -88,7 +88,7 @@ async def put_off(tx: Tx, key: tuple[UUID, UUID], *, until: datetime) -> None:
 
 
 async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[ClaimedMirror]:
-    """Return the leased product copies with these (connection, product) pairs."""
+    """Return the leased copies with these (connection, product) pairs, with the products' current names."""
     return await tx.fetch_as(
         ClaimedMirror,
         """

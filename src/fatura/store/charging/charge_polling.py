@@ -20,14 +20,13 @@ async def make_named_due(
     real_now: datetime,
     polls_first: bool,
 ) -> int:
-    """Make the invoices of these stored charges due for polling; return how many invoices changed.
+    """Make the invoices of these stored charges due for polling, except `ready` ones; return how many changed.
 
     Each charge is given by its connection and the gateway's id.
 
     A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook.
-    Invoices that are already due and not leased are skipped, so that a repeated webhook writes nothing. With
-    `polls_first`, the invoices are polled before others that are due. Invoices are locked in id order, to avoid
-    deadlocks.
+    Invoices that would not change are skipped, so that a repeated webhook writes nothing. With `polls_first`, the
+    invoices are polled before others that are due. Invoices are locked in id order, to avoid deadlocks.
     """
     return await tx.execute(
         """
@@ -55,9 +54,9 @@ async def make_named_due(
 
 
 async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
-    """Make late look-ups of the charges with these gateway ids due, if their invoice was reissued and is `ready`.
+    """Restart the late look-ups of the charges with these gateway ids whose invoice is `ready`, and make them due.
 
-    Return how many look-ups became due.
+    A confirmed charge of a `ready` invoice is from before a reissue. Return how many look-ups became due.
     """
     return await tx.execute(
         """
@@ -77,7 +76,10 @@ async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str
 
 
 async def make_paid_due(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datetime]) -> None:
-    """Schedule a poll of each of these locked invoices that is paid or canceled. An earlier scheduled poll stays."""
+    """Schedule a poll of each of these locked invoices that has a confirmed charge and is paid or canceled.
+
+    An earlier scheduled poll stays.
+    """
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = u.at

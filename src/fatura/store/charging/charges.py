@@ -75,7 +75,10 @@ async def exists(tx: Tx, charge_id: UUID) -> bool:
 
 
 async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
-    """Insert new charges, or update stored ones, before their requests are sent."""
+    """Insert new charges, or update stored ones, before their requests are sent.
+
+    Raises RowCountError if a stored charge is in a stage in which its request must not be sent.
+    """
     touched = await tx.execute(
         """
         INSERT INTO charge AS c (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents,
@@ -113,7 +116,7 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
 
 
 async def insert_planned(tx: Tx, charge: InvoiceCharge) -> None:
-    """Insert the charge that issuance will send. If the customer is erased, the charge stores no data of it (D-229)."""
+    """Insert the charge that issuance will send. The charge of an erased customer stores no customer data (D-229)."""
     await tx.execute(
         """
         INSERT INTO charge (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents, currency,
@@ -168,7 +171,7 @@ async def lock(tx: Tx, charges: Sequence[InvoiceCharge]) -> dict[UUID, InvoiceCh
         """,
         [charge.charge_id for charge in charges],
     )
-    check_rows(len(found), len(charges))  # a charge is committed before its request is sent
+    check_rows(len(found), len(charges))  # all are stored: they are committed before sending
     return {charge.charge_id: charge for charge in found}
 
 

@@ -80,11 +80,11 @@ async def due_polls(
 ) -> Sequence[DuePoll]:
     """Return invoices that are due for polling and that no worker has leased, earliest due first.
 
-    `limits` has the limit of each connection. It applies to the invoices whose charges a webhook named, and to the
-    others, separately.
+    `limits` has the maximum number of invoices of each connection. It applies once to the invoices whose charges a
+    webhook named, and once to the others.
 
-    An invoice that is polled becomes due later than all invoices that are due now. So copies of webhooks about some
-    charges cannot keep other named charges waiting.
+    A polled invoice is due again only after all invoices that are due now. So repeated webhooks about some charges
+    cannot keep the other named charges waiting.
     """
     return await tx.fetch_as(
         DuePoll,
@@ -112,9 +112,9 @@ async def due_polls(
 async def lease_polls(
     tx: Tx, invoice_ids: Sequence[UUID], *, now: datetime, real_now: datetime, lease_until: datetime
 ) -> Sequence[UUID]:
-    """Lease invoices that `due_polls` returned. Leave out those that are not due any more, are leased, or are locked.
+    """Lease those invoices of `due_polls` that are still due, and neither leased nor locked. Return the leased ones.
 
-    Their `polls_first` stays true until they are polled, so a poll that is put off keeps its priority.
+    `polls_first` stays true until the invoice is polled, so a poll that is put off keeps its priority.
     """
     rows = await tx.fetch(
         """

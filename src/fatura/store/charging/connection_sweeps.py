@@ -35,7 +35,7 @@ async def insert(tx: Tx, connection_id: UUID, *, created_at: datetime, next_swee
 
 
 async def claim(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> ClaimedSweep | None:
-    """Lease the account's sweep that has been due longest and that no worker has leased."""
+    """Lease a due sweep of the account: of those that no worker has leased, the one that has been due longest."""
     return await tx.fetchrow_as(
         ClaimedSweep,
         """
@@ -84,7 +84,7 @@ async def advance(
 
 
 async def release(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
-    """End the lease; the sweep continues at `next_sweep_at`."""
+    """End the lease; the sweep continues at `next_sweep_at`. Do nothing if another worker has leased the sweep."""
     await tx.execute(
         """
         UPDATE connection_sweep s SET lease_until = NULL, next_sweep_at = $4
@@ -97,7 +97,10 @@ async def release(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
 
 
 async def complete(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
-    """End the lease and the sweep, which has compared all charges. The next sweep begins at `next_sweep_at`."""
+    """End the lease and the sweep, which has compared all charges. The next sweep begins at `next_sweep_at`.
+
+    Do nothing if another worker has leased the sweep.
+    """
     await tx.execute(
         """
         UPDATE connection_sweep s SET lease_until = NULL, next_sweep_at = $4, swept_to = s.started_at,

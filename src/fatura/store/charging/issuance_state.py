@@ -1,4 +1,4 @@
-"""SQL to cancel an invoice (D-27), retry issuance (D-34), reissue (D-51) and record a payment (D-52)."""
+"""SQL for requests to cancel an invoice (D-27), retry issuance (D-34), reissue (D-51) and record a payment (D-52)."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -50,7 +50,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due and clear its error. With `lease_until`, also lease the invoice."""
+    """Make a locked `ready` invoice due and clear its error. Lease the invoice, or end its lease if None is given."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,

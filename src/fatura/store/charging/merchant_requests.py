@@ -38,10 +38,10 @@ class MerchantRequest:
     """A reissue (with the `terms` of the next charge), a manual `payment`, or a cancellation of the invoice (neither).
 
     `request_id` is the id that the next charge or the payment's ledger entry will have. The requests of an invoice are
-    numbered in the order of their newest attempts. `asked_by` is for the audit entry, which is added when the request
-    takes effect. `requested_at` (account's clock) is when the cancellation of
-    the charge was requested. `in_progress_until` (real time) is when the process that serves the merchant's request
-    stops waiting for the gateway.
+    numbered in the order in which they were sent or most recently repeated. `asked_by` is for the audit entry, which is
+    added when the request takes effect. `requested_at` (account's clock) is when the cancellation of the charge was
+    requested. `in_progress_until` (real time) is when the process that serves the merchant's request stops waiting for
+    the gateway.
     """
 
     invoice_id: UUID

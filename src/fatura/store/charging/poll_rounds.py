@@ -55,7 +55,7 @@ async def lock(tx: Tx, connection_id: UUID) -> PollRound:
 
 
 async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
-    """Lock the account's round whose next step has been due longest, and that no other transaction has locked."""
+    """Lock a due round of the account: of those that no transaction has locked, the one that has been due longest."""
     return await tx.fetchrow_as(
         PollRound,
         """

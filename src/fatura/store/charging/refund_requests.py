@@ -69,8 +69,8 @@ async def count_failed(tx: Tx, invoice_id: UUID) -> int:
 async def to_look_up(tx: Tx, refund_ids: Sequence[UUID]) -> set[UUID]:
     """Return those of the given refunds that must not be sent before their charge is read from the gateway.
 
-    A charge must be read if it has a failed refund that the gateway may still make (D-151). It must also be read if it
-    was not polled since `fatura restored` released the account, because the ledger may lack refunds (D-123).
+    A charge must be read if it has a failed refund that the gateway could still make (D-151). It must also be read if
+    the gateway has not answered about it since `fatura restored` ended, because the ledger may lack refunds (D-123).
     """
     rows = await tx.fetch(
         """
@@ -157,7 +157,7 @@ async def lock_due_among(
 
 
 async def put_off(tx: Tx, refund_id: UUID, *, until: datetime) -> None:
-    """Make a locked refund due at `until`."""
+    """End the lease of a locked refund, and make the refund due at `until`."""
     await tx.execute(
         """
         UPDATE refund_request r SET next_attempt_at = $3, lease_until = NULL

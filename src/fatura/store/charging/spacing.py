@@ -12,8 +12,8 @@ from fatura.store.db import Tx
 class WaitingInvoice:
     """An invoice without a charge at the gateway.
 
-    `others_sent_at` is when a charge of the subscription's other invoices was last sent or confirmed. `is_behind` is
-    true if the invoice of an earlier cycle waits to be issued too.
+    `others_sent_at` is when a charge of another invoice of the subscription was most recently sent or confirmed.
+    `is_behind` is true if the invoice of an earlier cycle waits to be issued too.
     """
 
     invoice_id: UUID

@@ -136,7 +136,7 @@ async def reported(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> s
 
 
 async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> set[str]:
-    """Return those of the given gateway ids of a connection that are stored here."""
+    """Return those of the given gateway ids of a connection that this table has."""
     rows = await tx.fetch(
         """
         SELECT u.gateway_charge_id FROM unmatched_charge u
@@ -149,7 +149,7 @@ async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) 
 
 
 async def count_undecided(tx: Tx, connection_id: UUID) -> tuple[int, int]:
-    """Return how many of the connection's charges have no state, and how many of these had no look yet."""
+    """Count the connection's charges that have a scheduled look and no state, and those of them without a past look."""
     rows = await tx.fetch(
         """
         SELECT count(*) AS undecided, count(*) FILTER (WHERE u.looked_at IS NULL) AS unseen FROM unmatched_charge u
@@ -181,7 +181,7 @@ async def remove_oldest_unanswered(tx: Tx, connection_id: UUID, *, limit: int) -
 async def due_looks(tx: Tx, limits: Mapping[UUID, int], *, now: datetime) -> Sequence[tuple[UUID, str]]:
     """Return charges whose look is due, by connection and the gateway's id, earliest due first.
 
-    `limits` has the limit of each connection.
+    `limits` has the maximum number of charges of each connection.
     """
     rows = await tx.fetch(
         """

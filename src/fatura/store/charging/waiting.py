@@ -25,9 +25,10 @@ async def mark(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def lock(tx: Tx, connection_id: UUID, *, due_after: datetime, limit: int) -> Sequence[UUID]:
-    """Lock waiting invoices that become due after `due_after`. Return their ids, earliest due first.
+    """Lock up to `limit` waiting invoices that become due after `due_after`. Return their ids, earliest due first.
 
-    Invoices that another transaction has locked are skipped, because a worker is claiming them now.
+    They are chosen in the order of their ids. Invoices that another transaction has locked are skipped, because a
+    worker is claiming them now.
     """
     rows = await tx.fetch(
         """
@@ -43,7 +44,7 @@ async def lock(tx: Tx, connection_id: UUID, *, due_after: datetime, limit: int) 
 
 
 async def wake(tx: Tx, invoice_ids: Sequence[UUID], *, due_at: Sequence[datetime]) -> None:
-    """Make locked invoices due at the given instants, unless they are due earlier."""
+    """Make locked invoices due at the given instants, unless they are due earlier. Clear `waits_for_connection`."""
     await tx.execute(
         """
         UPDATE invoice v SET waits_for_connection = false, next_attempt_at = least(v.next_attempt_at, u.due_at)

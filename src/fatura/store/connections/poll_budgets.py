@@ -129,7 +129,10 @@ async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -
 
 
 async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polled_named: bool) -> None:
-    """Set from when the locked budget allows the next call, and whether the newest poll was of a named charge."""
+    """Set from when the locked budget allows the next call, and whether the newest poll was of a named charge.
+
+    Also clear `looked`, because the budget was used by a poll.
+    """
     await tx.execute(
         """
         UPDATE connection_health h SET polls_from = $3, polled_named = $4, looked = false
@@ -142,7 +145,7 @@ async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polle
 
 
 async def note_looks(tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime) -> None:
-    """Set from when the locked budget allows the next call, and from when it allows the next look."""
+    """Set from when the locked budget allows the next call and the next look, and note that it was used by looks."""
     await tx.execute(
         """
         UPDATE connection_health h SET polls_from = $3, looks_from = $4, looked = true

@@ -202,7 +202,7 @@ _POLICIES = """
 SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = current_schema() AND p.tablename = $1
 """
 
-_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # safe: a trigger reads only its own row
+_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # they are safe: each reads only its own row
 _ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys need this
 
 _INSERT_TRIGGERS = """

@@ -77,7 +77,7 @@ async def migrate(url: str, *, folder: Path = MIGRATIONS, engine_role: str | Non
     migrations = read(folder)
     async with connected(url) as connection:
         await lock_migrations(connection)
-        # a role that may only read and write rows can still find that nothing is pending
+        # check first, so that a role that may only read and write rows can find that nothing is pending
         if await connection.fetchval("SELECT to_regclass('schema_migration') IS NULL"):
             await connection.execute(_CREATE_TABLE)
         applied = await _applied(connection)
@@ -234,7 +234,7 @@ def _first_line(text: str) -> str:
 
 
 async def _grant(connection: Any, role: str) -> None:
-    """Let a role read and write all tables, but not change them. Raises MigrationError."""
+    """Let a role read and write the rows of all tables, but not alter the tables. Raises MigrationError."""
     is_unbound = await connection.fetchval(_IS_ROLE_UNBOUND, role)
     if is_unbound is None:
         raise MigrationError(

@@ -155,7 +155,7 @@ async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due. Issuance looks up the invoice's found charges, unless the account is frozen."""
+    """Make a `ready` invoice due, so that issuance looks up its found charges when the account is not frozen."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,

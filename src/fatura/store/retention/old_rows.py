@@ -1,7 +1,7 @@
 """SQL that reads and deletes the oldest rows of an account, in the order of an index.
 
-Each statement skips the numbers that are deleted already, because their index entries remain until the next vacuum.
-Numbers have no gaps, so a range of numbers limits how many rows a statement reads, whatever plan PostgreSQL chooses.
+Statements that go by numbers skip the numbers that are deleted already, because their index entries remain until the
+next vacuum. Numbers have no gaps, so a range of numbers limits the rows that a statement reads, whatever its plan.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ async def first_stored_at(tx: Tx) -> datetime | None:
 async def delete_events(tx: Tx, *, after: int, to: int) -> None:
     """Delete the events with numbers above `after` and up to `to`, and their deliveries, which have no attempts.
 
-    A deleted delivery closes no more, so the next open delivery of its invoice is unblocked here.
+    A deleted delivery cannot unblock the next open delivery of its invoice any more, so this function unblocks it.
     """
     await tx.execute(
         "DELETE FROM delivery d WHERE d.account_id = $1 AND d.sequence > $2 AND d.sequence <= $3", after, to
@@ -156,7 +156,7 @@ async def delete_price_calls(tx: Tx, *, closed_to: datetime, limit: int) -> int:
 
 
 async def first_closed_at(tx: Tx) -> datetime | None:
-    """Return when the first of the invoices was closed whose price calls are not deleted, or None."""
+    """Return the earliest closing time of an invoice whose price calls are not deleted yet, or None."""
     return await tx.fetchval(
         """
         SELECT min(p.closed_at) FROM price_pull p

@@ -19,7 +19,7 @@ class Progress:
 
 
 async def insert(tx: Tx, *, created_at: datetime) -> None:
-    """Insert the rows of a new account."""
+    """Insert a row for each kind into `retention` for a new account."""
     await tx.execute(
         """
         INSERT INTO retention (account_id, kind, kept_from)
@@ -31,9 +31,9 @@ async def insert(tx: Tx, *, created_at: datetime) -> None:
 
 
 async def claim(tx: Tx, stored_to: Mapping[str, datetime]) -> Progress | None:
-    """Lock the kind with the oldest rows, unless another worker has locked it.
+    """Lock a kind that may have old rows, and that no other worker has locked: the one with the oldest rows.
 
-    `stored_to` is, for each kind, until when the rows that are old now were stored.
+    For each kind, rows that were stored until `stored_to` are old now.
     """
     return await tx.fetchrow_as(
         Progress,
@@ -66,7 +66,7 @@ async def update(
 
 
 async def deleted_to(tx: Tx, kind: Kind) -> int:
-    """Return the number of the last deleted row, or 0."""
+    """Return the highest number of a deleted row, or 0."""
     return await tx.fetchval(
         "SELECT coalesce(max(r.deleted_to), 0) FROM retention r WHERE r.account_id = $1 AND r.kind = $2", kind
     )

@@ -142,7 +142,8 @@ async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Seque
     If a billing run is generating a subscription's invoice, this waits for the run's commit. That invoice keeps the
     old connection. Fewer than `limit` subscriptions are returned only if no more exist.
     """
-    # NOT EXISTS would become a join, whose cost may be quadratic in the skipped rows while statistics are old.
+    # NOT EXISTS is not used: PostgreSQL would turn it into a join, which with old statistics can cost time quadratic in
+    # the number of skipped rows.
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.plan_version_id, s.cycle_count, s.payment_method AS method, v.max_installments

@@ -52,7 +52,7 @@ async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetim
 
 
 async def find_to_subscribe(tx: Tx, external_ref: str) -> Customer | None:
-    """Return a customer, and keep it from being erased before this transaction ends."""
+    """Return the customer with this externalRef, and keep it from being erased before this transaction ends."""
     return await tx.fetchrow_as(
         Customer,
         """
@@ -88,7 +88,7 @@ async def lock(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
 
 
 async def lock_to_erase(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
-    """Lock a customer. Wait for transactions that subscribe it or change it, and make later ones wait."""
+    """Lock a customer. Wait for transactions that subscribe or change the customer, and make later ones wait."""
     await tx.execute(
         "SELECT FROM customer c WHERE c.account_id = $1 AND c.customer_id = $2 FOR UPDATE", customer_id
     )
@@ -96,7 +96,7 @@ async def lock_to_erase(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
 
 
 async def erase(tx: Tx, customer: Customer) -> None:
-    """Overwrite a customer's data with that of `customer`, which is erased."""
+    """Overwrite a customer's data with that of `customer`, which `Customer.erased` returned."""
     await tx.execute(
         """
         UPDATE customer c SET external_ref = $3, name = $4, name_key = $5, email = NULL, email_key = NULL,

@@ -1,7 +1,7 @@
 """SQL that removes a customer's data from the rows about the customer's subscriptions and invoices (D-62).
 
-Each text becomes `[erased]`, and null stays null. Most of these tables refuse changes, except in a transaction that
-calls `Tx.allow_erasure`.
+Each text becomes `[erased]`, and each externalRef becomes `erased-` with the id of its object. Null stays null. Most of
+these tables refuse changes, except in a transaction that calls `Tx.allow_erasure`.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ class Billed:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """The answer of a request, or None if it does not contain the customer's id."""
+    """A stored answer to a request. `answer` is None if it is encrypted or does not contain the customer's id."""
 
     key: str
     answer: bytes | None
 
 
 async def subscriptions(tx: Tx, customer_id: UUID, *, after: UUID | None, limit: int) -> Sequence[UUID]:
-    """Erase the externalRef of the customer's next subscriptions. Return their ids, in order."""
+    """Erase the externalRef of the customer's next subscriptions. Return the ids of these subscriptions, in order."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id FROM subscription s
@@ -131,7 +131,7 @@ async def invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def charges(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Erase the requests, pay data and texts of the invoices' charges."""
+    """Erase the requests, pay data and texts of the invoices' charges. A trigger does this when `erased` is set."""
     await tx.execute(
         """
         UPDATE charge c SET erased = true
@@ -142,7 +142,7 @@ async def charges(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def refunds(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Erase the texts of the invoices' refunds."""
+    """Erase the texts of the invoices' refunds. A trigger does this when `erased` is set."""
     await tx.execute(
         """
         UPDATE refund_request r SET erased = true
@@ -216,7 +216,7 @@ async def delivery_attempts(tx: Tx, sequences: Sequence[int]) -> None:
 
 
 async def answers(tx: Tx, customer_id: UUID, *, after: str, limit: int) -> Sequence[StoredAnswer]:
-    """Return the next keys, in order, with those answers that contain the customer's id."""
+    """Return the next Idempotency-Keys, in order, with their answers (see StoredAnswer)."""
     return await tx.fetch_as(
         StoredAnswer,
         """

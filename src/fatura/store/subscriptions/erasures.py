@@ -20,7 +20,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """The erasure of a customer. The rows up to the `visited` ones of its stage were erased."""
+    """The erasure of a customer. `stage` and the `visited_` fields say up to which rows the data is erased."""
 
     customer_id: UUID
     requested_at: datetime
@@ -43,7 +43,11 @@ MAX_SHOWN = 20
 
 
 async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
-    """Return the active subscriptions, the open invoices, and the closed invoices with calls in progress."""
+    """Return the active subscriptions, the open invoices, and the closed invoices that are not settled.
+
+    A closed invoice is not settled while it has a charge that could still be created, an open refund, a request of a
+    merchant in progress, or a price call without an outcome.
+    """
     active = await tx.fetch(
         """
         SELECT s.subscription_id FROM subscription s
@@ -166,7 +170,7 @@ async def store(tx: Tx, erasure: Erasure) -> None:
 
 
 async def page(tx: Tx, *, after: UUID, limit: int) -> Sequence[UUID]:
-    """Return the ids of the next erased customers, in order."""
+    """Return the ids of the next customers whose erasure was requested, in order."""
     rows = await tx.fetch(
         """
         SELECT e.customer_id FROM erasure e

@@ -111,7 +111,10 @@ async def read(tx: Tx, sequences: Sequence[int]) -> Sequence[DueDelivery]:
 
 
 async def containing(tx: Tx, sequences: Sequence[int], *, text: str) -> set[int]:
-    """Return those of the events whose data contains `text`. If an erasure must not change it, lock the deliveries."""
+    """Return the numbers of those events whose data contains `text`.
+
+    To keep an erasure from changing the data afterwards, lock the deliveries first.
+    """
     rows = await tx.fetch(
         """
         SELECT e.sequence FROM event e
@@ -288,7 +291,7 @@ async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]
 
 
 async def reschedule_after_outage(tx: Tx, *, failed_since: datetime, now: datetime) -> None:
-    """Make open deliveries due now if their last failure was at or after `failed_since` and before `now`.
+    """Make open deliveries due now if their newest failure was at or after `failed_since` and before `now`.
 
     A delivery is made due in this way only once, unless its retry schedule is restarted afterwards.
     """

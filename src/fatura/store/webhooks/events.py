@@ -61,7 +61,7 @@ async def after(tx: Tx, sequence: int, *, type_: str | None = None, limit: int) 
 
 
 async def lock(tx: Tx, event_id: UUID) -> StoredEvent | None:
-    """Lock an event, so that it cannot be deleted, and return it. Return None if it was deleted during the wait."""
+    """Lock an event, so that it cannot be deleted, and return it. Return None if it does not exist or was deleted."""
     return await tx.fetchrow_as(
         StoredEvent,
         """

@@ -13,7 +13,7 @@ from fatura.store.db import Row, Tx, record
 class StoredWebhook:
     """A webhook with its health and lease. Events with numbers above `fanned_out_to` have no delivery row yet.
 
-    `delivered` and `failed` count pushes since the last advance of the test clock began.
+    `delivered` and `failed` count pushes since the newest advance of the test clock began.
     """
 
     webhook: Webhook
@@ -97,7 +97,7 @@ async def release(tx: Tx, leased_by: UUID) -> None:
 
 
 async def settle(tx: Tx, leased_by: UUID, *, push_at: datetime | None) -> None:
-    """Release the lease when no delivery is due now, and store when the next delivery is due."""
+    """Release the lease if this worker still has it, and store when the next delivery is due."""
     await tx.execute(
         """
         UPDATE webhook w SET leased_by = NULL, lease_until = NULL, push_at = $3
