@@ -37,7 +37,10 @@ LAST_IN = Path(__file__).parent / "faults"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tests of the SLOWEST modules to the front. Keep the order of all other tests."""
+    """Move the tests of the SLOWEST modules to the front. Keep the order of all other tests.
+
+    Refuse tests that are marked `last` outside LAST_IN.
+    """
     misplaced = [
         item.nodeid for item in items if item.get_closest_marker("last") and LAST_IN not in item.path.parents
     ]
@@ -72,13 +75,13 @@ Autovacuum is off, so that no query plan depends on the moment at which autovacu
 """
 MEMORY = Path("/dev/shm")  # noqa: S108 - each server creates its own folder there
 MEMORY_BYTES = 2 << 30
-"""`memory_folder` requires this much free memory, because the databases of one server may use it."""
+"""Free memory that `memory_folder` requires, because the databases of one server may need that much."""
 
 
 def memory_folder() -> Path | None:
     """Return a folder whose files are in memory, or None if too little memory is free.
 
-    In such a folder, copying a template database takes half as long.
+    Copying a template database takes half as long there as on a disk.
     """
     has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     return MEMORY if has_room else None

@@ -15,7 +15,7 @@ from tests.support.world import World, item, plan_body, subscription_body
 
 @pytest.fixture
 async def judged(world: World) -> Contract:
-    """Return a contract that checks every response of the API and records its operation and status."""
+    """Return a contract that checks every response of the API, and records each response's operation and status."""
     contract = Contract((await world.get("/docs-json")).json)
     world._client.event_hooks = {"response": [contract.judge]}
     return contract
@@ -82,10 +82,7 @@ async def billing(world: World) -> None:
 
 
 async def charges(world: World) -> None:
-    """Call every route that changes an invoice or a sandbox charge.
-
-    Also call the routes of gateway webhooks and of prices.
-    """
+    """Call every route that changes an invoice, and those of sandbox charges and products and of gateway webhooks."""
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     plan = await world.plan()
     for moves in (("pay", "dispute", "dispute-close", "double", "refund"), ("refuse", "cancel", "forget")):
@@ -151,7 +148,7 @@ async def webhook(world: World) -> None:
 
 
 async def push(world: World) -> None:
-    """Call every route of the webhook and of single events."""
+    """Call every route of the webhook and of single events, and rotate the integration secret."""
     event = (await world.events())[0]
     path = f"/v1/events/{event['id']}"
     await world.post(f"{path}/redeliver")
@@ -170,9 +167,9 @@ async def push(world: World) -> None:
 
 
 async def integration(world: World) -> None:
-    """Call every route of API keys, gateways, sandbox faults and health.
+    """Call every route of API keys, gateways, the audit log, sandbox faults and health.
 
-    `push` calls the routes of the webhook and of single events.
+    `push` calls the other routes of `/v1/integration`, and those of single events.
     """
     key = await world.made("/v1/integration/api-keys", {"name": "x"})
     await world.get("/v1/integration/api-keys")
@@ -199,7 +196,7 @@ async def integration(world: World) -> None:
 
 
 async def test_every_route_answers_as_documented(world: World, judged: Contract):
-    """Each successful request also has one entry in the audit log, in which its id is found.
+    """Each successful request that changes something also adds one audit entry, which names the changed resource.
     [spec 4.6 GET /docs-json 200, D-63, D-221, D-13]
     """
     recorder, earlier = Recorder(), len(await world.audit())

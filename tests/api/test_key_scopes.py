@@ -65,7 +65,7 @@ def test_each_route_needs_one_scope():
 async def test_a_key_may_do_only_what_its_scopes_allow(
     world: World, held: Sequence[str], allowed: Sequence[int]
 ):
-    """A refused scope is told before an unknown id. [D-64 scopes 403, D-67 scope]"""
+    """A missing scope is reported before an unknown id. [D-64 scopes 403, D-67 scope]"""
     key = await new_key(world, *held)
     calls = (("GET", KEYS), ("POST", f"/v1/invoices/{UNKNOWN_ID}/cancel"), ("DELETE", f"{KEYS}/{UNKNOWN_ID}"))
 
@@ -157,7 +157,7 @@ async def test_expired_keys_do_not_count_towards_the_limit(world: World, monkeyp
 
 
 async def test_the_last_key_with_the_scope_admin_cannot_be_revoked(world: World):
-    """An expired key cannot create others, so it does not count. [D-64 last key 409]"""
+    """An expired key does not count, because it cannot create other keys. [D-64 last key 409]"""
     [own] = (await world.get(KEYS)).json["data"]
     reader = await new_key(world, "read", "write")
     brief = await new_key(world, "admin", expiresAt=instant(await now(world) + timedelta(days=1)))
@@ -184,7 +184,7 @@ async def test_concurrent_revocations_leave_one_key(world: World):
 
     answers = await asyncio.gather(*(world.delete(f"{KEYS}/{each}") for each in ids))
 
-    # a request whose own key was revoked before it was authenticated gets 401
+    # a request gets 401 if its own key was revoked before the request was authenticated
     assert sum(each.status == 204 for each in answers) <= 2
     live = await world.sql("SELECT FROM api_key WHERE revoked_at IS NULL AND 'admin' = ANY(scopes)")
     assert len(live) >= 1

@@ -82,7 +82,7 @@ async def fill(world: World) -> None:
 
 
 def matches(wanted: Sequence[str | None], found: Sequence[str | None]) -> bool:
-    """Return whether a record with the values `found` matches the filter `wanted`. None matches any value."""
+    """Return whether a record with the values `found` matches the filter. A None in `wanted` matches any value."""
     return all(want in {None, value} for want, value in zip(wanted, found, strict=True))
 
 

@@ -10,7 +10,7 @@ from tests.support.world import Json, World, item, plan_body
 
 
 async def offers(world: World, body: Json) -> list[tuple[int, str, Json]]:
-    """Send the body twice: to create a plan, and to publish a version of another plan. Return both refusals.
+    """Send the body twice: to create a plan, and to publish a version of an existing plan. Return both refusals.
 
     [spec 4.3 PUT /v1/plans/{planId} 422]
     """

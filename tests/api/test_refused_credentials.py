@@ -28,7 +28,7 @@ WAITING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datna
 
 @asynccontextmanager
 async def at(world: World, address: str) -> AsyncGenerator[httpx.AsyncClient]:
-    """Yield a client that calls the world's API from an address."""
+    """Yield a client that calls the world's API from the client address `address`."""
     app: Any = world._client._transport.app  # pyright: ignore[reportAttributeAccessIssue] - an ASGITransport
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(address, 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://fatura.test") as client:
@@ -56,7 +56,7 @@ def forged(key: str) -> str:
 
 
 async def forged_hooks(world: World) -> list[Hook]:
-    """Return webhooks that are refused for different reasons. The first names an existing connection."""
+    """Return webhooks that are refused for different reasons. The first has a wrong secret; the others, wrong ids."""
     invoice = await issued_with_webhooks(world)
     live = await world.another(Mode.LIVE)
     return [
@@ -79,7 +79,7 @@ async def test_a_forged_key_is_refused_without_a_transaction(world: World):
 
 
 async def test_a_new_key_is_accepted_beside_many_forged_ones(world: World):
-    """Also many concurrent first requests with a new key are accepted. [D-240]"""
+    """Many concurrent first requests with a new key are all accepted. [D-240]"""
     new = (await world.made(KEYS, {"name": "new"}))["key"]
     sent = [key for _ in range(AT_ONCE) for key in (forged(world.api_key), new)]
 
@@ -105,7 +105,7 @@ async def test_a_revoked_key_costs_one_transaction_per_minute(world: World):
 
 
 async def test_a_request_above_the_rate_limit_costs_no_transaction(database_url: str):
-    """Only a second after its last accepted request, the key is looked up again. [D-48, D-240]"""
+    """The key is looked up again one second after its most recent accepted request. [D-48, D-240]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="2") as world:
         seconds = hold_time(world)
         assert [(await ask(world, world.api_key)).status for _ in range(5)] == [200] * 4 + [429]
@@ -133,7 +133,7 @@ async def test_a_revoked_key_gets_429_for_a_second_at_most(database_url: str):
 
 
 def hold_time(world: World) -> list[float]:
-    """Let the clock of the rate limits and of accepted keys stand still. Return its seconds, which may be changed."""
+    """Stop the clock of the rate limits and of accepted keys. Change the returned list to set the clock's seconds."""
     seconds = [time.monotonic()]
     app: Any = world._client._transport.app  # pyright: ignore[reportAttributeAccessIssue] - an ASGITransport
     app.state.gate.limits.accounts._clock = world.deps.accepted_keys._clock = lambda: seconds[0]
@@ -164,7 +164,7 @@ async def test_refused_webhooks_of_an_address_count_together(database_url: str):
 
 
 async def test_an_ipv6_network_counts_as_one_address(database_url: str):
-    """A client may have all the addresses of a network of 48 bits. [D-191]"""
+    """One client may control all addresses with the same first 48 bits. [D-191]"""
     async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="1") as world:
         unknown = await hook(world, None, connection=UNKNOWN_ID)
         sent = [await post(world, unknown, address=f"2001:db8:0:{number}::1") for number in range(3)]

@@ -13,11 +13,11 @@ from tests.support.world import Json, World
 
 PATTERNS = {SAFE_PATTERN, NOT_BLANK_PATTERN}
 UNSAFE = ("a\nbcdefghijk", "a\u202ebcdefghijk", "a\u200bbcdefghijk")
-"""Texts that are long enough for a document, which has at least 11 characters."""
+"""Texts that are long enough for a tax document, which has at least 11 characters."""
 
 
 def _text_paths(document: Json, schema: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each text field in the schema of a body; the alternatives of a field count as one."""
+    """Yield the path of each text field in the schema of a body. A field with alternatives may be repeated."""
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if schema.get("pattern") in PATTERNS:

@@ -104,7 +104,7 @@ def test_nesting_is_limited_to_32_levels(opening, closing):
 
 
 def test_the_number_of_values_is_limited():
-    """A body with too many values is refused before it is parsed: the second one of these is not even JSON. [D-201]"""
+    """A body with too many values is refused before it is parsed, even if it is not JSON. [D-201]"""
     for most in (
         b'{"a":[%s]}' % b",".join([b"0"] * (MAX_VALUES - 1)),
         b"{%s}" % b",".join(b'"%d":{"b":[1,2]}' % number for number in range(MAX_VALUES // 4)),

@@ -35,7 +35,7 @@ def limit(monkeypatch) -> Callable[..., None]:
 
 
 async def is_open(reader: asyncio.StreamReader) -> bool:
-    """Return whether the server leaves a connection open for a while. It must send nothing."""
+    """Return whether the server leaves a connection open for a while. Fail if the server sends data."""
     try:
         async with asyncio.timeout(PATIENCE / 4):
             assert await reader.read(1) == b""
@@ -197,9 +197,8 @@ async def test_a_client_that_disconnects_causes_no_traceback(connect):
             async with connect() as (_, writer):
                 writer.write(LARGE * 3)
                 raw: socket.socket = writer.get_extra_info("socket")
-                raw.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )  # close with a reset
+                # so that the connection is closed with a reset
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 await asyncio.sleep(0.002)
         async with connect() as (reader, writer):
             writer.write(GET.encode())

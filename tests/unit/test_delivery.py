@@ -27,7 +27,7 @@ OPEN = Delivery(1, 0, 0, None, None, NOW, None, None)
 
 
 def with_retry_after(**duration: int) -> AttemptResult:
-    """Return a failed attempt whose response has a Retry-After."""
+    """Return a failed attempt whose response has a Retry-After of this duration."""
     return AttemptResult(Outcome.HTTP_ERROR, 503, 5, "answered 503", "", timedelta(**duration))
 
 

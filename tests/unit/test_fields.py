@@ -37,7 +37,7 @@ CONTEXT = rules(["localhost:9000"])
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return the value that a type parses, or its error message."""
+    """Return the value that a type parses, or a ValueError with the message of the refusal."""
     try:
         return TypeAdapter(kind).validate_python(value, context=CONTEXT)
     except ValidationError as error:

@@ -59,7 +59,7 @@ def test_a_repeated_transaction_keeps_its_calls_although_others_have_taken_the_r
 
 
 def test_many_accounts_leave_places_to_others() -> None:
-    """Each of 30 accounts starts as many requests as it may. Another account can still start some. [D-175]"""
+    """Each of 30 accounts starts as many requests as it may. Another account can still start ten. [D-175]"""
     limit = OpenCallLimit(MAX_GATEWAY_REQUESTS, most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL, what="requests")
     accounts, held = [uuid4() for _ in range(30)], 0
     with ExitStack() as hanging:

@@ -153,7 +153,7 @@ def test_the_request_has_the_fields_of_the_specification() -> None:
 
 
 def test_unsafe_characters_of_a_description_are_replaced():
-    """The price is valid, so the invoice is not held because of its line. [D-30, D-218]"""
+    """The price is valid, so an unsafe description must not hold the invoice. [D-30, D-218]"""
     body = json.dumps({"amount": 5, "description": "2 aulas\nsetembro \x1b[31m\u202e"}).encode()
     answer = read_answer(body, cap_cents=100)
     assert (str(answer.outcome), answer.description) == ("ok", "2 aulas setembro \ufffd[31m\ufffd")

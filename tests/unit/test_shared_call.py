@@ -6,7 +6,7 @@ from fatura.shared_call import SharedCall, SharedLookups
 
 
 class Measurement:
-    """Counts its calls. They end when `end` is set, and the first one raises ValueError."""
+    """Counts its calls. The calls end when `end` is set, and the first call raises ValueError."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -39,7 +39,7 @@ async def test_concurrent_callers_share_one_call_whose_result_is_kept():
 
 
 class Lookups:
-    """Counts the look-ups that have begun and that run. They end when `end` is set."""
+    """Counts the look-ups that have begun, and those that are running. Look-ups end when `end` is set."""
 
     def __init__(self) -> None:
         self.begun = self.running = self.most = 0
@@ -56,7 +56,7 @@ class Lookups:
 
 
 async def test_callers_share_a_lookup_that_has_not_begun():
-    """So no result is older than the call. A canceled caller does not cancel the others. [D-241]"""
+    """So no caller gets a result from before its call. A canceled caller does not cancel the others. [D-241]"""
     shared, lookups = SharedLookups(), Lookups()
     first = asyncio.create_task(shared.get(lookups, group="account", key="one"))
     await asyncio.sleep(0.01)

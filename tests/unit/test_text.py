@@ -11,7 +11,7 @@ from fatura.domain.text import unsafe_character, with_safe_characters
 SAFE = (
     "Academia São João, 50% & <b>[bold]</b> \N{EURO SIGN}",
     "\N{CJK UNIFIED IDEOGRAPH-5DDD}\N{IDEOGRAPHIC SPACE}\N{HIRAGANA LETTER A}",
-    "\N{HEBREW LETTER ALEF}\N{HEBREW LETTER BET} \N{ARABIC LETTER ALEF}",  # their direction needs no mark
+    "\N{HEBREW LETTER ALEF}\N{HEBREW LETTER BET} \N{ARABIC LETTER ALEF}",  # these letters need no direction mark
     "\N{ARABIC LETTER MEEM}\N{ARABIC LETTER FARSI YEH}\u200c\N{ARABIC LETTER KHAH}",  # Persian
     "\N{DEVANAGARI LETTER KA}\N{DEVANAGARI SIGN VIRAMA}\u200d\N{DEVANAGARI LETTER SSA}",
     "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL} \N{HEAVY BLACK HEART}\N{VARIATION SELECTOR-16}",
@@ -61,7 +61,7 @@ def test_breaks_become_spaces_and_others_visible() -> None:
 
 
 def test_every_control_and_format_character_is_unsafe_or_visible() -> None:
-    """The signs that stay are visible: they enclose the number that follows them. [D-218]"""
+    """Except for joiners, the allowed signs are visible: they enclose the number that follows them. [D-218]"""
     joiners = {"\u200c", "\u200d"}
     found = {
         char
