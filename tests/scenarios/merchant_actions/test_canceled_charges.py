@@ -11,7 +11,7 @@ from tests.support.world import World
 
 @pytest.mark.parametrize("ending", ["answered", "lost", "killed", "poll first", "in the dashboard"])
 async def test_a_late_look_up_finds_the_payment(world: World, ending: str) -> None:
-    """The process of the cancellation, or a poll, cancels the invoice. The gateway has no list and no webhook.
+    """The cancellation request or a poll cancels the invoice. No sweep runs, and no webhook arrives.
 
     [D-27 payment unexpected, D-125]
     """

@@ -1,7 +1,7 @@
 """Several requests of one invoice ask the gateway to cancel its charge at the same time (D-171).
 
-An earlier request, a reissue or a payment, is stored because the answer to its cancellation was lost. The gateway
-refuses the later requests, so that the earlier one continues.
+An earlier request (a reissue or a payment) is stored, because the answer to its cancellation was lost. The gateway
+refuses the later requests, so the earlier request continues.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from tests.support.world import Answer, Json, World
 
 @contextmanager
 def overlapping(first_calls: asyncio.Event, first_done: asyncio.Event) -> Generator[None]:
-    """Set `first_calls` before the first call to the gateway. Make this call when the second begins.
+    """Delay the first cancellation until a second one begins, and the second one until `first_done` is set.
 
-    Make the second call after `first_done` is set.
+    Set `first_calls` when the first cancellation begins.
     """
     original, count, second_calls = charge_release.cancel, [0], asyncio.Event()
 
@@ -84,7 +84,7 @@ async def test_a_refused_request_of_a_suspended_process_is_not_applied(world: Wo
 
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_suspended_attempt_does_not_drop_the_request_of_its_repeat(world: World, action: str) -> None:
-    """A repeat cancels the charge, but the answer is lost. Then the gateway refuses the first attempt. [D-171]"""
+    """A repeat cancels the charge, but the answer is lost. Then the gateway refuses the first call. [D-171]"""
     invoice = await unpaid_invoice(world)
     attempts = 0
 

@@ -226,7 +226,7 @@ async def test_a_repeat_may_reach_a_host_whose_clock_is_behind(world: World, iss
 async def test_a_late_cancellation_records_the_payment(world: World, issued: Json) -> None:
     """The API process is suspended just before it asks the gateway to cancel the charge.
 
-    While it is suspended, polls find the charge payable. Then it resumes, sends the cancellation and dies.
+    Meanwhile, polls find the charge payable. Then the process resumes, sends the cancellation and dies.
     [D-171]
     """
 

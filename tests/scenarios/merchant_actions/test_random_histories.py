@@ -15,15 +15,15 @@ from tests.support.world import Json, World
 
 TOTAL_CENTS = 9990
 FOUND_FAULTS = (611, 619, 626, 678, 736, 741, 861, 880, 904, 973)
-"""Seeds whose histories once ended wrongly, each in another way."""
+"""Seeds whose histories once ended wrongly, each in a different way."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What there is at the end of a history.
+    """The state at the end of a history.
 
-    `charge_ids` are the engine's ids of the invoice's charges, and `at_gateway` are the charges there. `references` are
-    those of all payments and refunds at the gateway.
+    `charge_ids` are the engine's ids of the invoice's charges. `at_gateway` are the invoice's charges at the gateway.
+    `references` are the references of the ledger entries at the gateway.
     """
 
     history: History
@@ -43,7 +43,7 @@ class End:
                 return key in [each["reference"] for each in self.invoice["payments"]]
 
     def was_refused(self, attempt: Attempt) -> bool:
-        """Return whether the gateway refused the request, and no poll had applied it before."""
+        """Return whether the gateway refused the request, and no poll applied the request before the refusal."""
         answer = self.history.answers.get(attempt.key)
         return attempt.outcome == "refused" and (answer is None or answer.status != 200)
 
@@ -105,7 +105,7 @@ def wrong_payments(end: End) -> Iterator[str]:
 
 
 def wrong_answers(end: End) -> Iterator[str]:
-    """Compare the last answer for each key with what was done."""
+    """Compare the most recent answer for each key with what was done."""
     for key, answer in end.history.answers.items():
         if answer is None:
             continue
@@ -114,15 +114,17 @@ def wrong_answers(end: End) -> Iterator[str]:
         if answer.status == 200 and not end.is_done(key):
             yield f"{key} got 200, but was not done"
         may_follow = any(each.key == key and each.outcome != "refused" for each in end.history.attempts)
-        is_cancellation = end.history.actions[key] == "cancel"  # another one may have canceled the invoice
+        # A refused cancellation looks done if another cancellation has canceled the invoice.
+        is_cancellation = end.history.actions[key] == "cancel"
         if answer.status != 200 and end.is_done(key) and not (may_follow or is_cancellation):
             yield f"{key} was refused, but was done"
 
 
 def wrong_decisions(end: End) -> Iterator[str]:
-    """Check each charge that was canceled: its newest request that the gateway did not refuse was done.
+    """Check for each canceled charge that the newest request that the gateway did not refuse was done.
 
-    A cancellation of the invoice does not apply to expired charges. Requests about missing charges do not wait.
+    Skip charges that were once shown as expired, because a cancellation of the invoice does not apply to them. Skip
+    charges that were once missing, because requests do not wait for the cancellation of a missing charge.
     """
     changed = end.history.charges
     for charge_id in [each["chargeId"] for each in end.at_gateway if each["status"] == "canceled"]:
@@ -142,7 +144,8 @@ async def check(world: World, seeds: Iterable[int]) -> None:
     failed: list[str] = []
     for seed in seeds:
         invoice = await issued_invoice(world)
-        await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")  # no next invoice
+        # so that no other invoice is generated
+        await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
         random = Random(seed)  # noqa: S311 - the seed repeats the history
         history = History(world, invoice, random, connections=(here, elsewhere))
         await history.run()

@@ -156,7 +156,7 @@ async def test_a_change_of_the_connection_during_the_cancellation_does_not_stop_
 async def test_a_late_cancellation_continues_the_reissue(world: World) -> None:
     """The API process is suspended just before it asks the gateway to cancel the charge.
 
-    While it is suspended, polls find the charge payable. Then it resumes, sends the cancellation and dies.
+    Meanwhile, polls find the charge payable. Then the process resumes, sends the cancellation and dies.
     [D-171]
     """
     invoice = await unpaid_invoice(world)

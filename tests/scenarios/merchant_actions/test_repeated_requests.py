@@ -11,7 +11,7 @@ from tests.support.world import World
 
 @pytest.mark.parametrize("action", ["reissue", "payment"])
 async def test_repeats_do_not_postpone_the_poll(world: World, action: str) -> None:
-    """A repeat every 25 seconds. The payer has paid the charge. [D-171, D-35 polling]"""
+    """The client repeats the request every 25 seconds. The payer has already paid the charge. [D-171, D-35 polling]"""
     invoice = await unpaid_invoice(world)
     await pay_silently(world)
     for _ in range(4):

@@ -33,7 +33,7 @@ async def test_a_payment_whose_process_died_decides(
 ) -> None:
     """The process of the payment p dies before or after its call. Then the earlier request r continues.
 
-    If p is promised, p was lost before r began, and is repeated. [D-171, D-52]
+    With `is_promised`, p was lost before r began, and the process that dies repeats p. [D-171, D-52]
     """
     if is_promised:
         await pay_unsure(world, invoice, "timeout_before", key="p")
@@ -84,7 +84,7 @@ async def test_a_lost_cancellation_does_not_remove_its_running_repeat(
 ) -> None:
     """The first attempt of the cancellation c is suspended. The process of the reissue r dies. Then c is repeated.
 
-    While the repeat waits for the gateway, the first attempt is lost. [D-171, D-27]
+    While the repeat waits for the gateway, the answer to the first attempt is lost. [D-171, D-27]
     """
     repeat_calls, first_done = asyncio.Event(), asyncio.Event()
     repeats: list[asyncio.Task[Answer]] = []
@@ -153,7 +153,7 @@ async def test_a_replaced_request_is_polled_soon(world: World, invoice: Json, ea
 
 
 async def test_a_replaced_request_keeps_its_key(world: World, invoice: Json) -> None:
-    """The gateway may still refuse the later request, so the request of the key may be applied. [D-14, D-171]"""
+    """If the gateway refuses the later request, the engine still applies the request with this key. [D-14, D-171]"""
 
     async def pay() -> None:
         await pay_unsure(world, invoice, "timeout_before", key="p")

@@ -23,7 +23,7 @@ from tests.support.world import Answer, Json, World
 
 
 async def poll(world: World) -> None:
-    """Poll all charges now, as if a webhook had named them."""
+    """Poll the charges of all invoices that are not `ready`, as if a webhook had named the charges."""
     await world.sql("UPDATE invoice SET next_attempt_at = created_at WHERE status <> 'ready'")
     assert await world.run("reconciliation") > 0
 
@@ -39,7 +39,7 @@ async def show(world: World, invoice: Json) -> tuple[Any, ...]:
 
 
 async def pay_unsure(world: World, invoice: Json, fault: str, *, key: str) -> None:
-    """Record a payment whose answer from the gateway is lost. The engine promises to record it later."""
+    """Record a payment whose answer from the gateway is lost. The engine promises to record the payment later."""
     await queue_fault(world, "cancel_charge", fault)
     answer = await send(world, invoice, "payment", key=key)
     assert answer.status == 409
@@ -141,9 +141,10 @@ async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
 async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_charge(
     world: World, *, resumes: bool
 ) -> None:
-    """The process of the reissue b is suspended. A cancellation is lost, and then the payment p, which replaces all.
+    """The reissue a is lost, and the process of the reissue b is suspended. Then a cancellation is lost, and the
+    payment p, which replaces all three. Finally, b's call is also lost.
 
-    Finally b's call is lost too. [D-171, D-52]
+    [D-171, D-52]
     """
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -349,7 +350,7 @@ async def test_a_refused_cancellation_does_not_free_the_key_of_its_repeat(world:
 
 
 async def test_a_restore_applies_the_newest_request(world: World) -> None:
-    """In the backup, a reissue is newer than a stored payment. The gateway has the next charge. [D-171, D-123]"""
+    """In the backup, a reissue is newer than a payment. The gateway already has the next charge. [D-171, D-123]"""
     invoice = await unpaid_invoice(world)
     total = invoice["totalCents"]
     successor = (await create_unmatched_charge(world, UUID(invoice["id"]), total, attempt=2)).charge_id

@@ -237,7 +237,7 @@ async def test_sweeps_looks_and_late_look_ups_record_batches(
 async def test_a_second_charge_with_many_entries_is_reported_and_looked_at_again(
     world: World, *, is_looked_at: bool
 ) -> None:
-    """The last batch has only refunds. [D-178, D-125]"""
+    """The final batch has only refunds. [D-178, D-125]"""
     invoice = await unpaid_invoice(world)
     second = await double_silently(world, invoice)
     await world.sql(PAYMENTS_THEN_REFUNDS)

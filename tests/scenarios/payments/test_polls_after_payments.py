@@ -58,7 +58,7 @@ async def pay(world: World, charge_id: str, **body: Json) -> datetime:
 
 
 async def reissued(world: World, invoice: Json) -> str:
-    """Reissue an invoice. Return the gateway's id of its new charge."""
+    """Reissue an invoice. Return the gateway's id of the new charge."""
     due_date = (await now(world) + timedelta(days=20)).date().isoformat()
     await ask(world, invoice, dueDate=due_date)
     await world.run("issuance")

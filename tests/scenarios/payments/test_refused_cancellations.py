@@ -25,7 +25,7 @@ async def issued(world: World) -> Json:
 
 
 async def reissued(world: World, invoice: Json) -> str:
-    """Reissue an invoice. Return the gateway's id of its new charge."""
+    """Reissue an invoice. Return the gateway's id of the new charge."""
     due_date = (await now(world) + timedelta(days=20)).date().isoformat()
     assert (await ask(world, invoice, dueDate=due_date)).status == 200
     await world.run("issuance")
