@@ -32,9 +32,9 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Issue an invoice by a second request for its charge.
+    """Return an invoice that was issued by the second request for a charge.
 
-    The first request was lost, and two look-ups found nothing.
+    The first request was lost, and two look-ups found no charge.
     """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")

@@ -23,7 +23,7 @@ from tests.support.world import World
 def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
     """Make the sandbox recognize repeated requests for a charge, as a gateway with idempotency keys does.
 
-    The first requests raise `failures`, in order. Before it raises UnknownOutcomeError, the sandbox creates the charge.
+    The first requests raise `failures`, in order. Only before an UnknownOutcomeError, the sandbox creates the charge.
     """
     create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
 

@@ -289,7 +289,7 @@ async def test_the_key_of_another_request_is_refused(world: World):
 
 
 async def test_retries_of_one_invoice_have_a_pace(world: World):
-    """For each invoice, ten retries in a row may call the gateway, and after that one retry every 15 minutes.
+    """Each invoice allows ten retries at once, and then one retry every 15 minutes. Other retries get 429.
 
     [D-113, D-34 retry]
     """

@@ -61,7 +61,7 @@ async def test_released_cycles_are_issued_a_day_apart(world: World) -> None:
 
 
 async def test_cycles_reserved_one_by_one_are_issued_a_day_apart(world: World) -> None:
-    """The invoice of another subscription cannot be read, so the invoices are handled one by one. [D-57, D-186]"""
+    """Another subscription's invoice cannot be read, so the engine reserves the invoices one by one. [D-57, D-186]"""
     held = await held_cycles(world, 3)
     failing = await ready_invoice(world)
     await make_unreadable(world, failing)

@@ -27,7 +27,7 @@ from tests.support.world import Answer, Json, World, rows, subscription_body
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make move requests return at once, before their first batch, instead of running batches for up to 5 s."""
+    """Use batches of two, and make move requests return before the first batch instead of after up to 5 s."""
     monkeypatch.setattr(connection_moves, "BATCH", 2)
     monkeypatch.setattr(connection_moves, "WAIT_SECONDS", 0)
 

@@ -133,7 +133,7 @@ async def test_continuous_webhooks_do_not_delay_a_payment(
 
 
 async def test_a_named_charge_is_polled_before_a_round(world: World, issued: Json):
-    """The budget allows one poll per second. All charges are due when the webhook arrives. [D-35 webhook first]"""
+    """The budget allows one poll per second. When the webhook arrives, all polls are due. [D-35 webhook first]"""
     invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
     for each in invoices:
         await paid_unnoticed(world, each)
@@ -291,7 +291,7 @@ async def test_webhooks_create_no_charges(world: World, issued: Json):
 
 @pytest.mark.parametrize("is_round", [False, True])
 async def test_copies_of_a_webhook_do_not_stop_other_polls(world: World, issued: Json, *, is_round: bool):
-    """The budget allows one poll at a time, and a copy arrives before each poll. [D-35 webhook fair, D-190]"""
+    """The budget allows one poll per second, and a copy arrives before each poll. [D-35 webhook fair, D-190]"""
     others = [await issued_invoice(world), await issued_invoice(world)]
     for each in others:
         await paid_unnoticed(world, each)

@@ -1,4 +1,4 @@
-"""Looks at other systems' charges and polls share the budget of a connection (D-162, D-55)."""
+"""Polls, and looks at other systems' charges, share the budget of a connection (D-162, D-55)."""
 
 from uuid import uuid4
 
@@ -14,7 +14,7 @@ from tests.support.world import World
 @pytest.mark.parametrize("polls_per_second", [1, 5])
 @pytest.mark.parametrize("seconds", [1, 3])
 async def test_looks_do_not_stop_polls(world: World, seconds: int, polls_per_second: int) -> None:
-    """The account is served every `seconds` seconds, and looks at unknown charges are always due. [D-55 budget]"""
+    """A worker serves the account every `seconds` seconds. Looks at unknown charges are always due. [D-55 budget]"""
     issued = await issued_with_webhooks(world)
     connection = await connection_id(world)
     await paid_unnoticed(world, issued)
@@ -42,7 +42,7 @@ async def _pass_real_time(world: World, *, seconds: int) -> None:
 
 
 async def test_polls_do_not_stop_looks(world: World) -> None:
-    """The polls that a budget of one call a second allows are always due. [D-55 budget]"""
+    """The budget is one call per second, and a poll is always due. [D-55 budget]"""
     issued = await issued_with_webhooks(world)
     connection = await connection_id(world)
     await world.sql("UPDATE connection_health SET polls_per_second = 1")

@@ -28,7 +28,7 @@ from tests.support.world import Json, World
 
 
 async def lost_charge(world: World) -> tuple[Json, str]:
-    """Return an invoice, and the gateway's id of its charge, which the engine does not know."""
+    """Return an invoice, and the gateway's id of its charge. The engine does not know this id."""
     await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")

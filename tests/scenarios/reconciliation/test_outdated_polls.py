@@ -1,4 +1,4 @@
-"""While a poll waits for the gateway, the merchant reissues the invoice: the poll's answer is about the old charge."""
+"""The merchant reissues an invoice while a poll waits for the gateway, so the answer is about the old charge."""
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from tests.support.sandbox_steps import charges, connection_id, now, pass_time, 
 from tests.support.world import Json, World
 
 Gateway = dict[str, ChargeState | None]
-"""The states in which the gateway shows charges, by their ids. A charge with None is unknown there."""
+"""The state that the gateway shows for each charge id. None means that the gateway does not know the charge."""
 
 
 @pytest.fixture

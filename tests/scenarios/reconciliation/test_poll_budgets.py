@@ -39,7 +39,7 @@ async def reconcile(world: World, *, limit: int = 64) -> int:
 
 
 async def of_another_connection(world: World, *, count: int) -> list[Json]:
-    """Return issued invoices of another connection."""
+    """Return `count` issued invoices of another connection."""
     connection, plan = (await world.connect(behaviour="never_pay"))["connectionId"], await world.plan()
     subscriptions = [await world.enroll(plan, gatewayConnectionId=connection) for _ in range(count)]
     await world.run("generation", "issuance")
@@ -89,7 +89,7 @@ async def test_a_spent_budget_does_not_stop_the_polls_of_another_connection(
 
 
 async def test_connections_are_polled_in_turn(world: World, issued: Json) -> None:
-    """No budget limits the polls. The invoices of the first connection have been due longer. [D-35 polling]"""
+    """No budget limits the polls. The polls of the first connection have been due longer. [D-35 polling]"""
     for _ in range(4):
         await issued_invoice(world)
     others = await of_another_connection(world, count=2)
@@ -141,7 +141,7 @@ async def test_the_workers_continue_when_the_budget_is_free_again(world: World, 
 async def test_a_look_does_not_lock_the_budget_while_it_waits_for_an_invoice(
     world: World, issued: Json
 ) -> None:
-    """A batch of polls locks the budget before its invoices, so otherwise both could wait for each other.
+    """To avoid deadlocks, transactions that wait for invoices lock the budget only afterwards.
 
     [D-162, D-35 polling]
     """

@@ -1,4 +1,4 @@
-"""At most 20 charges that only webhooks name have a place. A new charge replaces one without an answer (D-162)."""
+"""At most 20 charges that only webhooks name wait for looks; new charges replace unanswered ones (D-162)."""
 
 from datetime import timedelta
 
@@ -42,7 +42,7 @@ async def other_calls_succeed(world: World) -> None:
 async def test_unanswered_looks_leave_places_to_later_webhooks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway answers no read of the strangers' charges. A new charge replaces the oldest of these. [D-162]"""
+    """The gateway answers no read of the strangers' charges, and a new charge replaces the oldest one. [D-162]"""
     second = await double_silently(world, await issued_with_webhooks(world))
     get_charge = SandboxGateway.get_charge
 

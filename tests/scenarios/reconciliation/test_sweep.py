@@ -186,7 +186,7 @@ async def test_a_paid_charge_that_vanishes_is_logged(world: World, issued: Json)
 async def test_the_connections_of_one_account_at_the_provider_do_not_mix(world: World, issued: Json) -> None:
     """The list of the second connection contains the charges of the first connection.
 
-    Fatura must not treat them as second charges. [D-161]
+    Fatura must not treat these charges as second charges. [D-161]
     """
     other = (await world.connect(behaviour="never_pay"))["connectionId"]
     await world.sql("UPDATE sandbox_charge SET connection_id = $1", other)
@@ -269,7 +269,7 @@ async def test_many_charges_of_one_instant_do_not_stop_a_sweep(
 
 
 async def test_a_sweep_after_a_gap_covers_the_gap(world: World, issued: Json) -> None:
-    """The sweep's window is counted back from the last complete sweep, not from now. [D-161]"""
+    """The sweep's window is counted back from the most recent complete sweep, not from now. [D-161]"""
     await world.sql("UPDATE sandbox_charge SET created_at = created_at - interval '200 days'")
     await pay_silently(world)
     await world.sql("UPDATE connection_sweep SET swept_to = $1", await now(world) - timedelta(days=60))
@@ -361,7 +361,7 @@ async def test_a_spent_budget_puts_the_sweep_off(world: World, issued: Json) -> 
 
 
 async def test_polls_that_use_up_the_budget_do_not_stop_the_sweep(world: World, issued: Json) -> None:
-    """A short wait for the budget is a part of the run. The page counts in the budget. [D-161, D-55 budget]"""
+    """A run waits a short time for the budget. Each page of the list counts as one poll. [D-161, D-55 budget]"""
     spent = "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '0.3 seconds'"
     await pay_silently(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")

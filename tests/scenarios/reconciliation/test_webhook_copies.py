@@ -32,7 +32,7 @@ async def issued(world: World) -> Json:
 async def test_copies_do_not_stop_the_poll_of_another_named_charge(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """The budget allows one poll at a time, and copies about a charge that was named earlier arrive.
+    """The budget allows one poll per second, and copies of a webhook that names the first charge keep arriving.
 
     [D-35 webhook fair]
     """
@@ -62,7 +62,10 @@ async def test_copies_do_not_stop_the_poll_of_another_named_charge(
 async def test_copies_about_many_charges_do_not_stop_the_poll_of_another_named_charge(
     world: World, issued: Json
 ) -> None:
-    """More named charges are due than one batch claims, and they are due before the other one. [D-35 webhook fair]"""
+    """The copies name four charges, as many as one batch claims, and arrive before the webhook about the other charge.
+
+    [D-35 webhook fair]
+    """
     copied = [issued, *[await issued_invoice(world) for _ in range(3)]]
     other = await issued_invoice(world)
     await paid_unnoticed(world, other)
@@ -78,7 +81,7 @@ async def test_copies_about_many_charges_do_not_stop_the_poll_of_another_named_c
 async def test_copies_about_issued_invoices_do_not_stop_the_polls_of_overdue_ones(
     world: World, issued: Json
 ) -> None:
-    """Without a budget, one batch cannot poll all named charges. [D-35 webhook fair]"""
+    """No budget limits the polls, but one batch cannot poll all named charges. [D-35 webhook fair]"""
     await pass_time(world, days=6)
     assert (await read(world, issued))["status"] == "overdue"
     copied = [await issued_invoice(world) for _ in range(8)]
@@ -93,7 +96,7 @@ async def test_copies_about_issued_invoices_do_not_stop_the_polls_of_overdue_one
 
 
 async def test_due_issued_invoices_do_not_stop_the_polls_of_overdue_ones(world: World, issued: Json) -> None:
-    """Whatever their states, the invoices that have been due longest are polled first. [D-35 polling]"""
+    """The invoices whose polls have been due longest are polled first, whatever their states. [D-35 polling]"""
     await pass_time(world, days=6)
     for _ in range(8):
         await issued_invoice(world)
@@ -180,7 +183,7 @@ async def test_looks_leave_half_of_the_budget_to_polls(
 
 @pytest.mark.usefixtures("issued")
 async def test_a_look_that_the_budget_refuses_stays_due(world: World) -> None:
-    """It is made as soon as the budget allows it. Until then, nothing is written. [D-162, D-55 budget]"""
+    """The look is made as soon as the budget allows it. Until then, nothing is written. [D-162, D-55 budget]"""
     await world.sql(
         "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 minute'"
     )
