@@ -16,7 +16,7 @@ from tests.support.world import Json, World
 
 
 async def canceled_with_another_amount(world: World) -> tuple[Json, str]:
-    """Return an invoice, and its charge at the gateway, which is canceled and for more than the total."""
+    """Return an invoice and the gateway's id of its canceled charge, whose amount is above the invoice's total."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     charge = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL + 1)).charge_id
@@ -66,7 +66,7 @@ async def pay_more_silently(world: World, charge_id: str, cents: int) -> None:
 
 
 async def partly_paid_and_parked(world: World) -> tuple[Json, str]:
-    """Return a `ready` invoice and its canceled charge with another amount, of which 3000 cents were paid."""
+    """Return a `ready` invoice and the id of its canceled charge with another amount. 3000 cents of it were paid."""
     invoice, charge = await canceled_with_another_amount(world)
     await compare(world)
     await world.run()
@@ -109,7 +109,7 @@ async def test_a_refund_of_a_parked_charge_ends_after_the_charge_is_adopted(
 ):
     """The answer to the refund is lost. Before the next look-up, other payments of the charge cover the total.
 
-    The invoice is issued with the charge before it is paid, even if one transaction cannot record all entries.
+    The invoice is first issued with the charge and then paid, even if one transaction cannot record all entries.
     [D-53, D-50, D-170, D-178]
     """
     monkeypatch.setattr(gateway_payments, "BATCH", batch)

@@ -12,9 +12,9 @@ from tests.support.world import Json, World
 
 
 async def billed_again(world: World, *, attempts: int, is_charged: bool = False) -> tuple[Json, list[str]]:
-    """Bill a cycle again. Its earlier charges name another invoice id. Return the new invoice and these charges' ids.
+    """Bill a cycle again whose earlier charges name another invoice id. With `is_charged`, also charge it again.
 
-    If `is_charged`, the engine also charges the invoice again.
+    Return the new invoice and the ids of the earlier charges.
     """
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())

@@ -31,9 +31,8 @@ async def absent_charge(world: World) -> Json:
     await queue_fault(world, "create_charge", "rate_limited", times=1000)
     await pass_time(world, minutes=5)
     await world.sql("DELETE FROM sandbox_fault")
-    await world.sql(
-        "UPDATE connection_sweep SET next_sweep_at = '2900-01-01'"
-    )  # only late look-ups find charges
+    # Without sweeps, only late look-ups find charges.
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     return invoice
 
 
@@ -87,7 +86,7 @@ async def test_a_late_look_up_answered_after_the_freeze_is_not_recorded(
 async def test_a_look_answered_after_the_freeze_is_not_recorded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """A look at a second charge (D-162) waits for the comparison too."""
+    """Like a late look-up, a look at a second charge (D-162) waits for the end of the freeze."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     second = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL, attempt=2)).charge_id

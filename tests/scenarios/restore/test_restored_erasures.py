@@ -88,7 +88,7 @@ async def test_a_reissued_charge_is_refused_and_keeps_nothing(world: World):
 
 
 async def test_prices_that_arrive_later_keep_only_the_amount(world: World, prices: PriceServer):
-    """The first answer is a failure, and an event repeats it. [D-228, D-229]"""
+    """The first answer is a failure with the customer's name, and events report the failure. [D-228, D-229]"""
     await world.set_up_gateway(behaviour="never_pay")
     await world.enroll(await world.plan(await usage(world, prices)), customer=CUSTOMER)
     await world.run("generation")

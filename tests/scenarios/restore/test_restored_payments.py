@@ -248,7 +248,7 @@ async def test_an_account_stays_frozen_until_its_replaced_charges_are_read(world
 async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_repeated(
     world: World, open_cents: int, status: str
 ):
-    """The refusal says that the engine records the payment if the charge turns out to be canceled. [D-123, D-52]"""
+    """The 409 promises that the engine records the payment if the charge turns out to be canceled. [D-123, D-52]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     total = invoice["totalCents"]

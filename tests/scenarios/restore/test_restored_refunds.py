@@ -61,7 +61,7 @@ async def check_made_once(world: World, invoice: Json) -> None:
 
 
 async def test_a_refund_that_was_sent_after_the_backup_is_not_sent_again(world: World, paid: Json) -> None:
-    """In the backup, the refund is stored and not sent. [D-123, D-53 lookup]"""
+    """In the backup, the refund is stored, but not sent. [D-123, D-53 lookup]"""
     account = await load_account(world.deps, world.account_id)
     await store(world, account, paid, amount_cents=CENTS)
     await make_after_backup(world, paid)

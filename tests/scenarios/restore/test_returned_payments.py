@@ -1,4 +1,4 @@
-"""After a restore, found charges whose payments covered the total, and whose money was returned at once (D-150)."""
+"""A restore finds charges whose payments covered the total and were returned at once (D-150)."""
 
 import pytest
 
