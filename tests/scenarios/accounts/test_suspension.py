@@ -38,7 +38,7 @@ async def resume(merchant: Merchant) -> bool:
 
 
 async def due(world: World) -> set[str]:
-    """Return the lanes that find the account."""
+    """Return the names of the lanes in which the account has due work."""
     return {
         lane.name
         for lane in LANES
@@ -59,7 +59,7 @@ def gaps(instants: Sequence[str]) -> list[timedelta]:
 
 
 async def charged_at(world: World) -> list[str]:
-    """Return when each charge of the account was made, on the account's clock."""
+    """Return the times, on the account's clock, at which charges were sent to the gateway."""
     sent = await world.sql("SELECT sent_at FROM charge WHERE stage <> 'planned' ORDER BY sent_at")
     return [each["sent_at"].isoformat() for each in sent]
 
@@ -164,7 +164,7 @@ async def test_work_is_late_only_from_when_the_account_continues(world: World, s
 
 
 async def test_payments_of_existing_charges_are_recorded(world: World):
-    """Also a payment that only a gateway's webhook reports. [D-242, D-35 webhook]"""
+    """A webhook reports one payment; a poll finds the other one. [D-242, D-35 webhook]"""
     first = await issued_with_webhooks(world)
     second = await issued_invoice(world)
     await world.run()
@@ -228,7 +228,7 @@ async def test_missed_cycles_are_billed_one_a_day_after_the_account_is_resumed(w
 
 @pytest.mark.parametrize("hours_before", [0.5, 3, 23.9])
 async def test_the_next_cycle_follows_a_missed_one_after_a_day(world: World, hours_before: float):
-    """The account is resumed shortly before its next cycle is due. [D-242, D-244, D-5]"""
+    """The account is resumed shortly before the subscription's next cycle is due. [D-242, D-244, D-5]"""
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await world.advance("2035-01-08")

@@ -109,7 +109,7 @@ async def test_another_account_s_entries_are_not_shown(world: World):
 
 
 async def test_times_never_go_back(world: World):
-    """An entry that is committed late shows the time of the entry before it. [D-224]"""
+    """If the clock is behind the previous entry's time, a new entry repeats that time. [D-224]"""
     await world.product()
     await world.sql("UPDATE account_counter SET last_audited_at = last_audited_at + interval '1 hour'")
     await world.product()

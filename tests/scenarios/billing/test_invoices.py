@@ -32,7 +32,7 @@ def table_item(shown: Json, product: Json, **fields: Json) -> Json:
 
 
 def payment_entry(shown: Json) -> Json:
-    """Return the expected JSON of the only payment of a paid invoice of 15.02."""
+    """Return the expected JSON of the only payment of `shown`, a paid invoice of 15.02 BRL."""
     (entry,) = shown["payments"]
     return {
         "id": entry["id"],

@@ -21,7 +21,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make propagation requests return at once, before their first batch, instead of running batches for up to 5 s."""
+    """Use batches of two subscribers, and make requests return before the first batch instead of after up to 5 s."""
     monkeypatch.setattr(propagation, "BATCH", 2)
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 0)
 
@@ -42,7 +42,7 @@ async def versions(world: World, subscriptions: Sequence[Json]) -> list[int]:
 
 
 async def enrolled(world: World, count: int) -> tuple[Json, list[Json]]:
-    """Create subscribers of a plan that costs 100 cents, and publish version 2, which costs 200 cents."""
+    """Subscribe customers to a plan of 100 cents, and publish version 2 of 200 cents. Return plan and subscriptions."""
     plan = await world.plan(await world.product(100))
     subscriptions = [await world.enroll(plan) for _ in range(count)]
     await publish(world, plan, await world.product(200))

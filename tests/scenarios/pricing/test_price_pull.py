@@ -103,7 +103,7 @@ OFFSETS = (0, 30, 90, 210, 450, 930, 1830, 3630, 7230, 14430, 28830, 45030)
 
 
 async def test_after_twelve_failed_calls_the_invoice_stays_held(world: World, prices: PriceServer) -> None:
-    """The delays between calls grow and include jitter. One warning and one `pricing_exhausted` event are emitted.
+    """The delays between calls grow and include jitter. One `pricing_warning` and one `pricing_exhausted` are emitted.
     [D-29, spec 6.4, spec 8 price retry window]
     """
     prices.answers(Reply(b"out of order", status=500))

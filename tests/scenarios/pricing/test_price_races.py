@@ -47,7 +47,7 @@ class Race:
         await prices.wait_for_calls(2)
 
     async def let(self, runner: str) -> Json:
-        """Let one of the three competitors finish."""
+        """Let one of the three competitors finish, and return its result."""
         if runner == MANUAL:
             return await self.world.post(f"{self.path}/items/{self.item_id}/value", {"amount": CENTS[MANUAL]})
         self.prices.withheld[0 if runner == ANSWER else 1].set()

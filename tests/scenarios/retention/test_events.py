@@ -84,7 +84,7 @@ async def test_undelivered_events_are_kept(world: World, receiver: Receiver) -> 
 
 
 async def test_a_disabled_webhook_keeps_no_events(world: World, receiver: Receiver) -> None:
-    """When it is enabled again, it continues with the first event that is left. [D-246]"""
+    """When the webhook is enabled again, it continues with the first event that is left. [D-246]"""
     await register(world, receiver)
     receiver.answer = always(410)
     await emit(world, 1)
@@ -106,7 +106,7 @@ async def test_a_disabled_webhook_keeps_no_events(world: World, receiver: Receiv
 
 
 async def test_a_deleted_delivery_blocks_no_later_one(world: World, receiver: Receiver) -> None:
-    """Neither an open one, nor a closed one that had not unblocked the next one yet. [D-246, D-39]"""
+    """One deleted delivery is open; another is closed, but has not unblocked the next one yet. [D-246, D-39]"""
     await register(world, receiver)
     await emit(world, 1)
     await world.run("push")
@@ -179,7 +179,7 @@ async def test_attempts_to_send_an_old_event_again_are_deleted_in_their_turn(
 
 
 async def test_a_test_clock_that_jumps_deletes_nothing(world: World) -> None:
-    """Rows are as old as real time says. [D-247, D-45]"""
+    """The age of rows is counted in real time. [D-247, D-45]"""
     await world.enroll(await world.plan())
     await world.run()
     await skip(world, timedelta(days=6 * 365))

@@ -98,7 +98,7 @@ async def test_a_worker_advances_a_clock_in_small_portions(
 
 
 async def test_live_work_gets_a_connection_while_test_clocks_advance(database_url: str) -> None:
-    """The test clocks would use all four connections of the process. [D-214]"""
+    """Without a limit, the five test clocks would use all four database connections of the process. [D-214]"""
     holding, may_end, stop = list[UUID](), asyncio.Event(), asyncio.Event()
 
     async def hold_transaction(deps: Deps, account: Account) -> int:

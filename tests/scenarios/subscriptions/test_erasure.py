@@ -93,14 +93,14 @@ async def test_events_keep_their_ids_numbers_types_and_shapes(world: World):
 
 
 def _shape(value: object) -> object:
-    """Return the names and order of all members, without their values."""
+    """Return the names of all members of a JSON value in their order, without the values."""
     if isinstance(value, dict):
         return [(name, _shape(each)) for name, each in value.items()]
     return [_shape(each) for each in value] if isinstance(value, list) else None
 
 
 async def test_a_repeated_redelivery_shows_nothing_of_the_customer(world: World):
-    """The receiver's answer named the customer, and the answer to the redelivery showed it. [D-226, D-39, D-14]"""
+    """A receiver's response named the customer, and the API's first answer showed this response. [D-226, D-39, D-14]"""
     before = await former_customer(world)
     async with open_receiver() as receiver:
         receiver.answer = lambda _: Reply(500, b"no Ana Souza <ana.souza@example.com>")
@@ -287,7 +287,7 @@ async def test_a_change_during_the_erasure_is_refused(world: World):
 
 
 async def test_a_worker_that_has_read_the_old_data_brings_nothing_back(world: World):
-    """A poll has read the customer before the erasure, and emits its event after it. [D-226]"""
+    """A poll reads the customer before the erasure, and emits its event after the erasure. [D-226]"""
     old = await former_customer(world)
     [invoice] = await world.invoices()
     await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/refund", {"amountCents": 100})

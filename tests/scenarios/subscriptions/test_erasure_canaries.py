@@ -23,7 +23,7 @@ CHANGED_BY_ANY_REQUEST = {"account_counter", "api_key", "webhook"}
 
 @dataclass(slots=True)
 class Two:
-    """Customers in the same account. `logged` are all log lines so far."""
+    """Two customers of one account, and the servers that it calls. `logged` are all log lines so far."""
 
     world: World
     erased: CanaryCustomer
@@ -68,7 +68,7 @@ def containing(rows: Dump, canaries: Sequence[str]) -> Dump:
 
 
 async def answers(world: World, customer: CanaryCustomer) -> list[str]:
-    """Return what the API shows of a customer, its subscriptions, its invoices and their events."""
+    """Return all answers of the API about a customer: subscriptions, invoices, payments, events and deliveries."""
     subscriptions = await world.all(f"/v1/subscriptions?customerId={customer.id}")
     paths = [f"/v1/customers/{customer.id}", *(f"/v1/subscriptions/{each['id']}" for each in subscriptions)]
     invoices = await world.all(f"/v1/invoices?customerId={customer.id}")
@@ -83,7 +83,8 @@ async def answers(world: World, customer: CanaryCustomer) -> list[str]:
 
 
 async def test_nothing_is_left_of_an_erased_customer(two: Two):
-    """Fifty canaries are searched in all rows (also decrypted), answers, events, metrics and logs.
+    """Rows (also decrypted), answers, events, metrics and logs are searched for fifty canaries: texts that occur only
+    in the data of this customer.
     [D-62, D-226, D-228, D-231]
     """
     world, gone, kept = two.world, two.erased, two.kept
@@ -136,7 +137,7 @@ async def test_nothing_is_left_of_an_erased_customer(two: Two):
 
 
 async def _replayed(world: World, customer: CanaryCustomer, canaries: Sequence[str]) -> None:
-    """Repeat all requests with their Idempotency-Keys: each gets its answer without the customer's data."""
+    """Repeat all requests with their Idempotency-Keys. Check that the answers do not have the customer's data."""
     before = await world.events()
     for path, body, key, first in customer.sent:
         repeated = await world.post(path, body, key=key)
@@ -181,7 +182,7 @@ async def test_what_arrives_later_brings_nothing_back(two: Two):
 
 
 async def test_a_push_in_flight_stores_no_answer_with_erased_data(two: Two):
-    """A worker read the event before the erasure, and records the receiver's answer after it. [D-229]"""
+    """A worker reads the event before the erasure, and records the receiver's answer after the erasure. [D-229]"""
     world, gone = two.world, two.erased
     await register(world, two.receiver)
     answers_of_erasure: list[Json] = []
@@ -203,7 +204,7 @@ async def test_a_push_in_flight_stores_no_answer_with_erased_data(two: Two):
 
 
 async def test_answers_to_events_after_the_erasure_are_not_stored(world: World, receiver: Receiver):
-    """The receiver still has the data: it names the customer when it gets an old event again, or `customer.erased`.
+    """The receiver still has the data, and names the customer in its answers to an old event and `customer.erased`.
     The answers about another customer are kept. [D-229]
     """
     gone = await former_customer(world)

@@ -186,7 +186,7 @@ async def test_the_billing_run_generates_what_the_preview_showed(
     world: World, *, lines, months: int, method: str, installments: int, charge_day: int | None
 ):
     """[spec 4.4 preview as generated]"""
-    merchant = await world.another()  # a test clock ends after thirty years, which all examples together pass
+    merchant = await world.another()  # all examples together would pass the end of one test clock
     plan = await merchant.plan(
         *await offer(merchant, lines),
         periodMonths=months,
@@ -205,6 +205,7 @@ async def test_the_billing_run_generates_what_the_preview_showed(
         notes = [each.pop("note") for each in shown["items"]]
         assert as_previewed(invoice) == shown
         assert [note is not None for note in notes] == [cents is None for cents, _ in lines]
-        if invoice["status"] != "paid":  # its price calls and polls would slow down the next cycles
+        # The price calls and polls of an unpaid invoice would slow down the next cycles.
+        if invoice["status"] != "paid":
             await merchant.made(f"/v1/invoices/{invoice['id']}/cancel")
     await merchant.made(f"{path}/cancel")

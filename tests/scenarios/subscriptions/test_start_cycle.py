@@ -47,7 +47,7 @@ async def test_the_preview_is_the_invoice_of_the_start_cycle(world: World):
 
 @pytest.mark.parametrize(("start", "fulfilled"), [(11, False), (12, True), (13, True)])
 async def test_the_commitment_counts_from_the_start_cycle(world: World, start: int, *, fulfilled: bool):
-    """After one invoice, the cycle that was billed last is the start cycle. [D-58, D-23a, spec 4.4 commitment]"""
+    """Only the start cycle has been billed. [D-58, D-23a, spec 4.4 commitment]"""
     moved = await world.enroll(await world.plan(commitmentCycles=12), startCycle=start)
     await world.run("generation")
     canceled = await world.made(f"/v1/subscriptions/{moved['id']}/cancel")

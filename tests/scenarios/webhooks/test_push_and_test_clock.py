@@ -8,7 +8,7 @@ from tests.support.world import World
 async def test_a_receiver_that_is_down_during_an_advance_stays_enabled(
     world: World, receiver: Receiver
 ) -> None:
-    """After the advance, the pending events are due at once, with all attempts, and in order. [D-65, D-250]"""
+    """After the advance, the pending events are due at once and in order, with all attempts left. [D-65, D-250]"""
     await register(world, receiver)
     receiver.answer = always(503)
     await emit(world, 3, invoices=1)
