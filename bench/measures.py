@@ -1,4 +1,4 @@
-"""All measurements, with their modules and their rows of the table."""
+"""All measurements, each with its module and the rows of the table that it writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

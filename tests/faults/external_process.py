@@ -13,7 +13,7 @@ from tests.faults.gateway.faults import GatewayFaults
 
 
 def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
-    """Store the signing secrets of each account in a file, with which the test merchants check signatures.
+    """Store the signing secrets of each account in a file. The test merchants check signatures with these secrets.
 
     The secrets of an account must be stored before the engine first calls its merchant.
     """

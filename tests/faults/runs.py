@@ -11,9 +11,8 @@ from tests.faults.report import Options, Report
 class Run:
     """One fault run. `module` contains its function `run(options)`.
 
-    `alone` marks a run that measures times. Such a run starts when all other runs have ended, because concurrent
-    runs would slow it down. `waits` marks a run that waits for its clock most of the time. No cores are reserved for
-    such a run.
+    `alone` marks a run that measures times. No other run executes at the same time, because it would change the
+    measured times. `waits` marks a run that waits for its clock most of the time. No cores are reserved for such a run.
     """
 
     name: str

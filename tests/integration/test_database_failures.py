@@ -164,7 +164,7 @@ class Replicated:
 
 
 async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
-    """A repeated request waits too, until commits no longer need the standby. It then gets the stored answer.
+    """A repeat of the request also waits, until commits no longer need the standby. It then gets the stored answer.
     [D-14, D-100]
     """
     world = replicated.world

@@ -1,4 +1,4 @@
-"""Clients for merchants' servers, and an account to call them for."""
+"""Clients that call merchants' servers, and an account in whose name they call."""
 
 import ssl
 from collections.abc import Sequence

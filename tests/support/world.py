@@ -241,7 +241,7 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
 
 @asynccontextmanager
 async def world_on(db: Database, database_url: str, **environment: str) -> AsyncGenerator[World]:
-    """Start an engine that uses these connections, and open its first sandbox account."""
+    """Start an engine on the connection pool `db`, and open its first sandbox account."""
     read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK, **environment})
     vault = Vault([new_key()])
     tagger = await tag_key.load(db, vault)

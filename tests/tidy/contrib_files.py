@@ -1,4 +1,4 @@
-"""The files in `contrib`, and the `fatura` commands that they and the docs name."""
+"""The files in `contrib`, and the `fatura` commands that these files and the docs name."""
 
 import re
 import shlex
@@ -37,7 +37,7 @@ def mappings(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def containers(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield the containers of a YAML file that run Fatura's image, merge keys of Compose included."""
+    """Yield the containers of a YAML file that run Fatura's image, with the merge keys of Compose applied."""
     for document in documents(source):
         services = {name: each for name, each in document.items() if name != "x-fatura"}
         yield from (each for each in mappings(services) if each.get("image") == "fatura")

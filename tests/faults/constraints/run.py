@@ -31,7 +31,7 @@ KINDS = {
 
 
 def run(options: Options) -> Report:
-    """Try all constraints, in a short run too."""
+    """Try all constraints, even in a short run."""
     report = Report("constraints", options.seed)
     with place.server() as server_url:
         asyncio.run(_run(server_url, options, report))

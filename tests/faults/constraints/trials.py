@@ -1,4 +1,4 @@
-"""Try violations of one constraint while the other constraints of its tables are disabled."""
+"""Try violations of one constraint while the other constraints of the same tables are disabled."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

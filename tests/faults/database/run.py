@@ -1,4 +1,7 @@
-"""Kill and suspend PostgreSQL, and use up its connections, while an API and two workers use the database."""
+"""Kill and suspend PostgreSQL, and use up its connections, while an API and two workers use the database.
+
+A full run also fills the disks of a second server (see `disk`).
+"""
 
 import asyncio
 import tempfile

@@ -35,7 +35,7 @@ REST_DAYS, MENDING_DAYS = 9, 4
 On the first MENDING_DAYS of these days, persons do what the engine leaves to persons.
 """
 MOVED_PERMILLE = 20
-"""Charges that the gateway refunds or disputes by itself, per thousand charges and step."""
+"""How many of a thousand charges the gateway refunds or disputes by itself in each step of `Story.collect`."""
 SECOND_CHARGES_PERMILLE = 5
 """Maximum number of second charges per thousand charges.
 

@@ -56,7 +56,7 @@ waited for all looks, the clock would pass all due dates, and the next cycle wou
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
 MORE, MORE_SHARE = timedelta(seconds=60), 0.1
-"""Each clock jump is longer than needed, by MORE and by MORE_SHARE of the jump.
+"""Each clock jump is longer than needed, by MORE and by MORE_SHARE of the needed time.
 
 One jump therefore makes several rows due.
 """

@@ -43,7 +43,10 @@ class WorkerProcess:
 
 @dataclass(slots=True)
 class Workers:
-    """`calls_hit` counts charge calls that were in progress when their worker was killed or frozen."""
+    """The workers of a run. `calls_hit` counts charge calls in progress at the moment when their worker was hit.
+
+    A worker is hit when the run kills or freezes it.
+    """
 
     world: World
     folder: Path

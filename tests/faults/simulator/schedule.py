@@ -204,9 +204,9 @@ class Schedule:
         return bool(await self.watch.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
     async def _settle_blocked(self) -> None:
-        """Let the statements that wait for locks continue, one after another, so that no two compete for a row.
+        """If locks were freed, let the statements that wait for locks continue, one after another.
 
-        A statement that still does not get its lock is stopped again.
+        Two statements thus never compete for a row. A statement that still does not get its lock is stopped again.
         """
         if not self.locks_were_freed:
             return
