@@ -18,8 +18,8 @@ from fatura.views.samples.events import sample_json
 
 _GENERATED = "<!-- Generated from the code; `make docs` writes it again. -->\n\n"
 _CELLS = (
-    "Each cell shows the invoice's state after the fact. `stays` means that the state does not change; the first such "
-    "fact emits an event. A number is the HTTP status with which the client's request is refused. An empty cell means "
+    "Each cell shows the invoice's state after the fact. `stays` means that the state does not change, but the fact "
+    "emits an event. A number is the HTTP status with which the client's request is refused. An empty cell means "
     "that the fact changes nothing and emits nothing."
 )
 
@@ -82,8 +82,8 @@ personal data and secrets. The rules are [D-63](../decisions.md#d-63-the-audit-l
 """
 
 _LIVE_CHARGES = (
-    "PostgreSQL refuses every other move. A charge is *live* if it can be paid, or if it is not certain whether it "
-    "exists at the gateway. An invoice has at most one live charge."
+    "PostgreSQL refuses every other change of a stage. A charge is *live* if it can be paid, or if it is not certain "
+    "whether it exists at the gateway. An invoice has at most one live charge."
 )
 
 
@@ -138,7 +138,7 @@ def _cell(state: InvoiceStatus, fact: Fact) -> str:
 
 _REFUNDS_INTRODUCTION = (
     "A refund that a merchant requests has stages too. An invoice has at most one refund with the status `pending`. "
-    "PostgreSQL refuses every move that the table does not list."
+    "PostgreSQL refuses every change of a stage that this table does not list."
 )
 
 
@@ -205,7 +205,7 @@ def events_page() -> str:
         + "An event is `{id, sequence, type, createdAt, data}`; `sequence` counts 1, 2, 3 … in each account, without a "
         "gap. `GET /v1/events` and webhooks send the same bytes.\n\n"
         "Old events are deleted, by default after five years. `completeFrom` in each answer of `GET /v1/events` is the "
-        "number of the oldest event that is kept. A cursor from before that gets 410 `engine.events_deleted` "
+        "number of the oldest event that is kept. A cursor before this number gets 410 `engine.events_deleted` "
         "(D-248).\n\n"
         + _table(("type", "emitted when"), rows)
         + "".join(_sample_section(type_) for type_ in events.CATALOGUE)
@@ -235,7 +235,7 @@ def audit_page() -> str:
         "# Audit log\n\n"
         + _GENERATED
         + _AUDIT_INTRODUCTION
-        + f"```json\n{sample}\n```\n\n## Actions\n\nCommands and the engine make the changes without a route.\n\n"
+        + f"```json\n{sample}\n```\n\n## Actions\n\nChanges without a route are made by commands or by the engine.\n\n"
         + _table(("action", "resource", "the entry says that", "route"), rows)
     )
 
@@ -261,7 +261,7 @@ def metrics_page() -> str:
         " Gauges are read from the database at each scrape, so one process is enough for them. `fatura check "
         "--textfile PATH` writes `fatura_invariant_offenders` and `fatura_check_timestamp_seconds` for node_exporter; "
         "run the command from "
-        f"cron. It counts at most {MAX_OFFENDERS} rows per account that violate the same invariant.\n\n"
+        f"cron. The command counts at most {MAX_OFFENDERS} rows per account that violate the same invariant.\n\n"
         + _table(("metric", "kind", "labels", "meaning"), rows)
     )
 

@@ -62,7 +62,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_OUTBOUND_ALLOW_LIVE",
         "",
-        "the same, but for live accounts as well: a live account could call these servers inside your network (D-47)",
+        "like FATURA_OUTBOUND_ALLOW, but for live accounts too: every merchant can make the engine call these servers "
+        "(D-215)",
     ),
     Variable(
         "FATURA_OUTBOUND_PORTS",
@@ -127,7 +128,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_REFUSED_WEBHOOK_RATE_LIMIT",
         "60",
-        "unauthentic gateway webhooks per minute from each client address; a burst may have twice as many; 0 means no "
+        "refused gateway webhooks per minute from each client address; a burst may have twice as many; 0 means no "
         "limit (D-191)",
     ),
     Variable(
@@ -142,14 +143,16 @@ VARIABLES: tuple[Variable, ...] = (
         "10",
         "largest number of database connections in the pool of one process; one or two more are outside of the pool",
     ),
-    Variable("FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: console on a terminal"),
+    Variable(
+        "FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: `console` on a terminal, else `json`"
+    ),
     Variable("FATURA_LOG_LEVEL", "info", "`debug`, `info`, `warning` or `error`"),
     Variable(
         "FATURA_API_URL",
         "http://127.0.0.1:8000",
         "URL of the HTTP API that `fatura listen`, `fatura events` and `fatura trigger` call",
     ),
-    Variable("FATURA_API_KEY", "", "API key with which these three commands call the API"),
+    Variable("FATURA_API_KEY", "", "API key for `fatura listen`, `fatura events` and `fatura trigger`"),
     Variable(
         "FATURA_INTEGRATION_SECRET",
         "",

@@ -173,7 +173,7 @@ GATEWAY_CONNECTION_FAILING = Problem(
     "engine.gateway_connection_failing",
     409,
     "Gateway connection failing",
-    "The calls to the gateway of the connection fail, so that nothing can be moved to it (D-55, D-59).",
+    "The calls to the gateway of the connection fail, so no subscription can be moved to it (D-55, D-59).",
 )
 LAST_KEY = Problem(
     "engine.last_key",
@@ -201,7 +201,7 @@ PAYMENT_METHOD_UNSUPPORTED = Problem(
     "engine.payment_method_unsupported",
     422,
     "Payment method unsupported",
-    "No usable connection supports the payment method; `meta.options` lists what each supports.",
+    "No usable connection supports the payment method; `meta.options` lists what each connection supports.",
 )
 INSTALLMENTS_UNSUPPORTED = Problem(
     "engine.installments_unsupported",
