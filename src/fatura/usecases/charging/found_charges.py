@@ -1,6 +1,6 @@
 """From the charges that were found for an invoice's request, choose the one that the invoice adopts (D-181).
 
-Charges are found by `fatura restored` (D-123), or because webhooks name them (D-162).
+Charges are found by `fatura restored` (D-123), or because a webhook or the provider's list names them (D-162).
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work
 
 NAMED = 5
-"""Maximum number of other found charges that an error's detail names."""
+"""Maximum number of found charges that an error's detail names besides the first one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What decides which amount a found charge should have.
+    """The data from which the expected amount of a found charge is computed.
 
     `entries` are the recorded entries of the invoice and the new entries of the found charges. `request` is the request
     that the engine sent, or None if the request is not stored or cannot be decrypted.
@@ -41,9 +41,9 @@ class Expectation:
         return covering_entry(self.entries, total_cents=self.total_cents) is not None
 
     def is_met(self, charge: Charge) -> bool:
-        """Return whether the charge is for the amount that the payments of other charges leave open.
+        """Return whether the charge is for the part of the total that payments of other charges leave open.
 
-        The requested amount is also accepted if it is lower.
+        A lower amount is accepted too if the engine requested it.
         """
         left = self._left_cents(charge)
         return charge.amount_cents == left or (charge.amount_cents < left and self._is_requested(charge))
@@ -86,9 +86,9 @@ async def is_paid(
     charge: Charge,
     others: Sequence[Charge],
 ) -> bool:
-    """Return whether the payments of `charge` allow issuing the invoice with it despite its wrong amount (D-170).
+    """Return whether the invoice can be issued with `charge` despite its wrong amount, because it has payments (D-170).
 
-    A canceled charge is adopted only if the payments cover the total. The payer could not pay the rest of it.
+    If `charge` is canceled, the invoice's payments must cover the total, because nobody can pay the rest of `charge`.
     """
     if charge.state is not ChargeState.CANCELED or not charge.entries:
         return bool(charge.entries)
@@ -110,7 +110,7 @@ def _preference(charge: Charge, expected: Expectation) -> tuple[int, bool, bool,
 
 
 def amounts(found: Sequence[Charge]) -> str:
-    """Return the detail that tells a person the wrong amount of the first charge, and which other charges to check."""
+    """Return an error's detail: the wrong amount of the first charge, and the other charges that are not canceled."""
     first, *others = found
     detail = f"The gateway's charge {first.charge_id} is for {first.amount_cents} cents; check it there."
     others = [each for each in others if each.state is not ChargeState.CANCELED]
@@ -127,12 +127,12 @@ async def wait_for_missing(
 ) -> bool:
     """Handle an answer in which the gateway no longer shows all found charges.
 
-    Return False if the invoice can adopt one of the charges that are still shown.
+    Return False if the caller must record the charges that are still shown.
 
     Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that time,
     ignore the missing charges if the gateway shows a charge that is not canceled. If it shows no such charge, park the
     stored charge: a missing charge may still exist, and a new charge would be a second one. Record the payments of
-    canceled charges. If these payments cover the invoice, the invoice adopts a canceled charge without waiting.
+    canceled charges. If the invoice's payments then cover the total, it adopts a canceled charge without waiting.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     is_over = current.looked_up_at is not None and call.reserved_at - current.looked_up_at >= MISSING_AFTER

@@ -28,7 +28,7 @@ class CallKind(Enum):
     REPEAT = auto()
     """Send the same request again; the gateway deduplicates it."""
     LOOK_UP = auto()
-    """Ask whether an earlier request created the charge."""
+    """Search for the charge that an earlier request may have created, or read the charges found for the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class LookupUnsupportedError(port.GatewayError):
 class FoundCharges:
     """The charges that were found for one request, as read from the gateway by their ids (D-181).
 
-    `missing` has the ids that the gateway does not know, or whose charges it refuses to show.
+    `missing` has the ids of the charges that the gateway does not know, refuses to show, or shows wrongly.
     """
 
     charges: Sequence[port.Charge]
@@ -72,7 +72,10 @@ AnsweredCall = tuple[GatewayCall, GatewayAnswer]
 
 
 async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
-    """Make a call and return its answer. A GatewayError or a timeout is returned; other exceptions are raised."""
+    """Make a call and return its answer.
+
+    A GatewayError is returned, not raised. A timeout is returned as a GatewayError. Other exceptions are raised.
+    """
     answer: GatewayAnswer
     try:
         if call.kind is CallKind.LOOK_UP:
@@ -107,9 +110,9 @@ async def _read_found(call: GatewayCall) -> FoundCharges:
 
 
 async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore) -> port.Charge | None:
-    """Return a found charge, or None if the gateway does not know it or cannot show it.
+    """Return a found charge, or None if the gateway does not know it, refuses to show it, or shows it wrongly.
 
-    Raises AuthFailedError; TransientError, which names the charge, if the gateway does not answer.
+    Raises AuthFailedError, or a TransientError that names the charge if the gateway does not answer.
     """
     try:
         async with places, asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
@@ -126,7 +129,11 @@ async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore
 
 
 async def _send(deps: Deps, call: GatewayCall) -> port.Charge:
-    """Create the charge. Raises TransientError if this worker was suspended so long that its lease may have expired."""
+    """Send the request that creates the charge.
+
+    Raises TransientError, without sending, if this worker stood still so long that its lease may have expired. Raises
+    UnknownOutcomeError if no answer arrives in time, and the GatewayErrors of the adapter.
+    """
     assert call.request is not None, "a call that sends has a request"
     frozen = deps.clock() - call.reserved_at_real > timedelta(seconds=SEND_WITHIN_SECONDS)
     # check real time and the monotonic clock, because either may stop while the machine is suspended

@@ -88,12 +88,12 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    If the newest charge failed or is parked, a new charge is sent. A parked charge for which charges were found at the
-    gateway is different: unless it was parked as `charge_missing`, the found charges are looked up, and no charge is
-    sent. If the outcome of the newest request is unknown, the request is repeated or its charge is looked up. While the
-    invoice is leased, nothing is sent.
+    If the newest charge failed or is parked, a new charge is sent. But if charges were found for a parked charge, and
+    it was not parked as `charge_missing`, the found charges are looked up, and no charge is sent. If the outcome of the
+    newest request is unknown, the request is repeated or its charge is looked up. While the invoice is leased, nothing
+    is sent.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
-    `engine.account_recovering`, `engine.rate_limited`, `engine.unavailable`.
+    `engine.account_recovering`, `engine.account_suspended`, `engine.rate_limited`, `engine.unavailable`.
     """
     with deps.gateway_requests.places(account.account_id) as places:
         calls = await in_audited_transaction(deps, account, draft, _reserve_one, request, invoice_id, places)
@@ -102,7 +102,7 @@ async def retry(
 
 
 async def call_and_record(deps: Deps, account: Account, calls: Sequence[GatewayCall]) -> None:
-    """Make all calls concurrently.
+    """Make all calls concurrently, and record their answers.
 
     One transaction records all answers that arrive within GATHER_SECONDS of the first.
     """
@@ -142,7 +142,7 @@ async def _reserve_due(work: Work, *, limit: int) -> tuple[int, Sequence[Gateway
 async def _reserve_leased(
     work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False
 ) -> Sequence[GatewayCall]:
-    """Store the charges of invoices that this transaction has leased.
+    """Store the charges of invoices that this transaction has leased, and return the calls to make.
 
     If this fails unexpectedly, handle the invoices one by one, and put off each invoice that fails (D-186).
     """
@@ -165,7 +165,10 @@ async def _put_off(work: Work, invoice_id: UUID) -> None:
 async def _reserve_sendable(
     work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool
 ) -> Sequence[GatewayCall]:
-    """Store the charges of those leased invoices that may be issued now (D-57). Their subscriptions are locked."""
+    """Store the charges of those leased invoices that may be issued now (D-57), and return the calls to make.
+
+    The caller has locked the subscriptions of all these invoices.
+    """
     sendable = await _spaced(work, invoice_ids)
     return await reservation.reserve(work, sendable, is_probe=is_probe) if sendable else ()
 
@@ -173,9 +176,9 @@ async def _reserve_sendable(
 async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """Return the invoices that may be issued now, and put the others off (D-57).
 
-    If several invoices of a subscription wait, for example after a hold, the earliest cycle is issued first. The later
-    ones follow at least 24 hours apart. While the earliest one cannot be sent, put the later ones off by only an hour.
-    If they were put off by a day, they could become due at the same time as the earliest one, and be put off again.
+    If several invoices of a subscription wait, for example because they were held, the invoice of the earliest cycle is
+    issued first. The others follow at least 24 hours apart. While the first cannot be sent, put the others off by only
+    an hour. If they were put off by a day, they could become due together with the first, and be put off again.
     """
     until: dict[UUID, datetime] = {}
     for each in await spacing.uncharged(work.tx, invoice_ids, now=work.now, since=work.now - ISSUES_APART):
@@ -190,7 +193,8 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
 async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall]:
     """Lease one invoice that waits for a failing connection, and store its charge (D-55).
 
-    If the invoice is put off, because of D-57 or an unexpected error, return no call.
+    Return no call if no invoice waits, if the account is frozen or suspended, or if the invoice is put off because of
+    D-57 or an unexpected error.
     """
     if not await frozen_accounts.may_charge(work.tx):
         return []
@@ -226,11 +230,11 @@ async def _reserve_one(
         raise EngineError(INVOICE_NOT_READY, detail)
     is_parked = stage is ChargeStage.PARKED
     if is_parked and is_repeated:
-        return []  # an earlier request with this key has retried issuance; a charge may have been parked again since
+        return []  # an earlier request with this key has retried issuance, after which a charge was parked again
     await retries.pace(work, state)
     if is_parked and state.charge is not None:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
-        # the person may have overlooked a charge at the gateway
+        # the person who checked the gateway may have overlooked a charge there
         await second_charges.plan_checks(work, [state.charge.charge_id])
     await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
     calls = await reservation.reserve(work, [invoice_id], is_by_hand=True)
@@ -242,7 +246,7 @@ async def _reserve_one(
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
     """Record answers in one transaction. If that fails, record each answer in a transaction of its own.
 
-    Then cancel second charges at the gateway.
+    Then cancel the second charges among the answers at the gateway.
     """
     if not answered:
         return

@@ -1,7 +1,7 @@
 """Make late look-ups: search for charges that earlier look-ups did not find, and for second charges (D-33, D-125).
 
-A gateway that does not deduplicate may create a charge minutes after the request. By then, the request may have been
-sent again, so that the invoice gets two charges.
+A gateway that does not deduplicate may create a charge minutes after the request. If the engine has sent the request
+again by then, the gateway holds two charges for the invoice.
 """
 
 import asyncio
@@ -141,9 +141,9 @@ async def _read(call: GatewayCall) -> Sequence[Charge]:
             found += await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
     known = call.charge.gateway_invoice_id
     if known is not None and known not in {charge.charge_id for charge in found}:
-        # after a restore, the stored number may exceed the charge's attempt, so no look-up finds the charge (D-123)
-        # a charge that cannot be read must not hide the others
-        with suppress(InvalidAnswerError, NotFoundError, PermanentError):
+        # After a restore, the number that the engine stores may be higher than the number in the gateway's reference.
+        # Then no look-up by the reference finds the charge (D-123).
+        with suppress(InvalidAnswerError, NotFoundError, PermanentError):  # `found` is returned anyway
             found.append(await call.gateway.get_charge(known))
     return found
 
@@ -160,7 +160,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {
         each.charge_id for each in found
     }:
-        # the poll makes it the invoice's charge again, or applies a request that waits for its cancellation (D-56)
+        # the poll makes this charge payable again, or applies a request that waits for its cancellation (D-56)
         real_now = work.deps.clock()
         await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)
@@ -182,7 +182,8 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
 async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge]) -> None:
     """Schedule the next late look-up of a charge.
 
-    If the caller cancels second charges (`to_cancel`), repeat this look-up to check that they are canceled.
+    If the caller now cancels second charges (`to_cancel`), schedule the look-up just made once more, to check that they
+    were canceled, unless the engine has stopped trying to cancel them.
     """
     charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
     if to_cancel:

@@ -1,4 +1,4 @@
-"""Record gateways' answers about charges, and the invoice transitions that follow (D-33, D-34).
+"""Record gateways' answers about charges, and report to `invoice_moves` what follows (D-33, D-34).
 
 `issuance` calls `record_all` with its answers; `late_charge_checks` calls `record` for each charge that it finds.
 """
@@ -70,9 +70,10 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[p
 async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.Charge | None:
     """Record one answer.
 
-    If the answer is a second charge, emit an event and return the charge; the caller cancels it. Charges in an answer
-    are always recorded, whichever worker got the answer. A failure or an empty look-up is ignored if the outcome is
-    known by now. It is also ignored if this worker's lease expired and another worker has sent the request again.
+    If the answer is a second charge, emit an event and return the charge; the caller cancels it. A charge in an answer
+    is never ignored, whichever worker got the answer. But if other charges were found for the request meanwhile, record
+    nothing, and look up all found charges. A failure or an empty look-up is ignored if the outcome is known by now, or
+    if this worker's lease expired and another worker has sent the request again.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
@@ -188,7 +189,8 @@ async def _record_found(
     """Let the invoice adopt one of the found charges, and record the payments of the others (D-181).
 
     A payable charge among the others is a second charge: `unmatched_charges` reads and cancels it immediately.
-    `unmatched_charges` reads expired and missing charges later, because they may become payable again.
+    `unmatched_charges` reads expired and missing charges later, because they may become payable again. If the invoice
+    cannot adopt the chosen charge, because it has another charge by now, return the chosen charge as a second charge.
     """
     if not found.missing and current.looked_up_at is not None:
         await charges.forget_empty_lookups(work.tx, current)
@@ -215,11 +217,12 @@ async def _record_charge(
     charge: port.Charge,
     others: Sequence[port.Charge] = (),
 ) -> port.Charge | None:
-    """Issue the invoice with `charge`. If the amount of `charge` is wrong, park the stored charge instead.
+    """Issue the invoice with `charge`, or call `_record_wrong_amount` if the amount of `charge` is wrong.
 
     But a charge that has payments becomes the invoice's charge whatever its amount, unless it is canceled and the
     invoice's payments do not cover the total (D-170). If the invoice already has another charge or is closed, emit an
-    event and return `charge`, which the caller must cancel.
+    event and return `charge`, which the caller must cancel. If another stored charge has the gateway's id of `charge`,
+    park the stored charge.
     `others` are other charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice
@@ -248,7 +251,10 @@ async def _record_charge(
 
 
 async def _is_replaced(work: Work, stored: InvoiceCharge) -> bool:
-    """Return whether a closed charge should not be paid. An expired charge may be paid if it is the newest one."""
+    """Return whether nobody should pay a stored charge any more.
+
+    This is so for a canceled charge, and for an expired charge that is not the invoice's newest charge.
+    """
     if stored.stage is ChargeStage.EXPIRED:
         newest = await charges.newest(work.tx, [stored.invoice_id])
         return newest[stored.invoice_id].charge_id != stored.charge_id
@@ -283,7 +289,7 @@ async def _record_wrong_amount(
 async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether a person has retried issuance after `charge` was reported, and nobody can pay `charge` now.
 
-    An expired charge may become payable again. For such a charge, return True only if it was reported before.
+    An expired charge may become payable again. So return True for it only if an earlier answer has reported it.
     """
     if current.error_code is None or current.stage not in IN_DOUBT:
         return False

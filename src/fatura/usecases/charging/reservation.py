@@ -34,7 +34,7 @@ async def reserve(
 ) -> Sequence[GatewayCall]:
     """Decide which call each leased invoice needs, and store the charges whose requests will be sent.
 
-    An invoice whose total was paid before its values were known becomes paid, without a call (D-50).
+    An invoice that is already paid in full, for example by a found charge, becomes `paid` without a call (D-50).
     If the connection's credentials cannot be decrypted, no call is made. An inactive connection gets no
     request for a charge, but the engine still looks up a charge whose outcome is unknown. A failing
     connection gets only the calls of a probe, and calls that a person requests (D-55).

@@ -172,7 +172,7 @@ async def _stop(
     detail: str,
     gateway_id: str | None = None,
 ) -> None:
-    """End or park a charge, and stop issuance. An erased customer's invoice keeps no text of it (D-229)."""
+    """End or park a charge, and stop issuance. If the customer is erased, store no text of the gateway (D-229)."""
     is_own_text = code == CUSTOMER_ERASED.type.removeprefix("engine.")
     if not is_own_text and await erasures.is_erased(work.tx, invoice.invoice_id):
         detail = ERASED
