@@ -33,7 +33,7 @@ UNREADABLE = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decryp
 
 
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
-    """Store the results of the connections' calls since the last `record`.
+    """Store the results of the connections' calls since the previous `record`.
 
     A failure to store is logged, not raised. If a connection had no failures and no call failed, nothing is written.
     `record_probe` stores the results of probes.
@@ -54,14 +54,14 @@ async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGatewa
 
 
 async def count_unreadable(work: Work, connection_id: UUID) -> None:
-    """Count a call that was not made, because the connection's credentials cannot be decrypted, as a failed call."""
+    """Count a failed call of a connection whose credentials cannot be decrypted. No call was made."""
     await _store(work, connection_id, [UNREADABLE])
 
 
 async def record_probe(
     deps: Deps, account: Account, connection_id: UUID, results: Sequence[CallResult]
 ) -> None:
-    """Store how the calls of a probe ended, and end the lease. Schedule the next probe unless the last call succeeded.
+    """Store how the calls of a probe ended, and end the lease. Schedule the next probe unless the final call succeeded.
 
     An invalid answer is not in `results`. Without results, the connection stays failing.
     """

@@ -19,9 +19,9 @@ async def record(
 ) -> tuple[Sequence[Poll], Sequence[tuple[ObservedGateway, Charge]]]:
     """Store the stages of the polled charges of locked invoices.
 
-    `polls` are results of `without_outdated`. Return the polls that may change their invoices, and the second charges
-    to cancel. A poll may not change an invoice that got another charge since the poll began. A charge that the engine
-    has canceled or replaced is a second charge if the gateway shows it as payable.
+    `polls` are results of `without_outdated`. Return the polls that the caller must apply to the invoices, and the
+    second charges to cancel, each with its gateway. A poll is left out if its invoice got another charge since the poll
+    began. A charge that the engine has canceled or replaced is a second charge if the gateway shows it as payable.
     """
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
     answers: list[Answered] = []

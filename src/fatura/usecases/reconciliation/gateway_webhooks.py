@@ -60,7 +60,10 @@ async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Web
 
 
 async def _find(deps: Deps, account_id: UUID, connection_id: UUID) -> tuple[Account, ObservedGateway] | None:
-    """Return a connection's gateway; None if there is no such connection, or if its credentials are unreadable."""
+    """Return the account, and a connection's gateway.
+
+    Return None if there is no such account or connection, or if the connection's credentials are unreadable.
+    """
     async with deps.db.transaction(account_id, quick=True) as tx:
         account = await accounts.load(tx)
         stored = await connections.find(tx, connection_id)
@@ -81,9 +84,10 @@ def webhook_refused() -> EngineError:
 async def accept(deps: Deps, verified: VerifiedWebhook) -> None:
     """Schedule an immediate poll of each charge that an authentic webhook names (D-35).
 
-    If the webhook names no charges, a round polls all unpaid charges of the connection (D-190). If it names a charge
-    that the engine has not stored, `scheduled_looks` schedules a read of it (D-162). Charge states in the webhook
-    are ignored, so a replayed webhook causes only a poll.
+    A `ready` invoice is not polled: if it was reissued, a late look-up reads its replaced charge. If the webhook names
+    no charges, a round polls all unpaid charges of the connection (D-190). If it names a charge that the engine has not
+    stored, `scheduled_looks` schedules a read of the charge (D-162). Charge states in the webhook are ignored, so a
+    replayed webhook only causes reads.
     """
     await in_transaction(deps, verified.account, _make_due, verified.connection_id, verified.charge_ids)
 

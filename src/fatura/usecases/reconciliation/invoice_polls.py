@@ -1,4 +1,7 @@
-"""Poll an invoice: read all confirmed charges of the invoice from the gateway, with no transaction open."""
+"""Poll an invoice: read its confirmed charges from the gateway, with no transaction open.
+
+A charge is confirmed if a gateway's answer has shown it, so that the engine has stored the gateway's id of it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -69,7 +72,10 @@ class Poll:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether to record the state although a webhook made the invoice due again during the poll."""
+        """Return whether the decisive charge is paid or canceled.
+
+        This state is recorded even if a webhook made the invoice due again during the poll.
+        """
         answer = self.decisive.answer
         return answer is not None and answer.state in {ChargeState.PAID, ChargeState.CANCELED}
 

@@ -24,7 +24,7 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
     """Return what to store about an unpaid charge that the gateway does not know.
 
     If a poll at least MISSING_AFTER ago did not find the charge either, mark the charge missing, and emit
-    `invoice.charge_missing`. A reissue or a manual payment that waits for the charge's cancellation is dropped only if
+    `invoice.charge_missing`. A merchant's request that waits for the charge's cancellation is dropped only if
     `merchant_requests.is_over`, because the gateway may still show the charge as canceled.
     """
     if not _is_missing(charge, polled_at=polled_at):

@@ -64,8 +64,8 @@ async def lease_due(work: Work, *, limit: int) -> Sequence[UUID]:
 def rooms(budgets: Sequence[LockedBudget], *, limit: int, real_now: datetime) -> Mapping[UUID, int]:
     """Return how many calls each connection may make now, at most `limit`.
 
-    A connection that is failing or has no budget gets `limit`. The connections whose budget has been free for longest
-    come first.
+    A connection that is failing, or whose polls are not limited, gets `limit`. The connections whose budget has been
+    free for longest come first.
     """
     found: dict[UUID, int] = {}
     for each in sorted(budgets, key=lambda each: each.free_from or _NEVER):
@@ -80,9 +80,9 @@ def in_turn(queues: Iterable[Sequence[T]]) -> list[T]:
 
 
 def _named_in_turn(due: Sequence[D], *, after_named: bool) -> list[D]:
-    """Return the invoices that a webhook named and the others in turn. With `after_named`, begin with the others.
+    """Order due polls: in turn one that a webhook asked for, and one on schedule. `after_named` reverses the turns.
 
-    Without turns, repeated webhooks about some charges could keep the others waiting without end (D-190).
+    Without turns, repeated webhooks about some charges could keep all other charges waiting without end (D-190).
     """
     groups = [[each for each in due if each.polls_first], [each for each in due if not each.polls_first]]
     return in_turn(reversed(groups) if after_named else groups)

@@ -230,7 +230,7 @@ async def _report_facts(
         replace(fact, poll_at=poll_at.get(fact.invoice_id)) for fact in map(_fact, polls) if fact is not None
     ]
     moved = await invoice_moves.report(work, reports)
-    if moved:  # `poll_at` does not depend on payments that are recorded now
+    if moved:  # `poll_at` was computed before the payments in the answers were recorded
         await gateway_payments.plan_polls(work, list(moved))
     canceled = moved.intersection(each.invoice_id for each in reports if each.fact is Fact.CHARGE_CANCELED)
     if canceled:

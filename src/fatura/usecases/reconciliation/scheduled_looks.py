@@ -14,18 +14,18 @@ LOOK_AFTER = timedelta(minutes=1)
 A webhook often arrives before the engine has recorded the new charge that the webhook names.
 """
 MAX_WAITING = 20
-"""Maximum number of places: charges of a connection that only webhooks named, and that no look has decided about.
+"""Maximum number of a connection's charges that only webhooks named, and that no look has decided about.
 
-Other systems of the merchant may use the same account at the provider. Webhooks about their charges must not use up the
-connection's budget of polls. If a webhook about a second charge is dropped, the nightly sweep finds that charge.
+Other systems of the merchant may use the same account at the provider. Webhooks about the charges of these systems must
+not use up the connection's budget of polls. If a second charge is dropped, the nightly sweep finds it.
 """
 
 
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
-    If all places are taken, a new charge replaces the oldest charge that had a look without an answer. If all charges
-    wait for their first look, drop the new charge.
+    If MAX_WAITING charges wait, a new charge replaces the oldest charge that had a look without an answer. If all of
+    them wait for their first look, drop the new charge.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:

@@ -78,7 +78,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a sweep; `sweep` is what the last transaction stored."""
+    """One run of a sweep; `sweep` is the progress that the most recent transaction stored."""
 
     deps: Deps
     account: Account
@@ -106,7 +106,9 @@ async def sweep(deps: Deps, account: Account) -> int:
     ends_at = time.monotonic() + RUN_SECONDS
     run = _Run(deps, account, claim.stored, claim.gateway, claim.sweep, ends_at)
     try:
-        await asyncio.sleep(claim.delay.total_seconds())  # polls may use up the budget before a later run
+        await asyncio.sleep(
+            claim.delay.total_seconds()
+        )  # polls could use up the budget again before a later run
         if await _read_list(run, delay=claim.delay):
             await _look_for_own(run)
     except (GatewayError, TimeoutError) as error:
@@ -128,8 +130,8 @@ def _report(run: _Run) -> None:
 async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     """Lease the sweep that has been due longest, and begin it.
 
-    Return whether a sweep was due, and the claim, which is None if no sweep was due or the sweep was put off. Reasons
-    to put off are a failing connection or a frozen account (D-123). An inactive connection is swept too (D-55).
+    Return whether a sweep was due, and the claim, or None. A due sweep is put off if its connection is failing, cannot
+    be opened, has no budget or no list, or if the account is frozen (D-123). An inactive one is swept too (D-55).
     """
     real_now = work.deps.clock()
     claimed = await connection_sweeps.claim(
@@ -188,9 +190,9 @@ async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta
 async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
-    `delay` is how long the first page has waited for the budget. A page that has waited is counted when it was read.
-    The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after this run has
-    advanced `listed_to`. If a run ended earlier, all runs could read the same charges without end.
+    `delay` is how long the first page has waited for the budget. A page that has waited uses up budget only when it was
+    read. The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after this run
+    has advanced `listed_to`. Otherwise, all runs could read the same charges without end.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -219,7 +221,7 @@ async def _read_list(run: _Run, *, delay: timedelta) -> bool:
 
 
 def _lost_lease(run: _Run) -> bool:
-    """Log that this worker's lease expired and another worker leased the sweep. Return False."""
+    """Log that another worker has leased the sweep, because this worker's lease expired. Return False."""
     log.warning("sweep.lease_lost", connection_id=str(run.sweep.connection_id))
     return False
 
@@ -273,7 +275,7 @@ async def _compare_charges(
 
 
 async def _with_current_ids(work: Work, charges: Sequence[Charge]) -> Sequence[Charge]:
-    """Return the charges with the current ids of their invoices. The provider may have earlier ids (D-181)."""
+    """Return the charges with their invoices' current ids. The provider may have ids from before a restore."""
     current = await lost_invoices.current_ids(
         work.tx, [(each.charge_id, each.invoice_id) for each in charges]
     )
@@ -286,7 +288,7 @@ async def _with_current_ids(work: Work, charges: Sequence[Charge]) -> Sequence[C
 async def _act_on_known(
     work: Work, connection_id: UUID, pairs: Sequence[tuple[OwnCharge, Charge]], new_entries: set[str]
 ) -> Counter[str]:
-    """Schedule polls of the stored charges that differ from the list.
+    """Schedule polls of the stored charges that differ from the list or have unrecorded entries.
 
     A `ready` invoice is not polled. If a reissue has replaced the charge of such an invoice, schedule a late look-up,
     which records the new entries of the charge.
@@ -332,7 +334,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when an unpaid charge, and since when a paid charge, must have been listed."""
+    """Return two instants: an unpaid charge must be listed since the first one, a paid charge since the second one."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

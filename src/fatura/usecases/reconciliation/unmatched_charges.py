@@ -84,7 +84,7 @@ async def look(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look | _Known]]:
-    """Return how many charges were claimed, and those to handle now. `claim` has made the other charges due later.
+    """Return how many charges were claimed, and those to handle now. The other claimed charges are due again later.
 
     The account's connections take turns.
     """
@@ -167,8 +167,8 @@ async def _let_go(work: Work, found: UnmatchedCharge) -> None:
 async def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
     """Return when the next look at the charge is due, or None if no look is needed.
 
-    If the charge has payments, including payments recorded since `_claim`, look for refunds and disputes. A charge that
-    was expired or missing may become payable again, so look at it at the times of late look-ups too.
+    If the charge has payments, including payments recorded since `_claim`, look for refunds and disputes. A charge
+    whose stored state is EXPIRED or CANCELED may become payable again, so look at it at the times of late look-ups too.
     """
     looks: list[datetime | None] = []
     if found.state in {ChargeStage.EXPIRED, ChargeStage.CANCELED}:
@@ -209,9 +209,9 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 
 async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """If the charge's entries will certainly be recorded, return the charge, and report it if it is a second charge.
+    """Return a list with the charge if its entries will certainly be recorded, else an empty list.
 
-    If it is not certain, return an empty list.
+    If the charge is certainly a second charge, report it.
     """
     if not await frozen_accounts.may_record(work.tx):
         return []
@@ -247,7 +247,7 @@ async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> C
 def _has_newest_reference(invoice: CandidateInvoice, charge: Charge) -> bool:
     """Return whether the invoice's newest request is in doubt and may have created the charge (D-33).
 
-    The newest request did not create a charge that refers to the invoice by an earlier id.
+    A charge that refers to the invoice by an earlier id was not created by the newest request.
     """
     newest = invoice.invoice_id, invoice.number
     return invoice.is_open and newest == (charge.invoice_id, charge.attempt)
@@ -264,11 +264,11 @@ async def _emit_unless_canceled(
 
 
 async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
-    """Record the payments of a second charge. Return the charge if it can be paid, so that the caller cancels it.
+    """Act on a charge that a look has read: let issuance adopt it, or record its payments as those of a second charge.
 
-    If the invoice belongs to another connection with the same account at the provider, forget the charge, because a
-    look of the other connection records its payments. In a frozen account, record nothing (D-123): `_claim` has
-    scheduled the look again.
+    Return the charge if it is a second charge that can be paid; the caller cancels it. If the invoice belongs to
+    another connection with the same account at the provider, forget the charge, because a look of that connection
+    records its payments. In a frozen account, record nothing (D-123): `_claim` has scheduled the look again.
     """
     if not await frozen_accounts.may_record(work.tx):
         return None
