@@ -51,9 +51,9 @@ async def cancel(
 ) -> StoredAnswer:
     """Cancel an invoice, and answer with the canceled invoice.
 
-    If the invoice is issued or overdue, first cancel its charge (D-27). A charge that is missing at the gateway (D-56),
-    or that was paid with less than the total, cannot be paid and is not canceled there. If the gateway does not confirm
-    the cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
+    If the invoice is issued or overdue, first cancel its charge (D-27). But do not cancel a charge that nobody can pay:
+    one that is missing at the gateway (D-56), or one that was paid with less than the total. If the gateway does not
+    confirm the cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
     `begin` and of `Places.take`.
     """
@@ -85,7 +85,7 @@ async def cancel(
 async def _reserve(
     work: Work, *, request: IdempotentRequest | None, invoice_id: UUID, places: Places
 ) -> Begun | View:
-    """Return the charge to cancel, and schedule a poll in case this process dies.
+    """Store the request, return the charge to cancel, and schedule a poll in case this process dies.
 
     If no charge must be canceled, cancel the invoice and return it.
     """

@@ -1,4 +1,4 @@
-"""Cancel a charge at the gateway, before its invoice is canceled or gets another charge (D-27, D-51)."""
+"""Cancel a charge at the gateway before its invoice is canceled, reissued or paid manually (D-27, D-51, D-52)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container
@@ -51,7 +51,11 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A stored request, the charge to cancel for it, and the request as stored by an earlier attempt, if any."""
+    """A merchant's request that was stored before its charge is canceled.
+
+    `reserved` is the call that cancels the charge. `request` is the stored request, and `previous` the same request as
+    an earlier attempt stored it, if any.
+    """
 
     reserved: Reserved
     request: MerchantRequest
@@ -134,7 +138,10 @@ async def read_applied(work: Work, *, invoice_id: UUID) -> InvoiceView:
 
 
 def replaced(refusal: Problem) -> EngineError:
-    """Return the error for a request that a later one replaces. Its key stays reserved, because it may still apply."""
+    """Return the error for a request that a later one replaces.
+
+    The Idempotency-Key stays reserved for repeats of the replaced request, because a poll may still apply it.
+    """
     detail = "A later request replaces this one, unless the gateway refuses that one; read the invoice in a minute."
     return EngineError(refusal, detail, retry_after_seconds=60)
 
@@ -178,7 +185,8 @@ async def give_up(work: Work, request: IdempotentRequest | None, begun: Begun, *
     """End a request whose charge the gateway did not cancel, so that a repeat with the same key is possible.
 
     With `is_unsure`, the answer was lost, and a poll may find the charge canceled. If a poll has already applied the
-    request, return APPLIED and change nothing. If the request stays stored, only a repeat may use its key.
+    request, return APPLIED and change nothing. Otherwise, schedule a poll. If the request stays stored or the answer
+    was lost, only a repeat may use the key.
     """
     invoice_id = begun.request.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)

@@ -150,7 +150,7 @@ async def _start(
 
 
 async def _store(work: Work, new: RefundRequest, part: Part, *, places: Places) -> None:
-    """Store a refund. For an erased customer, store no text, also none that the gateway sends later (D-229)."""
+    """Store a refund. For an erased customer, never store its reason or a text that the gateway sends later (D-229)."""
     is_erased = await erasures.is_erased(work.tx, new.invoice_id)
     if is_erased and new.reason is not None:
         new = replace(new, reason=ERASED)
@@ -165,7 +165,10 @@ async def _store(work: Work, new: RefundRequest, part: Part, *, places: Places) 
 
 
 def _is_being_issued(state: IssuanceState) -> bool:
-    """Return whether a charge of the open amount was or will be requested. A refund would make it too small."""
+    """Return whether a charge of the open amount is being requested, or will be.
+
+    A refund would raise the open amount, so this charge would be too small.
+    """
     stage = None if state.charge is None else state.charge.stage
     return state.status is InvoiceStatus.READY and stage in _BEING_ISSUED
 

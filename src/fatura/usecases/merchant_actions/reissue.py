@@ -114,8 +114,9 @@ async def _reserve(
     if await charges.exists(work.tx, next_charge_id):
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
+    # not for a repeat: its due date was valid at the first request, and may have passed since
     if all(each.request_id != next_charge_id for each in stored):
-        _check_due_date(work, wanted.due_date)  # the due date of a repeat was valid at the first request
+        _check_due_date(work, wanted.due_date)
     charge, terms = await _check(work, state, wanted)
     await _check_refunds(work, invoice_id)
     if merchant_requests.is_in_progress(work, stored, other_than=next_charge_id):

@@ -30,7 +30,7 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""Errors of parked charges. When the charges found for such a charge are paid, issuance looks them up again (D-181)."""
+"""Error codes of parked charges. When the charges found for such a charge are paid, issuance looks them up (D-181)."""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 
@@ -76,10 +76,11 @@ async def record(
 async def _adopting(
     work: Work, invoices: Mapping[UUID, LedgerInvoice], new: Sequence[PaymentEntry]
 ) -> Mapping[UUID, InvoiceCharge]:
-    """Return, by invoice, the newest charge of each `ready` invoice that new entries of its found charges pay in full.
+    """Find the `ready` invoices that are paid in full with the new entries of their found charges.
 
-    The caller must not record these entries. Issuance looks the found charges up, issues the invoice with one of them,
-    and only then records the entries, so that no invoice is paid without a charge (D-170, D-181).
+    Return the newest charge of each such invoice, by the invoice's id. The caller must not record the entries. Issuance
+    looks the found charges up, issues the invoice with one of them, and only then records the entries, so that no
+    invoice is paid without a charge (D-170, D-181).
     """
     ready = {entry.invoice_id for entry in new if invoices[entry.invoice_id].status is InvoiceStatus.READY}
     if not ready:
@@ -100,7 +101,10 @@ async def _adopting(
 
 
 async def _look_up(work: Work, newest: Sequence[InvoiceCharge]) -> None:
-    """Let issuance look up the found charges of parked charges. Issuance looks up those in doubt anyway."""
+    """Let issuance look up the charges found for these charges, if they are parked.
+
+    For charges whose outcome is unknown, a look-up is scheduled already.
+    """
     for charge in newest:
         if charge.stage is ChargeStage.PARKED:
             await charge_matching.reopen(work.tx, charge.charge_id)
@@ -128,7 +132,8 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
 async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     """If a charge has more than BATCH new entries, record the oldest BATCH of them and return True.
 
-    Record none if the invoice must be issued with the charge first: `record` leaves the entries to issuance.
+    Record none and return False if the account is frozen, or if the invoice must be issued with the charge first:
+    `record` leaves the entries to issuance.
     """
     if not await frozen_accounts.may_record(work.tx):
         return False
@@ -186,7 +191,10 @@ async def report_new(
     *,
     due_again: Collection[UUID] = frozenset(),
 ) -> None:
-    """Report to `invoice_moves` the facts of entries that were just added to the ledgers of locked invoices."""
+    """Report to `invoice_moves` the facts of entries that were just added to the ledgers of locked invoices.
+
+    Also schedule the next polls. If an invoice is now paid, drop its merchant's requests and stop charging it.
+    """
     new_ids = {entry.payment_entry_id for entry in new}
     ledgers = await payment_entries.of_invoices(work.tx, list(invoices))
     ours = await _charges_by_gateway_id(work, list(invoices))

@@ -1,10 +1,10 @@
 """Requests of merchants that wait until the gateway has canceled a charge: reissues, manual payments, cancellations.
 
-A request is in progress while its process may still wait for the gateway's answer. A process that was suspended may
+A request is in progress while its process may still wait for the gateway's answer. A process that stood still may
 cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time. The newest
-request of the invoice decides what happens when the charge is canceled: a poll applies it, and a process that continues
-an earlier request does not. If the gateway refuses a request, only this request is dropped; the earlier ones stay
-stored (D-171).
+request of the invoice decides what happens when the charge is canceled: a poll applies the newest request, and a
+process that carries out an earlier request does not apply that one. If the gateway refuses a request, only this request
+is dropped; the earlier ones stay stored (D-171).
 """
 
 from collections.abc import Collection, Sequence
@@ -56,7 +56,7 @@ async def may_drop(work: Work, request: MerchantRequest) -> bool:
 async def is_waiting(work: Work, invoice_id: UUID) -> bool:
     """Return whether a reissue or a manual payment of a locked invoice waits for the cancellation of its charge.
 
-    Requests that `may_drop` are dropped first, if all of them are.
+    If `may_drop` is true for all that wait, drop all requests of the invoice and return False.
     """
     waiting = [each for each in await of_invoice(work, invoice_id) if not each.is_cancellation]
     if waiting and all([await may_drop(work, each) for each in waiting]):
@@ -68,7 +68,7 @@ async def is_waiting(work: Work, invoice_id: UUID) -> bool:
 async def store(work: Work, request: MerchantRequest) -> tuple[MerchantRequest, MerchantRequest | None]:
     """Store a request of a locked invoice with the next number.
 
-    Return it, and the same request as stored by an earlier attempt, if any.
+    Return the request with its number, and the request that an earlier attempt stored under the same id, if any.
     """
     stored = await of_invoice(work, request.invoice_id)
     previous = next((each for each in stored if each.request_id == request.request_id), None)
@@ -78,12 +78,14 @@ async def store(work: Work, request: MerchantRequest) -> tuple[MerchantRequest, 
 
 
 async def end_unsure(work: Work, request: MerchantRequest) -> bool:
-    """End an attempt of a request whose answer from the gateway was lost. Return whether the request stays stored.
+    """End an attempt, which is one HTTP request, whose answer from the gateway was lost.
 
-    If it stays stored, a poll applies it if the charge was canceled. A reissue or a payment replaces the earlier
-    requests, which are dropped, unless a repeat of this request has begun, because the repeat decides. A cancellation
-    drops no requests, because it does not apply if the charge expires. If the request is not stored any more, nothing
-    changes.
+    Return whether the request stays stored.
+
+    If the request stays stored, and the charge was canceled, a poll applies the request. A reissue or a payment
+    replaces the earlier requests: drop them, unless a repeat of this request has begun and decides about them. A
+    cancellation drops no requests, because it does not apply if the charge expires. If the request is not stored any
+    more, nothing changes.
     """
     stored = await of_invoice(work, request.invoice_id)
     if await end_attempt(work, request) and not request.is_cancellation:
@@ -117,7 +119,7 @@ async def end_refused(work: Work, request: MerchantRequest, *, previous: Merchan
 
 
 def _is_same_attempt(one: MerchantRequest, other: MerchantRequest) -> bool:
-    """Return whether both are the same attempt of a request. A repeat of the request is another attempt."""
+    """Return whether both are the same attempt. A repeat with the same Idempotency-Key is another attempt."""
     return (one.request_id, one.requested_at) == (other.request_id, other.requested_at)
 
 

@@ -23,7 +23,7 @@ async def add(work: Work, entry: PaymentEntry) -> None:
 async def record(
     work: Work, request: MerchantRequest, *, payment: ManualPayment, state: IssuanceState
 ) -> None:
-    """Record the payment of a request whose charge the gateway has canceled.
+    """Record the manual payment that waited until the gateway has canceled or closed a charge.
 
     If a refund in the gateway has raised the open amount above the payment, plan the next charge for the rest.
     """
@@ -67,5 +67,5 @@ def audited(entry: PaymentEntry) -> Mapping[str, Any]:
 
 
 def hidden(entry: PaymentEntry) -> Collection[str]:
-    """Return the names of the payment's texts, which may contain personal data."""
+    """Return the names of the payment's texts, whose values the audit log must not show (D-222)."""
     return [name for name in ("reference", "note") if getattr(entry, name) is not None]

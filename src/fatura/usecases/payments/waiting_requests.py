@@ -1,7 +1,7 @@
 """Apply or drop the requests that wait for the cancellation of a charge, after the gateway has shown the charge.
 
-A reissue or a manual payment is stored as a request before the gateway is asked to cancel the charge. If the process
-dies or the gateway's answer is lost, a later poll of the charge calls `settle` (D-171).
+A reissue, a manual payment or a cancellation is stored as a request before the gateway is asked to cancel the charge.
+If the process dies or the gateway's answer is lost, a later poll of the charge calls `settle` (D-171).
 """
 
 from collections.abc import Sequence
