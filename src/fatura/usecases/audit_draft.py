@@ -1,4 +1,4 @@
-"""The audit entry that a request or a command owes."""
+"""The audit entry that a request or a command must add."""
 
 from dataclasses import dataclass
 

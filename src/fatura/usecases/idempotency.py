@@ -146,7 +146,8 @@ async def _execute_or_replay(
         answer = _answer(work, stored, request)
         if answer is not None:
             work.audit_nothing()
-            return answer  # if None, `begin` claimed the key earlier, and this call comes from `finish`
+            return answer
+        # there is no answer yet: `begin` has claimed the key for this request, and `finish` now stores the answer
     progress.is_claimed = True
     answer = await _execute(work, function, status=status)
     body = answer.body
@@ -292,7 +293,7 @@ def _in_progress() -> EngineError:
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
     """Return True if the request's key is stored already; else store it with an empty answer, and return False.
 
-    For routes that answer a repeated request with the current state and do not act again (D-113).
+    Routes use this if they answer a repeated request with the current state and do not act again (D-113).
     Raises EngineError: `engine.idempotency_key_reused`.
     """
     if request is None:

@@ -28,7 +28,7 @@ class LanePolls:
         self.tried_at: float | None = None
         """When a process that runs no lanes last tried the lanes' polls; None in a worker."""
         self.trying: asyncio.Task[None] | None = None
-        """The latest such try, which may have ended."""
+        """The newest try of the lanes' polls in a process that runs no lanes. It may have ended."""
 
     def note_success(self, lane: str) -> bool:
         """Record a poll that succeeded; return whether the lane's previous poll failed."""

@@ -146,7 +146,8 @@ class Work:
         """Complete the audit entry of the request or command; do nothing in the engine's own work (D-63).
 
         Pass the state of the resource before and after the change; the entry has their differences. `before` is None
-        for a new resource, and `after` for a removed one. `hidden` are names of changed fields that have no value here.
+        for a new resource, and `after` for a removed one. `hidden` are the names of changed fields that the entry lists
+        without their values.
         """
         if self.draft is not None:
             assert not self.is_audited, "a request has one audit entry"
@@ -312,7 +313,9 @@ async def in_audited_transaction(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Run `function(work, ...)` like `in_transaction`. It must call `Work.audit`, or say why there is no entry.
+    """Run `function(work, ...)` like `in_transaction`.
+
+    If there is a `draft`, `function` must call `Work.audit`, or `audit_nothing` or `audit_later` if it adds no entry.
 
     Without a `draft`, the function runs for the engine itself.
     """

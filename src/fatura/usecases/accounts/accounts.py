@@ -31,9 +31,10 @@ class OpenedAccount:
 
 
 async def open_account(deps: Deps, *, name: str, mode: Mode, opened_by: Actor) -> OpenedAccount:
-    """Create an account with an API key and an integration secret (D-44). Its audit log begins with this.
+    """Create an account with an API key and an integration secret (D-44).
 
-    A sandbox account also gets a sandbox gateway connection and a test clock. Raises WrongClockError.
+    A sandbox account also gets a sandbox gateway connection and a test clock. The account's audit log begins with an
+    entry about its creation. Raises WrongClockError.
     """
     real_now = deps.clock()
     account = Account(new_id(real_now), mode, CURRENCY, timedelta(0))

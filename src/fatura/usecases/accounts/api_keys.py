@@ -42,7 +42,10 @@ MAX_API_KEYS = 100
 MAX_ENDED_KEYS = 1000
 """How many keys that are revoked or expired are kept for the list of keys (D-245)."""
 ENDED_BATCH = 100
-"""How many older keys a new key deletes at most, so that keys that expire together are deleted too."""
+"""Maximum number of keys beyond MAX_ENDED_KEYS that are deleted when a key is created.
+
+It is above 1, so that keys that expire together are all deleted in time.
+"""
 
 
 async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID], None]) -> Caller:
@@ -150,7 +153,9 @@ async def list_all(work: Work, page: Page) -> ApiKeyPageView:
 
 
 async def revoke(work: Work, api_key_id: UUID, *, may_be_last: bool = False) -> None:
-    """Revoke a key immediately and permanently (D-41). An operator may also revoke the last one (D-243).
+    """Revoke a key immediately and permanently (D-41). With `may_be_last`, also the last key that can create keys.
+
+    Only operators may revoke the last such key (D-243).
 
     Raises EngineError: `engine.not_found`, `engine.last_key`.
     """

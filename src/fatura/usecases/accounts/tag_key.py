@@ -18,10 +18,10 @@ _LOST = (
 
 
 async def load(db: Database, vault: Vault) -> Tagger:
-    """Return the database's tagger. The first process that asks for it, before the first account, makes its key.
+    """Return a tagger with the tag key of the database. Before the first account, the first process creates this key.
 
     Each process calls this when it starts, so no process encrypts anything with a wrong key ring.
-    Raises KeyRingError if the key is lost, or if the key ring lacks the key that encrypted it. Also raises
+    Raises KeyRingError if the tag key is lost, or if the key ring lacks the key that encrypts the tag key. Also raises
     DatabaseUnavailableError.
     """
     sealed = await tag_keys.find(db)
@@ -45,7 +45,7 @@ async def ring_key(deps: Deps) -> bytes:
 async def reencrypt(deps: Deps) -> int:
     """Encrypt the tag key with the first key of the key ring; return how many values changed: 0 or 1.
 
-    The tag key itself stays, because the API keys and webhook URLs of customers contain its tags.
+    The tag key itself stays, because merchants' API keys, and the URLs of gateways' webhooks, contain its tags.
     """
     async with deps.db.transaction(NO_ACCOUNT) as tx:
         sealed = await tag_keys.lock(tx)

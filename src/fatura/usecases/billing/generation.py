@@ -100,7 +100,7 @@ async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _put_off(work: Work, subscription_id: UUID) -> int:
-    """Put off the subscription for an hour. Emit one event for all failures since the last invoice (D-142).
+    """Put off the subscription for an hour. Emit one event for all failures since its newest invoice (D-142).
 
     If the event cannot be built, the engine tries again to emit it at the next failure.
     """

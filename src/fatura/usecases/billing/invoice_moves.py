@@ -1,4 +1,7 @@
-"""The only writer of an invoice's status: callers report facts, the state machine decides the transition (D-28)."""
+"""The only writer of an invoice's status: callers report facts, and the table of states decides the move (D-28).
+
+The code calls a move a transition.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -109,7 +109,7 @@ async def check_product_ids(work: Work, terms: Terms) -> None:
 
 
 async def check_terms(work: Work, terms: Terms, billing: list[Connection] | Connection) -> None:
-    """Check the products, and that a connection of `billing` supports the payment method (spec 4.3, D-20).
+    """Check the products, and that a connection of `billing` supports method and installments (spec 4.3, D-20).
 
     Raises the EngineErrors listed at `create`.
     """

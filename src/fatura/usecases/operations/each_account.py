@@ -1,4 +1,4 @@
-"""Do something for every account, although some accounts fail (D-216)."""
+"""Do something for every account, even if it fails for some accounts (D-216)."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,7 +33,8 @@ class EachAccount:
             yield
         except Exception as error:  # noqa: BLE001 - logged with its traceback; the other accounts must go on
             if isinstance(error, DatabaseUnavailableError):
-                await self.deps.db.ping()  # one node of a cluster may fail alone
+                # raises only if the whole database is unavailable, not if one node of a cluster is
+                await self.deps.db.ping()
             log.exception("account.failed", account_id=str(account_id))
             self.failed.append(FailedAccount(account_id, _why(error)))
 

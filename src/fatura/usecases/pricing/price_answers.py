@@ -36,10 +36,10 @@ assert LOST_RETRY < leases.LONGEST_LEASE, "otherwise the call would count as los
 
 
 async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
-    """Store the calls' outcomes, set item values, reschedule failed calls, and write the invoices' transitions.
+    """Store the calls' outcomes, set item values, reschedule failed calls, and move the invoices.
 
-    An item keeps its first value; a later answer is only stored as an attempt (D-32). Of the answers for an erased
-    customer, no text is stored (D-229).
+    An item keeps its first value; a later answer is only stored as an attempt (D-32). If the final scheduled call for
+    an item failed, emit `invoice.pricing_exhausted`. For an erased customer, store no text of the answers (D-229).
     """
     invoice_ids = sorted({call.invoice_id for call, _ in answered})
     states = await invoices.lock(work.tx, invoice_ids)
@@ -80,7 +80,7 @@ async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]
 async def _put_off_lost(work: Work, key: CallKey) -> None:
     """Put off recording a lost call by LOST_RETRY, and make the next call for its item after PUT_OFF_BY or later.
 
-    An item that is not due does not stop the test clock.
+    Until then, the item is not due, so it does not stop the test clock.
     """
     invoice_id, position, _ = key
     log.exception("pricing.lost_call_put_off", invoice_id=str(invoice_id), position=position)
@@ -147,7 +147,7 @@ def _after_failure(work: Work, call: PriceCall, pull: PricePull) -> PricePull:
 
 
 async def report_values(work: Work, invoice_ids: Iterable[UUID], *, missed: Collection[UUID] = ()) -> None:
-    """Report to the state machine which invoices have all their values (spec 3.3, D-24).
+    """Report to `invoice_moves` which invoices have all their values (spec 3.3, D-24).
 
     Report VALUES_CLOSED for an invoice without pending items, and VALUE_MISSED for any other invoice in `missed`.
     """

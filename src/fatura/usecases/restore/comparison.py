@@ -1,4 +1,4 @@
-"""Compare an account with its gateways after a restore from a backup: freeze, match, release (D-123)."""
+"""Compare an account with its gateways after a restore: freeze billing, match charges, end the freeze (D-123)."""
 
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -51,7 +51,8 @@ class UnmatchedCharge:
 class RestoreReport:
     """The result of comparing one account.
 
-    If it has `problems`, the comparison is incomplete, and billing stays frozen, if it `is_frozen` at all.
+    `is_frozen` is false if the account could not be frozen. If there are `problems`, the comparison is incomplete, and
+    `compare` has not ended the freeze.
     """
 
     account_id: UUID
@@ -66,8 +67,8 @@ class _Comparison:
     """The comparison of one account; `since` is on the account's clock.
 
     `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` finds their
-    cycles. A connection is in `read` if all its charges without an invoice are in `without_invoice`. It is not if
-    `_trace` has already taken some of them out.
+    cycles. `read` has the connections whose charges without an invoice are all in `without_invoice`. A connection is
+    left out if `_trace` has already taken some of these charges.
     """
 
     deps: Deps
@@ -133,10 +134,10 @@ async def _audit(work: Work, asked_by: Actor) -> None:
 async def compare(
     deps: Deps, account_id: UUID, *, since: datetime, skipping: Collection[UUID] = (), dry_run: bool = False
 ) -> RestoreReport:
-    """Match the charges made at a frozen account's gateways since the backup, then release the account.
+    """Match the charges made at a frozen account's gateways since the backup, then end the freeze.
 
     `since` is real time. Connections in `skipping` are omitted: a person has compared them. A dry run writes nothing
-    and does not release the account. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
+    and does not end the freeze. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
     """
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)

@@ -317,7 +317,7 @@ async def _match_elsewhere(
     """Report a charge that the cycle's invoice cannot adopt, because the cycle was billed again on another connection.
 
     With `is_elsewhere`, the invoice's connection certainly lacks the charge, so the charge is a second charge (D-125).
-    Record its payments now, because issuance may charge the invoice when the account is released. Without
+    Record its payments now, because issuance may charge the invoice when the freeze ends. Without
     `is_elsewhere`, record no payments, because both connections could record them.
     """
     charge = found.listed.charge

@@ -38,7 +38,7 @@ async def run(deps: Deps, account: Account) -> int:
 
 
 async def _delete(work: Work) -> int:
-    """Delete expired Idempotency-Keys and, if these are few, a batch of the kind whose rows are the oldest."""
+    """Delete expired Idempotency-Keys and, if they are fewer than EXPIRED_KEYS, a batch of old rows of one kind."""
     keys = await idempotency.delete_expired(work, limit=EXPIRED_KEYS)
     if keys == EXPIRED_KEYS:
         return keys
@@ -82,7 +82,7 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
 async def _delete_attempts(work: Work, _claimed: Progress, stored_to: datetime) -> int:
     """Delete old attempts to deliver events; the events and the results of their deliveries stay.
 
-    The order is that of the attempts, because an old event may be sent again at any time.
+    The oldest attempts are deleted first, not those of the oldest events, because an old event may be sent again.
     """
     await webhooks.lock(work.tx)
     deleted = await old_rows.delete_old_attempts(work.tx, stored_to=stored_to, limit=ATTEMPTS)

@@ -97,7 +97,7 @@ async def advance(
     """Set the target and wait until the clock has reached it, at most WAIT_SECONDS (D-45).
 
     If the clock has not reached the target by then, or the process stops, the `status` in the answer is `advancing`.
-    Raises EngineError: `engine.clock_conflict`, `engine.invalid_request`.
+    Raises EngineError: `engine.clock_conflict`, `engine.clock_limit`, `engine.invalid_request`.
     """
     if account.mode is Mode.LIVE:
         raise _no_test_clock()
@@ -176,7 +176,7 @@ async def stop(work: Work) -> None:
 
 
 async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, RunLane]) -> int:
-    """Move an account's clock towards its target for up to RUN_SECONDS, and until MAX_WORK is done (D-214).
+    """Move an account's clock towards its target for RUN_SECONDS, or until MAX_WORK or the target is reached (D-214).
 
     Afterwards, any worker can claim the clock and continue. After a crash, workers must wait until the lease expires.
     Return how much work the lanes have done since `advance` set the target.

@@ -192,8 +192,8 @@ async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
     """Move or skip the next subscriptions, and store the progress, in this transaction.
 
     The move ends when each active subscription of the old connection was moved or skipped. If a new subscription has a
-    lower id than the last visited one, the batches begin again at the lowest id. If the target may no longer
-    bill, the move stops.
+    lower id than the last visited one, the batches begin again at the lowest id. If the target connection must not
+    bill any more, the move stops.
     """
     of = await stored_moves.claim_running(work.tx, move_id)
     if of is None:

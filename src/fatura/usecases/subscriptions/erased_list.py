@@ -42,7 +42,7 @@ class Applied:
 
 
 async def erased_ids(deps: Deps, account_id: UUID) -> AsyncGenerator[UUID]:
-    """Yield the ids of the account's erased customers, also of those whose erasure is running."""
+    """Yield the ids of the account's erased customers, including those whose erasure is still running."""
     account, after = await load_account(deps, account_id), _BEFORE_ALL
     while page := await in_snapshot(deps, account, _page, after=after):
         for customer_id in page:

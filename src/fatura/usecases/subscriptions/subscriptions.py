@@ -127,7 +127,7 @@ async def create(work: Work, enrollment: Enrollment) -> SubscriptionView:
 
 
 async def _other_subscriptions(work: Work, customer: Customer, plan_id: UUID) -> Sequence[UUID]:
-    """Return active subscriptions of the customer to this plan, so that the merchant notices a double one (D-254)."""
+    """Return up to MAX_WARNED active subscriptions of the customer to this plan, to warn the merchant (D-254)."""
     return await subscriptions.active_of(work.tx, customer.customer_id, plan_id=plan_id, limit=MAX_WARNED)
 
 

@@ -163,7 +163,7 @@ async def _put_off(work: Work, sequence: int) -> None:
 async def _choose(work: Work, stored: StoredWebhook) -> Sequence[int]:
     """Return the numbers of the deliveries to send.
 
-    If fewer are due than one round may send, insert rows for new events first.
+    If fewer are due than one round may send, insert the delivery rows of new events, and choose again.
     """
     await deliveries.unblock_next_events(work.tx)
     due = await _find_due(work, stored.health)
@@ -332,6 +332,6 @@ async def _record_some(
 
 
 async def _of_erased(work: Work, results: Mapping[int, AttemptResult], sequences: Sequence[int]) -> set[int]:
-    """Return the events of erased customers that were answered. The answer may repeat data of the customer (D-229)."""
+    """Return the events of erased customers whose answers have a body, which may repeat the customer's data (D-229)."""
     answered = [number for number in sequences if results[number].response_body is not None]
     return await deliveries.containing(work.tx, answered, text=OF_ERASED) if answered else set()

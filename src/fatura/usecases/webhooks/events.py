@@ -26,8 +26,8 @@ def _view(event: StoredEvent) -> EventView:
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> EventListView:
     """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39).
 
-    A filter by type returns all events of this type up to the account's last event, so the next cursor passes the
-    others: it would fall behind otherwise, until the events after it are deleted.
+    If fewer than `limit` events have the type of the filter, the next cursor is the account's newest event. Otherwise,
+    the cursor of a client that reads a rare type would fall behind, and the events after it would be deleted.
 
     Raises EngineError: `engine.events_deleted`.
     """

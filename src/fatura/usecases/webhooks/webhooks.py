@@ -87,7 +87,7 @@ async def end_advance(work: Work) -> None:
 
 
 async def read_advance(work: Work) -> AdvancedWebhookView | None:
-    """Return the pushes since the last advance began, or None without a webhook (D-65)."""
+    """Return the pushes since the newest advance of the test clock began, or None without a webhook (D-65)."""
     stored = await webhooks.find(work.tx)
     if stored is None:
         return None
