@@ -1,4 +1,4 @@
-"""`fatura account key`: create and revoke API keys of an account without an API key of it (D-243)."""
+"""`fatura account key`: create and revoke an account's API keys on the host, without an API key (D-243)."""
 
 import json
 from datetime import datetime

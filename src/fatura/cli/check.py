@@ -38,7 +38,7 @@ TextFile = Annotated[
 def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile = None) -> None:
     """Check the invariants of all accounts; print violations and exit 1 if there are any.
 
-    An account whose check fails is passed over; the exit code is then 3.
+    An account that cannot be checked is passed over; the exit code is then 3.
     """
     checked = run_with_deps(data_dir, _check)
     if textfile is not None and not checked.failed:

@@ -42,8 +42,9 @@ class _Report:
 def export(data_dir: DataDir = None) -> None:
     """Print the ids of all erased customers, one JSON object a line: `accountId` and `customerId`.
 
-    Keep the output apart from the database, and export it with each backup. An account that cannot be read is passed
-    over; the exit code is then 3.
+    Export the list after each erasure, and keep it apart from the database and its backups: after a restore, you need
+    the ids of the customers who were erased after the backup. An account that cannot be read is passed over; the exit
+    code is then 3.
     """
     failed = run_with_deps(data_dir, _export)
     print_failed(failed, "was not exported")

@@ -88,7 +88,7 @@ async def _list(deps: Deps) -> _State:
 
 
 async def _read_state(deps: Deps, each: EachAccount) -> _State:
-    """Count the use of each key in all accounts. Accounts that failed before are still read."""
+    """Count the use of each key in all accounts, including accounts in which `rotate` failed."""
     used = Counter[bytes]((await tag_key.ring_key(deps),))
     for account_id in await all_accounts(deps):
         async with each.attempt(account_id):

@@ -113,7 +113,7 @@ def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
 def announce(settings: Settings) -> None:
     """Print to stderr which database and which key ring the command uses.
 
-    Call this once the database was opened: a malformed URL could show a part of its password.
+    Call this only after the database was opened, because a malformed URL could show a part of its password.
     """
     folder = settings.data_dir.absolute()
     database = f"embedded database in {folder}"

@@ -21,7 +21,7 @@ from fatura.usecases.transaction import DATABASE_FAILURES, LaneName
 from fatura.usecases.webhooks import delivery
 
 CALL_BATCH = 64
-"""Maximum number of invoices or products claimed together. Their gateway calls run concurrently."""
+"""Maximum number of invoices, charges, refunds or products claimed together. Their gateway calls run concurrently."""
 MAX_CALLING = 2000
 """Maximum number of accounts for which one lane waits for gateways' answers concurrently.
 
@@ -29,7 +29,7 @@ An account whose gateway hangs counts towards this limit for 20 s per call. Afte
 only probes, which the lane GATEWAY_PROBE sends.
 """
 PRICE_BATCH = 64
-"""Maximum number of price calls claimed together. Four batches are as many calls as an account may have open."""
+"""Maximum number of price calls claimed together. Four batches, the limit of an account, make MAX_CALLS_OF_ACCOUNT."""
 MAX_PUSHES = 128
 """Maximum number of accounts to whose webhooks one lane delivers concurrently.
 
@@ -159,9 +159,10 @@ async def _run_unless_suspended(run: RunLane, deps: Deps, account: Account) -> i
 
 
 def _stopping(lane: Lane) -> Lane:
-    """Return the lane; if it calls out or changes anything, it begins no batch of a suspended account (D-242).
+    """If `_CHECKED` has the lane's name, return a copy of the lane that runs no batch of a suspended account (D-242).
 
-    Generation and issuance check this in their own transactions, behind a lock.
+    Generation and issuance check this in their own transactions, behind a lock. The other lanes also serve suspended
+    accounts.
     """
     if lane.name not in _CHECKED:
         return lane

@@ -44,7 +44,7 @@ class LaneRunner:
         self._deps = deps
         self._lane = lane
         self._running: dict[asyncio.Task[None], UUID] = {}
-        self._busy: set[UUID] = set()  # accounts whose last batch found work
+        self._busy: set[UUID] = set()  # accounts whose most recent batch found work
         # the salt gives each worker its own order of accounts, so two workers rarely serve one account concurrently
         self._salt = secrets.token_bytes(16)
         self._last_place: bytes | None = None
@@ -117,11 +117,11 @@ class LaneRunner:
             await asyncio.wait_for(stop.wait(), pause)
 
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
-        """Return the accounts that may run another batch, starting after the account that got the last batch.
+        """Return the accounts that may run another batch, starting after the account that got the previous batch.
 
         The order of accounts is the same in each pass, but different in each worker. Each account has one turn. If an
-        account's last batch found work and `batches_an_account` allows it, the account has a second turn after the
-        others, so that its batches overlap.
+        account's previous batch found work and `batches_an_account` allows it, the account has a second turn after the
+        turns of all accounts, so that its batches overlap.
         """
         limit, batches = self._lane.batches_an_account, Counter(self._running.values())
         free = [each for each in due if batches[each.account_id] < limit]
@@ -136,7 +136,7 @@ class LaneRunner:
         return [*turns, *again]
 
     def _place(self, account: Account) -> bytes:
-        # the built-in hash of a tuple keeps the order under two salts in one of 600 cases
+        # with the built-in hash of a tuple, two workers would have the same order in one of 600 cases
         return blake2b(account.account_id.bytes, key=self._salt, digest_size=8).digest()
 
     def _start(self, account: Account) -> None:

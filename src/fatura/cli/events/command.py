@@ -154,7 +154,7 @@ async def _resend_all(
 
 
 async def _redeliver(client: Client, event: StreamEvent) -> Any:
-    """Ask for another delivery. Wait and repeat if the API is busy. Raises ApiError."""
+    """Ask for another delivery. Wait and repeat if the API is busy or cannot be reached. Raises ApiError."""
     for _ in range(MAX_TRIES):
         try:
             return await client.post(f"/v1/events/{event.event_id}/redeliver", None)

@@ -73,8 +73,8 @@ def listen(
     """Forward an account's events to a URL, signed and in order, until Ctrl-C.
 
     Use this on a machine that webhooks cannot reach. Bodies and headers are those of a webhook. An event that is not
-    answered with 2xx is retried before the next event is sent. Each line shows the status and the beginning of the
-    answer of your server.
+    answered with 2xx is retried before the next event is sent, unless you skip failures. Each line of the output shows
+    the status and the beginning of your server's answer.
 
     Examples:
     - `fatura listen --forward-to http://127.0.0.1:9000/webhooks`

@@ -10,7 +10,7 @@ from fatura.cli.listen.forwarding import Post
 from fatura.cli.output import echo
 
 TYPE_CHARS = 26
-"""Length of the longest event type."""
+"""Minimum width of the column of event types."""
 SHOWN_CHARS = 120
 """Number of characters of the receiver's answer that a line shows."""
 

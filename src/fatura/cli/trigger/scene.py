@@ -36,7 +36,7 @@ class Scene:
         self._note = note
 
     async def post(self, path: str, body: Json = None) -> Json:
-        """Send a POST request and say so. Raises ApiError, ApiUnavailableError."""
+        """Send a POST request, then print a note with its path. Raises ApiError, ApiUnavailableError."""
         answer = await self.client.post(path, body)
         self._note(f"POST {path}")
         return answer
@@ -83,7 +83,7 @@ class Scene:
         )
 
     async def invoice(self, event: str = "invoice.issued", *, pricing: str = "fixed") -> Json:
-        """Subscribe a customer, and wait until the first invoice has got this event."""
+        """Subscribe a customer, wait for this event about the first invoice, and return the invoice of the event."""
         await self.subscribe(pricing=pricing)
         found = await self.wait_for(event)
         self.invoice_id = found["data"]["invoice"]["id"]
@@ -95,7 +95,7 @@ class Scene:
         await self.post(f"/v1/sandbox/charges/{listed['data'][0]['chargeId']}/{route}", body)
 
     async def advance(self, duration: timedelta) -> None:
-        """Move the account's test clock, which does all work of the account that becomes due."""
+        """Move the account's test clock; the engine does all work of the account that becomes due."""
         now = datetime.fromisoformat((await self.client.get("/v1/test-clock"))["now"])
         to = (now + duration).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         await self.post("/v1/test-clock/advance", {"to": to})
