@@ -1,4 +1,4 @@
-"""Refused API keys and gateways' webhooks: forged ones, and those of former customers (D-191, D-240, D-241)."""
+"""Forged and revoked API keys, requests above the rate limit, and forged gateway webhooks (D-191, D-240, D-241)."""
 
 import asyncio
 import time
@@ -242,7 +242,7 @@ async def test_a_forged_webhook_is_refused_before_its_body_is_read(world: World)
 
 
 async def test_unsigned_webhooks_of_a_known_connection_share_one_database_connection(world: World):
-    """The URL of a webhook is known to the provider, and may be known to strangers. [D-241]"""
+    """The provider knows the URL of a connection's webhooks, and strangers might learn it. [D-241]"""
     first, *_ = await forged_hooks(world)
     second = replace(first, connection=(await world.connect())["connectionId"])
     async with reads_held(world, "gateway_connection"):

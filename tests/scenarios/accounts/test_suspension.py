@@ -1,4 +1,4 @@
-"""An operator suspends an account: nothing new is billed or sent for it, until it is resumed (D-242, D-244)."""
+"""While an account is suspended by an operator, nothing new is billed or sent for this account (D-242, D-244)."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -256,7 +256,7 @@ async def test_the_next_cycle_follows_a_missed_one_after_a_day(world: World, hou
 async def test_a_missed_cycle_is_charged_a_day_after_an_invoice_that_waited(
     world: World, order: Sequence[str]
 ):
-    """The account was suspended before its invoice was issued. [D-242, D-244, D-57]"""
+    """The account is suspended before its first invoice is issued. [D-242, D-244, D-57]"""
     await world.set_up_gateway(behaviour="never_pay")
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)

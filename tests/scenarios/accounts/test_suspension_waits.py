@@ -40,7 +40,7 @@ SOON_SECONDS = 5
 async def waiting_suspension(world: World) -> AsyncGenerator[list[float]]:
     """Begin to suspend the account. The command must wait during the block, and end soon after it.
 
-    Yield the maximum waits that the command tells.
+    Yield a list, to which the command adds each maximum wait that it reports.
     """
     told: list[float] = []
     asked: asyncio.Task[datetime] = asyncio.create_task(
@@ -83,7 +83,7 @@ async def test_a_suspension_waits_for_the_lease_of_a_dead_worker(world: World):
 
 
 async def test_a_suspension_waits_for_a_refund(world: World):
-    """First for the transaction that reserves the refund, then for the call. [D-242, D-53]"""
+    """The command waits first for the transaction that reserves the refund, and then for the call. [D-242, D-53]"""
     invoice = await issued_invoice(world)
     [charge] = await charges(world)
     await move(world, charge, "pay")

@@ -76,7 +76,7 @@ async def test_a_failed_look_up_decides_nothing(
     (charge,) = await charges(world)
     assert (issued["status"], issued["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
     # `invoice.issue_delayed` is emitted after an hour of failures.
-    # One failed look-up delays the charge by less than an hour. Twelve failed look-ups delay it by more.
+    # One failed look-up delays the charge by less than an hour. Twelve delay it by more than an hour.
     # Refused credentials are reported immediately.
     is_delayed = times == 12 or looking_up == "unauthorized"
     assert len(await world.events("invoice.issue_delayed")) == is_delayed

@@ -198,7 +198,7 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
     assert await world.broken() == []
 
 
-async def test_a_cycle_that_is_due_with_an_earlier_one_looks_again_within_hours(world: World) -> None:
+async def test_a_cycle_that_is_due_with_an_earlier_one_is_retried_within_hours(world: World) -> None:
     """The workers run once a day, so both invoices are due in one run. The earlier invoice cannot be charged.
     [D-57, D-59 move]
     """

@@ -142,7 +142,7 @@ async def test_hanging_gateways_of_many_accounts_hold_a_part_of_all_requests(wor
 async def test_an_account_has_a_limited_number_of_connections(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Concurrent requests do not exceed the limit either. [D-177]"""
+    """Concurrent requests do not exceed the limit. [D-177]"""
     monkeypatch.setattr("fatura.usecases.connections.gateway_connections.MAX_CONNECTIONS", 3)
     body = {"provider": "sandbox", "credentials": {}, "settings": {}}
 

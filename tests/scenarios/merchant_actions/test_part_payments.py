@@ -114,7 +114,7 @@ async def test_a_reissue_after_a_payment_that_was_refunded_and_disputed_and_anot
 async def test_an_invoice_whose_charge_was_paid_with_less_is_canceled_at_once(
     world: World, partly_paid: Json, monkeypatch: pytest.MonkeyPatch, *, is_refunded: bool
 ) -> None:
-    """The gateway calls the charge paid, and therefore does not cancel it. [D-27, D-50, D-53]"""
+    """The gateway shows the partly paid charge as paid, and does not cancel the charge. [D-27, D-50, D-53]"""
     get_charge = SandboxGateway.get_charge
 
     async def get_paid(gateway: SandboxGateway, charge_id: str) -> Charge:

@@ -181,7 +181,7 @@ async def test_manual_payments_are_refunded_by_recording_it(world: World) -> Non
 async def test_one_refund_takes_the_payments_of_one_charge(world: World) -> None:
     """Fatura refunds the most recently paid charge that has enough money left.
 
-    It takes manual payments last. [D-151]
+    Manual payments are refunded last. [D-151]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)

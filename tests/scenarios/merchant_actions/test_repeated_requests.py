@@ -1,4 +1,4 @@
-"""A client repeats a request whose answers from the gateway are lost (D-171)."""
+"""A client repeats a request, because the gateway's answers to the request's cancellations are lost (D-171)."""
 
 import pytest
 

@@ -146,7 +146,7 @@ async def test_a_part_payment_that_is_recorded_with_the_cancellation_is_polled(
 
 
 async def test_a_canceled_invoice_without_a_charge_is_not_polled(world: World) -> None:
-    """It has a manual payment, but no gateway can answer about it. [D-55 paid charges, D-52]"""
+    """The invoice has a manual payment, but no charge that a poll could read. [D-55 paid charges, D-52]"""
     invoice = await ready_invoice(world)
     await world.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash", "amountCents": 1000})
     assert (await cancel(world, invoice)).status == 200

@@ -18,7 +18,10 @@ FORGET = "UPDATE sandbox_charge SET connection_id = $1"
 
 
 async def forgotten(world: World) -> Json:
-    """Issue an invoice, and make the gateway forget its charge by moving the stored charge to another connection."""
+    """Return an issued invoice whose charge the gateway has forgotten. One poll has not found the charge.
+
+    To forget the charge, the sandbox's row is moved to another connection.
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     other = (await world.connect(issuesCharges=False))["connectionId"]

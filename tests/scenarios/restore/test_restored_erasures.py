@@ -34,7 +34,7 @@ async def left(world: World) -> list[str]:
 
 
 async def restored_with_charge(world: World, *, more_cents: int = 0) -> tuple[Json, str]:
-    """Return an open invoice of an erased customer, and the id of its charge, which only the gateway knows."""
+    """Return an open invoice of an erased customer, and the gateway's id of its charge, which a restore has found."""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan(), customer=CUSTOMER)
     await world.run("generation")

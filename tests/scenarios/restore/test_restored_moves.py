@@ -90,7 +90,9 @@ async def test_a_charge_of_a_cycle_that_was_billed_again_elsewhere_is_reported(w
 
 
 async def billed_elsewhere(world: World, *, is_charged: bool = True) -> tuple[Json, str, str]:
-    """Bill a cycle again that was charged on another connection. This connection was lost and is created again.
+    """Bill a cycle again that was charged on another connection, which was lost and is created again.
+
+    With `is_charged`, also charge the cycle again.
 
     Return the cycle's invoice, the gateway's id of its earlier charge, and the id of the earlier charge's connection.
     """

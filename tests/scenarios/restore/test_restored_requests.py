@@ -1,4 +1,4 @@
-"""In a backup, a request waits for the cancellation of a charge. It was applied after the backup (D-123)."""
+"""In a backup, a request waits for the cancellation of a charge. After the backup, it was applied (D-123)."""
 
 from uuid import UUID
 
@@ -22,7 +22,7 @@ async def reissue_unsure(world: World) -> Json:
 
 
 async def restore(world: World, invoice: Json) -> None:
-    """Restore a backup that was made before a poll applied the reissue and made the next charge."""
+    """Simulate the restore of a backup that was made before a poll applied the reissue."""
     await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
     await create_unmatched_charge(world, UUID(invoice["id"]), invoice["totalCents"], attempt=2)
     await compare(world)

@@ -157,7 +157,7 @@ async def test_attempts_are_deleted_before_their_events(world: World, receiver: 
 async def test_attempts_to_send_an_old_event_again_are_deleted_in_their_turn(
     world: World, receiver: Receiver
 ) -> None:
-    """Each attempt is kept for the same time, however old its event is. [D-246]"""
+    """Each attempt is kept for the same time after it was made, however old its event is. [D-246]"""
     await register(world, receiver)
     await emit(world, 3)
     await world.run("push")

@@ -1,4 +1,4 @@
-"""Erasing a customer: what it refuses, what it answers, and what may be done with the customer afterwards (D-62)."""
+"""Erasing a customer: refused erasures, answers, and requests for the customer after the erasure (D-62)."""
 
 import asyncio
 
@@ -319,7 +319,7 @@ async def test_a_long_erasure_is_continued_by_a_worker(world: World, monkeypatch
 
 
 async def test_an_erasure_that_fails_blocks_no_other(world: World, monkeypatch: pytest.MonkeyPatch):
-    """Its age stays visible as a metric. It continues when the cause is removed. [D-186, D-226]"""
+    """A metric shows the age of the failing erasure, which continues when the cause is removed. [D-186, D-226]"""
     monkeypatch.setattr(erasure, "WAIT_SECONDS", 0)
     failing = (await former_customer(world))["id"]
     assert (await erase(world, failing)).status == 202

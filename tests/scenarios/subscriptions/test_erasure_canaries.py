@@ -1,4 +1,4 @@
-"""Two customers use everything, and one is erased: nothing of it is left, and nothing of the other changes (D-62)."""
+"""One of two customers is erased: none of its data is left, and the other customer's data stays the same (D-62)."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A second subscription of a customer to the same plan is created, and the answer points it out."""
+"""A second subscription of a customer to the same plan is created, and the answer has a warning."""
 
 from tests.support.world import World, subscription_body
 
