@@ -1,4 +1,4 @@
-"""The buckets that limit requests and webhooks. [D-48, D-191]"""
+"""The token buckets that limit requests and webhooks. [D-48, D-191]"""
 
 import pytest
 

@@ -21,7 +21,7 @@ CAP = 10_000
 
 
 def read(body: bytes) -> tuple[str, int | None, str | None]:
-    """Interpret a response with a price cap of 10,000 cents."""
+    """Return the outcome, amount and description of a response, with a price cap of 10,000 cents."""
     answer = read_answer(body, cap_cents=CAP)
     return str(answer.outcome), answer.amount_cents, answer.description
 

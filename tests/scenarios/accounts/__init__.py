@@ -1,1 +1,1 @@
-"""Scenario tests of an account's secrets."""
+"""Scenario tests of an account's secrets, its suspension, and erasures by an operator."""

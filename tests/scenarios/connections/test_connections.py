@@ -10,7 +10,7 @@ from tests.support.world import World
 
 
 async def _polls(world: World) -> list[object]:
-    """Return the instant of each charge's next poll."""
+    """Return the instant of each invoice's next poll."""
     return [
         row["at"] for row in await world.sql("SELECT next_attempt_at AS at FROM invoice ORDER BY invoice_id")
     ]

@@ -121,7 +121,7 @@ def wrong_answers(end: End) -> Iterator[str]:
 
 
 def wrong_decisions(end: End) -> Iterator[str]:
-    """Check for each canceled charge that the newest request that the gateway did not refuse was done.
+    """Check for each canceled charge that its newest request was done, not counting refused requests.
 
     Skip charges that were once shown as expired, because a cancellation of the invoice does not apply to them. Skip
     charges that were once missing, because requests do not wait for the cancellation of a missing charge.

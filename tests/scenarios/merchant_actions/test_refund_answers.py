@@ -95,7 +95,7 @@ async def test_a_process_that_dies_leaves_a_refund_that_is_finished_once(
         (call,) = await claim(world, account, refund_id)
         if dies_after == "the call":
             await refund_calls._make(world.deps, call)
-        assert (await refund(world, paid, amountCents=4000, key="once")).status == 202  # still leased
+        assert (await refund(world, paid, amountCents=4000, key="once")).status == 202  # the refund is leased
         await world.sql("UPDATE refund_request SET lease_until = now() - interval '1 second'")
 
     await pass_time(world, minutes=3)

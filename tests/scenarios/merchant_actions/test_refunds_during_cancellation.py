@@ -29,7 +29,7 @@ async def refund_in_dashboard(world: World) -> None:
 async def test_no_refund_begins_while_a_charge_is_being_canceled(
     world: World, part_paid: Json, path: str, body: Json
 ) -> None:
-    """The next charge or the payment has the amount that is still open. A refund would change this amount. [D-151]"""
+    """The next charge, or the manual payment, is for the open amount. A refund would change this amount. [D-151]"""
     answers = list[Answer]()
 
     async def ask_for_refund() -> None:

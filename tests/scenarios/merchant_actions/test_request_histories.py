@@ -112,7 +112,7 @@ async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
 ) -> None:
     """A poll applies the reissue b while its process is suspended. The payment p then waits for the next charge.
 
-    Finally b's call for the first charge is lost. [D-171, D-52]
+    The process of b then dies, or it resumes and its call for the first charge is lost. [D-171, D-52]
     """
     invoice = await lose_answer(world, "reissue")
     calls = 0
@@ -141,8 +141,8 @@ async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
 async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_charge(
     world: World, *, resumes: bool
 ) -> None:
-    """The reissue a is lost, and the process of the reissue b is suspended. Then a cancellation is lost, and the
-    payment p, which replaces all three. Finally, b's call is also lost.
+    """The reissue a is lost, and the process of the reissue b is suspended. Then a cancellation is lost, and
+    finally the payment p, which replaces all three. The process of b then dies, or it resumes and its call is lost.
 
     [D-171, D-52]
     """

@@ -129,7 +129,7 @@ PAYMENTS_THEN_REFUNDS = """
 
 
 async def test_many_new_entries_are_recorded_in_batches(world: World) -> None:
-    """350 payments of 30 cents, of which 333 cover the total of 99.90. [D-178, D-50]"""
+    """Of 350 payments of 30 cents, the first 333 cover the total of 99.90. [D-178, D-50]"""
     invoice = await unpaid_invoice(world)
     await world.sql(MANY_PAYMENTS)
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")

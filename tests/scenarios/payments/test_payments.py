@@ -34,7 +34,7 @@ async def deed(world: World, invoice: Json, name: str, **body: Any) -> Json:
 
 
 async def told(world: World) -> list[str]:
-    """Return the types of the invoice events after the first `invoice.issued`, or of all invoice events if none is."""
+    """Return the types of the invoice events after the first `invoice.issued`. If there is none, return all types."""
     types = [
         event["type"].removeprefix("invoice.") for event in await world.events() if "invoice" in event["data"]
     ]

@@ -20,7 +20,7 @@ FORGET = "UPDATE sandbox_charge SET connection_id = $1"
 async def forgotten(world: World) -> Json:
     """Return an issued invoice whose charge the gateway has forgotten. One poll has not found the charge.
 
-    To forget the charge, the sandbox's row is moved to another connection.
+    The function moves the charge in the sandbox to another connection.
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)

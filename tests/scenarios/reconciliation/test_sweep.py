@@ -226,7 +226,7 @@ async def test_an_invalid_charge_does_not_stop_the_others(world: World, issued: 
 async def test_an_interrupted_sweep_continues_where_it_was(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test gives each run no time, so each run stops in the middle of the list. No charge is left out. [D-161]"""
+    """Each run has a time limit of zero, and so stops in the middle of the list. No charge is left out. [D-161]"""
     for _ in range(4):
         await pass_time(world, minutes=10)
         await issued_invoice(world)
