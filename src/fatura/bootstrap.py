@@ -238,11 +238,13 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
     try:
         vault = Vault(await key_ring(settings, db))
         tagger = await tag_key.load(db, vault)
-        deps = wire(settings, db, vault=vault, tagger=tagger, notify=Notifier(db))
+        notifier = Notifier(db)
+        deps = wire(settings, db, vault=vault, tagger=tagger, notify=notifier)
         try:
             yield deps
         finally:
             await deps.merchants.close()
+            await notifier.finish()
     finally:
         await db.close()
 

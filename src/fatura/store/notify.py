@@ -32,9 +32,21 @@ class Notifier:
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send())
 
+    async def finish(self) -> None:
+        """Wait until all notifications are sent or lost."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+
     async def _send(self) -> None:
-        await asyncio.sleep(GATHER_SECONDS)
-        lanes, self._lanes, self._sending = ",".join(sorted(self._lanes)), set(), None
+        try:
+            while self._lanes:
+                await asyncio.sleep(GATHER_SECONDS)
+                lanes, self._lanes = ",".join(sorted(self._lanes)), set()
+                await self._notify(lanes)
+        finally:
+            self._sending = None
+
+    async def _notify(self, lanes: str) -> None:
         try:
             await self._db.notify(lanes)
         except DatabaseUnavailableError as error:
