@@ -42,7 +42,7 @@ class Worked:
 
 
 async def work(url: str, lane_name: str, count: int) -> Worked:
-    """Run the lane as `fatura worker` does, until `count` units of work are done."""
+    """Run the lane as `fatura worker` does, until `count` units of work are done or, with 0, until stdin closes."""
     lane = next(each for each in LANES if each.name == lane_name)
     stop, done = asyncio.Event(), 0
     instants: list[float] = []

@@ -1,4 +1,4 @@
-"""The actor that opens the accounts of measurements, for the audit log."""
+"""The actor that the audit log names for accounts that measurements open."""
 
 from fatura.domain.audit import Actor, ActorKind
 

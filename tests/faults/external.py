@@ -51,7 +51,10 @@ A merchant may move its webhook from `/webhook` to `/elsewhere`.
 
 class GatewayAndMerchant:
     signed_within_seconds = TOLERANCE_SECONDS
-    """Maximum age of a signature. A run that sets its clock forward during calls needs a larger value."""
+    """Maximum difference between a signature's timestamp and the run's clock.
+
+    A run that sets its clock forward during calls needs a larger value.
+    """
 
     def __init__(self, folder: Path, now: FastClock, faults: GatewayFaults) -> None:
         self.folder = folder

@@ -32,7 +32,7 @@ async def double_silently(world: World, invoice: Json, *, status: str = "open") 
 
 
 async def sweep(world: World) -> None:
-    """Make the sweeps of all connections due and run them. Then run the polls and looks that the sweeps schedule."""
+    """Make the sweeps of all connections due and run them. Then poll and read the charges that the sweeps name."""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")
     await world.run("sweep")
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")

@@ -50,8 +50,8 @@ OPEN = """
 """
 """Counts rows with unfinished work, up to `$3` rows.
 
-The engine looks at a paid second charge for months (D-162). Only looks in the next 12 hours count as work. If the run
-waited for all looks, the clock would pass all due dates, and the next cycle would begin.
+The engine reads a paid second charge from the gateway again and again for months (D-162). Only reads in the next 12
+hours count as work. If the run waited for all reads, the clock would pass all due dates, and another cycle would begin.
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """

@@ -30,7 +30,7 @@ CREATE: Chances = {
 LOOK: Chances = {"look: busy": 2600, "look: no answer in 20 s": 500}
 CANCEL: Chances = {"cancel: done, answer lost": 900, "cancel: 503": 600, "cancel: cut before": 500}
 LIST: Chances = {"list: busy": 800, "list: no answer in 20 s": 300}
-"""Faults of one page of the gateway's list."""
+"""Faults of a request for one page of the gateway's list."""
 LIST_STEP: Chances = {"process: killed": 150, "process: frozen": 150}
 """Faults that may hit an engine process when it asks for a page of the list."""
 REFUND: Chances = {
