@@ -5,7 +5,6 @@ from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.refunds import refund_id_of
 from fatura.usecases.merchant_actions import refunds
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import refund_calls
@@ -50,7 +49,7 @@ async def store(
     invoice_id, places = UUID(invoice["id"]), Places(world.deps.gateway_requests, world.account_id)
     start = partial(refunds._start, invoice_id=invoice_id, key=key, amount_cents=amount_cents, reason=None)
     await in_transaction(world.deps, account, partial(start, places=places))
-    return refund_id_of(invoice_id, key)
+    return world.deps.tagger.request_id("refund", invoice_id, key=key)
 
 
 async def claim(world: World, account: Account, refund_id: UUID) -> Sequence[refund_calls._Call]:

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
@@ -17,7 +17,6 @@ from fatura.domain.refunds import (
     choose,
     moves,
     parts,
-    refund_id_of,
 )
 from tests.support.world import rows
 
@@ -135,10 +134,3 @@ def test_the_error_lists_a_maximum_of_parts() -> None:
     meta = raised.value.meta
     assert meta is not None
     assert len(meta["parts"]) == PARTS_SHOWN
-
-
-def test_the_id_depends_on_the_invoice_and_the_key() -> None:
-    """[D-53 once]"""
-    other = UUID(int=7)
-    assert refund_id_of(INVOICE, "key") == refund_id_of(INVOICE, "key")
-    assert len({refund_id_of(INVOICE, "key"), refund_id_of(INVOICE, "k"), refund_id_of(other, "key")}) == 3

@@ -1,7 +1,7 @@
 """The tags of connection ids, and the memory of refused API keys."""
 
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pytest
 from hypothesis import given
@@ -51,6 +51,22 @@ def test_an_id_with_a_changed_bit_is_not_recognized(bit: int):
 def test_no_other_id_is_recognized(guessed: UUID):
     """[D-241]"""
     assert not TAGGER.is_connection_id(guessed, account_id=ACCOUNT)
+
+
+def test_the_id_of_a_request_depends_on_all_that_must_differ():
+    """[D-53 once, D-228]"""
+    made = TAGGER.request_id("refund", ACCOUNT, key="key")
+    assert made == TAGGER.request_id("refund", ACCOUNT, key="key")
+    assert (made.version, made.variant) == (5, "specified in RFC 4122")
+    others = {
+        TAGGER.request_id("refund", ACCOUNT, key="k"),
+        TAGGER.request_id("refund", OTHER, key="key"),
+        TAGGER.request_id("reissue", ACCOUNT, key="key"),
+        Tagger(bytes(32)).request_id("refund", ACCOUNT, key="key"),
+        uuid5(ACCOUNT, "refund key"),
+    }
+    assert made not in others
+    assert len(others) == 5
 
 
 def test_a_refused_key_is_remembered_for_a_minute():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, TOO_MANY_REFUNDS, EngineError
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of, in_order
@@ -148,11 +148,6 @@ class RefundRequest:
     @property
     def source(self) -> EntrySource:
         return EntrySource.MANUAL if self.connection_id is None else EntrySource.GATEWAY
-
-
-def refund_id_of(invoice_id: UUID, key: str) -> UUID:
-    """Return the id of a refund, derived from the invoice and the Idempotency-Key. A repeat gets the same id."""
-    return uuid5(invoice_id, f"refund {key}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,21 @@
 """Authentication tags, by which the engine recognizes API keys and connection ids that it has made (ADR 0018).
 
+The key of the tags also makes the ids of what merchants' requests about invoices make.
+
 A tag needs no query, so a forged key or id costs no transaction. A tag does not show whether a key is revoked.
 """
 
 import hmac
+from typing import Literal
 from uuid import UUID
 
 KEY_BYTES = 32
 API_KEY_TAG_BYTES = 8
 _ID_TAG_BITS = 48
 """A UUIDv7 has 12 random bits after its timestamp and 62 at its end. The tag replaces the last 48 bits."""
+
+
+RequestKind = Literal["cancel", "payment", "refund", "reissue"]
 
 
 class Tagger:
@@ -33,6 +39,14 @@ class Tagger:
         """Return whether the engine has made this connection id for this account."""
         expected = self.tagged_connection_id(connection_id, account_id=account_id)
         return hmac.compare_digest(expected.bytes, connection_id.bytes)
+
+    def request_id(self, kind: RequestKind, invoice_id: UUID, *, key: str) -> UUID:
+        """Return the id of what a request makes. A repeat with the same Idempotency-Key gets the same id.
+
+        Without the tagger's own key, nobody can find out by trying which Idempotency-Key an id belongs to (D-228).
+        """
+        digest = self._tag(b"request", invoice_id.bytes + f"{kind} {key}".encode())
+        return UUID(bytes=digest[:16], version=5)
 
     def _tag(self, kind: bytes, value: bytes) -> bytes:
         return hmac.digest(self._key, kind + b"\0" + value, "sha256")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import pytest
 
@@ -38,7 +38,8 @@ class End:
             case "cancel":
                 return self.invoice["status"] == "canceled"
             case "reissue":
-                return uuid5(UUID(self.invoice["id"]), f"reissue {key}") in self.charge_ids
+                made = self.history.world.deps.tagger.request_id("reissue", UUID(self.invoice["id"]), key=key)
+                return made in self.charge_ids
             case _:
                 return key in [each["reference"] for each in self.invoice["payments"]]
 

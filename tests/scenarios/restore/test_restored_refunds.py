@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 
-from fatura.domain.refunds import refund_id_of
 from fatura.domain.sandbox import SandboxCharge
 from fatura.gateways.adapters.sandbox import adapter
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
@@ -44,7 +43,7 @@ async def make_after_backup(world: World, invoice: Json) -> None:
     """Make the refund with the Idempotency-Key `once` only at the gateway, as if the restored database had lost it."""
     gateway, invoice_id = await gateway_of(world), UUID(invoice["id"])
     request = RefundRequest(
-        refund_id=refund_id_of(invoice_id, "once"),
+        refund_id=world.deps.tagger.request_id("refund", invoice_id, key="once"),
         charge_id=invoice["gatewayInvoiceId"],
         amount_cents=CENTS,
         currency="BRL",

@@ -6,7 +6,7 @@ polled soon, and a repeat with the same key continues the cancellation.
 
 from datetime import datetime
 from functools import partial
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.audit_actions import INVOICE_CANCEL
@@ -105,7 +105,10 @@ async def _reserve(
         _check_state(work, state)
         return await _cancel(work, state)
     assert charge is not None, "an issued invoice has a charge"
-    request_id = work.new_id() if request is None else uuid5(invoice_id, f"cancel {request.key}")
+    tagger = work.deps.tagger
+    request_id = (
+        work.new_id() if request is None else tagger.request_id("cancel", invoice_id, key=request.key)
+    )
     return await charge_release.begin(work, charge, request_id, places=places, refusal=INVOICE_NOT_CANCELABLE)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from fatura.domain import payments as ledger_rules
 from fatura.domain.account import Account
@@ -27,6 +27,7 @@ from fatura.domain.errors import (
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import MAX_MANUAL_PAYMENTS, EntryKind, EntrySource, ManualMethod, PaymentEntry
 from fatura.domain.subscription import ERASED
+from fatura.domain.tags import Tagger
 from fatura.store.billing import payment_entries
 from fatura.store.charging import issuance_state, refund_requests
 from fatura.store.charging import merchant_requests as stored_requests
@@ -65,8 +66,8 @@ class Received:
     reference: str | None
     note: str | None
 
-    def entry_id(self, invoice_id: UUID) -> UUID:
-        return uuid5(invoice_id, f"payment {self.key}")
+    def entry_id(self, tagger: Tagger, invoice_id: UUID) -> UUID:
+        return tagger.request_id("payment", invoice_id, key=self.key)
 
     def erased(self) -> "Received":
         """Return the payment without its texts, for an erased customer (D-229)."""
@@ -126,14 +127,14 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     """
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if await payment_entries.exists(work.tx, received.entry_id(invoice_id)):
+    if await payment_entries.exists(work.tx, received.entry_id(work.deps.tagger, invoice_id)):
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))
     if await erasures.is_erased(work.tx, invoice_id):
         received = received.erased()
     open_cents, ledger = await _open_cents(work, state)
-    entry_id = received.entry_id(invoice_id)
+    entry_id = received.entry_id(work.deps.tagger, invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
     if merchant_requests.is_in_progress(work, stored, other_than=entry_id):
         detail = (
@@ -294,7 +295,7 @@ def _refusal(state: IssuanceState, *, real_now: datetime) -> str | None:
 
 def _entry(work: Work, state: IssuanceState, received: Received, *, amount_cents: int) -> PaymentEntry:
     return PaymentEntry(
-        payment_entry_id=received.entry_id(state.invoice_id),
+        payment_entry_id=received.entry_id(work.deps.tagger, state.invoice_id),
         invoice_id=state.invoice_id,
         kind=EntryKind.PAYMENT,
         amount_cents=amount_cents,

@@ -21,7 +21,7 @@ from fatura.domain.errors import (
 )
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
-from fatura.domain.refunds import Part, RefundRequest, RefundStage, choose, refund_id_of
+from fatura.domain.refunds import Part, RefundRequest, RefundStage, choose
 from fatura.domain.subscription import ERASED
 from fatura.store.billing import payment_entries
 from fatura.store.charging import issuance_state, refund_requests
@@ -102,7 +102,7 @@ async def _start(
     """
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    refund_id = refund_id_of(invoice_id, key)
+    refund_id = work.deps.tagger.request_id("refund", invoice_id, key=key)
     started = _Started(id=str(refund_id))
     if await refund_requests.find(work.tx, refund_id) is not None:  # an expired Idempotency-Key is used again
         work.audit_nothing()

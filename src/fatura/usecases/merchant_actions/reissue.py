@@ -8,7 +8,7 @@ from the key, so a repeat with the same key finds that charge.
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.calendar import latest_first_charge
@@ -76,7 +76,7 @@ async def reissue(
     `engine.account_recovering`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
     `engine.amount_unsupported`, `engine.rate_limited`; the errors of `begin` and of `Places.take`.
     """
-    next_charge_id = uuid5(invoice_id, f"reissue {request.key}")
+    next_charge_id = deps.tagger.request_id("reissue", invoice_id, key=request.key)
     with deps.gateway_requests.places(account.account_id) as places:
         reserve = partial(
             _reserve, invoice_id=invoice_id, wanted=wanted, next_charge_id=next_charge_id, places=places
