@@ -153,6 +153,10 @@ class Tx:
         status: str = await self._connection.execute(sql, self.account_id, *values)
         return int(status.rsplit(" ", 1)[-1])
 
+    async def allow_replaced_terms(self) -> None:
+        """Let the rest of the transaction delete the items of replaced private terms (D-245)."""
+        await self._connection.execute("SET LOCAL app.replaced_terms = 'on'")
+
     async def allow_retention(self) -> None:
         """Let the rest of the transaction delete rows that are kept until they are old (D-246)."""
         await self._connection.execute("SET LOCAL app.retention = 'on'")

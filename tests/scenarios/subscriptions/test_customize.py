@@ -183,3 +183,28 @@ async def test_a_subscription_on_an_archived_plan_may_be_customized(world: World
     subscription = await world.enroll(plan)
     await world.post(f"/v1/plans/{plan['id']}/archive")
     assert (await customize(world, subscription, terms(item(product))))["customized"] is True
+
+
+async def test_replaced_private_terms_do_not_count_for_the_quota_of_items(world: World):
+    """Terms that billed no invoice are deleted. Terms that billed one are kept with this invoice. [D-245, D-249]"""
+    product = await world.product(1000)
+    subscription = await world.enroll(await world.plan(product))
+    counted = "SELECT c.plan_items AS n FROM account_counter c"
+    stored = (
+        "SELECT (SELECT count(*) FROM plan_item) AS items, (SELECT count(*) FROM plan_discount) AS discounts"
+    )
+    discounted = item(product, (50, 1, None))
+
+    await customize(world, subscription, terms(discounted, discounted))
+    for _ in range(3):
+        await customize(world, subscription, terms(discounted, discounted, discounted))
+    assert [row["n"] for row in await world.sql(counted)] == [1 + 3]
+    assert [tuple(row) for row in await world.sql(stored)] == [(1 + 3, 3)]
+
+    assert await world.run("generation") == 1
+    await customize(world, subscription, terms(discounted))
+    assert [row["n"] for row in await world.sql(counted)] == [1 + 1]
+    assert [tuple(row) for row in await world.sql(stored)] == [(1 + 3 + 1, 3 + 1)]
+    [kept] = (await world.get(f"/v1/subscriptions/{subscription['id']}/terms")).json["items"]
+    assert kept["discounts"] == discounted["discounts"]
+    assert await world.broken() == []

@@ -55,6 +55,29 @@ async def insert_items(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]
     )
 
 
+async def delete_unbilled_items(tx: Tx, plan_version_id: UUID) -> None:
+    """Delete the items and discounts of replaced private terms, unless an invoice was billed by them (D-245)."""
+    await tx.allow_replaced_terms()
+    await tx.execute(
+        """
+        DELETE FROM plan_discount d WHERE d.account_id = $1 AND d.plan_version_id = $2 AND NOT EXISTS (
+            SELECT FROM plan_version t JOIN invoice v ON v.subscription_id = t.subscription_id
+            WHERE t.account_id = $1 AND v.account_id = $1 AND t.plan_version_id = $2 AND v.plan_version_id = $2
+        )
+        """,
+        plan_version_id,
+    )
+    await tx.execute(
+        """
+        DELETE FROM plan_item i WHERE i.account_id = $1 AND i.plan_version_id = $2 AND NOT EXISTS (
+            SELECT FROM plan_version t JOIN invoice v ON v.subscription_id = t.subscription_id
+            WHERE t.account_id = $1 AND v.account_id = $1 AND t.plan_version_id = $2 AND v.plan_version_id = $2
+        )
+        """,
+        plan_version_id,
+    )
+
+
 async def insert_discounts(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]) -> None:
     rules = [
         (position, priority, rule)

@@ -116,7 +116,13 @@ EVENTS: tuple[Invariant, ...] = (
         ) IS DISTINCT FROM (
             (SELECT count(*) FROM product p WHERE p.account_id = $1),
             (SELECT count(*) FROM plan p WHERE p.account_id = $1),
-            (SELECT count(*) FROM plan_item i WHERE i.account_id = $1),
+            (
+                SELECT count(*) FROM plan_version t
+                JOIN plan_item i ON i.plan_version_id = t.plan_version_id
+                LEFT JOIN subscription s ON s.account_id = $1 AND s.subscription_id = t.subscription_id
+                WHERE t.account_id = $1 AND i.account_id = $1
+                    AND (t.subscription_id IS NULL OR s.plan_version_id = t.plan_version_id)
+            ),
             (SELECT count(*) FROM customer p WHERE p.account_id = $1),
             (SELECT count(*) FROM subscription s WHERE s.account_id = $1 AND s.status = 'active'),
             (SELECT count(*) FROM subscription s WHERE s.account_id = $1 AND s.status = 'canceled'),

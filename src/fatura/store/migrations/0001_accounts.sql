@@ -39,8 +39,9 @@ CREATE TABLE account_gate (
 );
 
 -- One row per account: the numbers of its last event and last audit entry, the totals that list pages show, and
--- `plan_items`, the number of stored items of all versions of plans. A transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these numbers
--- follow the order of commits without gaps. `last_audited_at` is the time of the last audit entry.
+-- `plan_items`, the number of items of all versions of plans and of the current private terms of subscriptions. A
+-- transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these
+-- numbers follow the order of commits without gaps. `last_audited_at` is the time of the last audit entry.
 -- `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it (ADR 0016).
 CREATE TABLE account_counter (
     account_id uuid NOT NULL,

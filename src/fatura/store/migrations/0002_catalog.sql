@@ -93,10 +93,21 @@ CREATE TABLE plan_discount (
 
 CREATE TRIGGER plan_version_kept BEFORE UPDATE OR DELETE ON plan_version
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+
+-- A transaction that sets `app.replaced_terms` may delete the items of private terms that billed no invoice (D-245).
+CREATE FUNCTION refuse_unless_replaced() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('app.replaced_terms', true) = 'on' THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION '% of % is refused: its rows are kept as they are', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'row_kept';
+END
+$$;
 CREATE TRIGGER plan_item_kept BEFORE UPDATE OR DELETE ON plan_item
-    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+    FOR EACH ROW EXECUTE FUNCTION refuse_unless_replaced();
 CREATE TRIGGER plan_discount_kept BEFORE UPDATE OR DELETE ON plan_discount
-    FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
+    FOR EACH ROW EXECUTE FUNCTION refuse_unless_replaced();
 
 CREATE TABLE product_mirror (
     account_id uuid NOT NULL,

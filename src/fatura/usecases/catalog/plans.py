@@ -126,6 +126,12 @@ async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id
     await plans.insert_discounts(work.tx, plan.plan_version_id, terms.items)
 
 
+async def drop_private_terms(work: Work, replaced: PlanView, plan_version_id: UUID) -> None:
+    """Stop counting the items of a subscription's former private terms. Delete them unless they billed an invoice."""
+    work.totals["plan_items"] -= len(replaced.items)
+    await plans.delete_unbilled_items(work.tx, plan_version_id)
+
+
 def _plan(work: Work, plan_id: UUID, *, name: str, version: int, terms: Terms, created_at: datetime) -> Plan:
     return Plan(
         plan_id=plan_id,

@@ -33,6 +33,7 @@ from fatura.usecases.catalog.plans import (
     account_connections,
     check_product_ids,
     check_terms,
+    drop_private_terms,
     lock_plan,
     store_version,
 )
@@ -271,6 +272,8 @@ async def customize(
     data = SubscriptionDataView.of(customized)
     work.emit("subscription.customized", data, subscription_id=subscription_id)
     replaced = PlanView.with_items(base, await plans.items(work.tx, base.plan_version_id))
+    if subscription.customized:
+        await drop_private_terms(work, replaced, base.plan_version_id)
     work.audit(
         subscription_id,
         before=_with_terms(SubscriptionView.of(subscription), replaced),
