@@ -1,8 +1,13 @@
 """Old events and their deliveries are deleted, unless something still needs them (D-246, D-248)."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
+from fatura.usecases.retention import deletion
+from fatura.usecases.transaction import load_account
 from tests.support.push_steps import emit, redeliver, register, skip
 from tests.support.receiver import Receiver, Reply, always
 from tests.support.retention_steps import DELIVERY_DAYS, EVENT_DAYS, age, count
@@ -151,6 +156,31 @@ async def test_attempts_are_deleted_before_their_events(world: World, receiver: 
     await world.run("push")
     shown_again = (await world.get(f"/v1/events/{again['id']}/deliveries")).json
     assert (shown_again["status"], len(shown_again["data"])) == ("delivered", 1)
+    assert await world.broken() == []
+
+
+async def test_half_deleted_attempts_of_an_event_are_no_fault(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts are kept for ever, but their events are deleted. A batch ends between an event's attempts. [D-246]"""
+    monkeypatch.setattr(deletion, "ATTEMPTS", 3)
+    kept = {kind: days for kind, days in world.deps.settings.retention.items() if kind != "deliveries"}
+    deps = replace(world.deps, settings=replace(world.deps.settings, retention=kept))
+    await register(world, receiver)
+    await emit(world, 2)
+    await world.run("push")
+    await redeliver(world, 1)
+    await world.run("push")
+    await redeliver(world, 2)
+    await world.run("push")
+    await age(world, days=EVENT_DAYS + 1)
+
+    assert await deletion.run(deps, await load_account(deps, world.account_id)) == 3
+    assert (await count(world, "delivery_attempt"), await count(world, "event")) == (1, 2)
+    assert await world.broken() == []
+    while await deletion.run(deps, await load_account(deps, world.account_id)):
+        pass
+    assert (await count(world, "delivery_attempt"), await count(world, "event")) == (0, 0)
     assert await world.broken() == []
 
 

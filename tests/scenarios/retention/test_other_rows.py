@@ -47,6 +47,30 @@ async def test_price_calls_of_open_invoices_are_kept(world: World, prices: Price
     assert await _calls(world) == [0, 0]
 
 
+async def test_price_calls_are_looked_at_once_an_hour(world: World, prices: PriceServer) -> None:
+    """The calls of a second invoice turn old a minute after those of the first one. [D-247]"""
+    prices.answers({"amount": 500})
+    plan = await world.plan(await usage(world, prices))
+    await world.set_up_gateway(behaviour="never_pay")
+    for _ in range(2):
+        await world.enroll(plan)
+    await world.run()
+    first, second = await world.invoices()
+    await world.made(f"/v1/invoices/{first['id']}/payments", {"method": "cash"})
+    await age(world, days=PRICE_CALL_DAYS)
+    await world.made(f"/v1/invoices/{second['id']}/payments", {"method": "cash"})
+    await age(world, days=PRICE_CALL_DAYS, plus=-timedelta(minutes=1))
+    await world.run("retention")
+    assert await _calls(world) == [0, 1]
+
+    await age(world, days=0, plus=timedelta(minutes=2))
+    await world.run("retention")
+    assert await _calls(world) == [0, 1]
+    await age(world, days=0, plus=timedelta(hours=1))
+    await world.run("retention")
+    assert await _calls(world) == [0, 0]
+
+
 async def test_old_audit_entries_are_deleted(world: World) -> None:
     """[D-225, D-246]"""
     for _ in range(4):

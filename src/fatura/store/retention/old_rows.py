@@ -47,9 +47,12 @@ async def oldest_entries(tx: Tx, *, after: int, limit: int) -> Sequence[Old]:
     )
 
 
-async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> int:
-    """Delete up to `limit` attempts to deliver the events with numbers above `after` and up to `to`."""
-    return await tx.execute(
+async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> Sequence[int]:
+    """Delete up to `limit` attempts to deliver the events with numbers above `after` and up to `to`.
+
+    Return the number of each attempt's event.
+    """
+    rows = await tx.fetch(
         """
         WITH old AS MATERIALIZED (
             SELECT x.sequence, x.attempt FROM delivery_attempt x
@@ -58,11 +61,13 @@ async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> int:
         )
         DELETE FROM delivery_attempt a USING old o
         WHERE a.account_id = $1 AND a.sequence = o.sequence AND a.attempt = o.attempt
+        RETURNING a.sequence
         """,
         after,
         to,
         limit,
     )
+    return [row["sequence"] for row in rows]
 
 
 async def delete_old_attempts(tx: Tx, *, stored_to: datetime, limit: int) -> Sequence[int]:

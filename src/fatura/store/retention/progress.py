@@ -48,6 +48,23 @@ async def claim(tx: Tx, stored_to: Mapping[str, datetime]) -> Progress | None:
     )
 
 
+async def lock(tx: Tx, kind: Kind) -> None:
+    await tx.execute(
+        "SELECT FROM retention r WHERE r.account_id = $1 AND r.kind = $2 FOR NO KEY UPDATE", kind
+    )
+
+
+async def note_deleted(tx: Tx, kind: Kind, *, deleted_to: int) -> None:
+    """Store that rows of a kind are deleted with those of another kind. `deleted_to` never decreases."""
+    await tx.execute(
+        """
+        UPDATE retention r SET deleted_to = greatest(r.deleted_to, $3) WHERE r.account_id = $1 AND r.kind = $2
+        """,
+        kind,
+        deleted_to,
+    )
+
+
 async def update(
     tx: Tx, kind: Kind, *, kept_from: datetime, deleted_to: int = 0, deleted_until: datetime | None = None
 ) -> None:

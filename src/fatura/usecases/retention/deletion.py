@@ -56,6 +56,7 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
 
     The lock of the webhook keeps workers and `redeliver` from using these events at the same time.
     """
+    await progress.lock(work.tx, Kind.DELIVERIES)  # before the webhook, as `_delete_attempts` does
     await webhooks.lock(work.tx)
     after = claimed.deleted_to
     rows = await old_rows.oldest_events(work.tx, after=after, limit=BATCH)
@@ -65,8 +66,9 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
         return 0
     to = found.old[-1].sequence
     attempts = await old_rows.delete_attempts(work.tx, after=after, to=to, limit=ATTEMPTS)
-    if attempts == ATTEMPTS:
-        return attempts
+    await progress.note_deleted(work.tx, Kind.DELIVERIES, deleted_to=max(attempts, default=0))
+    if len(attempts) == ATTEMPTS:
+        return ATTEMPTS
     await old_rows.delete_events(work.tx, after=after, to=to)
     await old_rows.skip_in_webhook(work.tx, to=to)
     await progress.update(
@@ -98,7 +100,8 @@ async def _delete_attempts(work: Work, _claimed: Progress, stored_to: datetime) 
 
 async def _delete_price_calls(work: Work, _claimed: Progress, stored_to: datetime) -> int:
     done = await old_rows.delete_price_calls(work.tx, closed_to=stored_to, limit=BATCH)
-    kept_from = await old_rows.first_closed_at(work.tx) or work.deps.clock()
+    first = await old_rows.first_closed_at(work.tx)
+    kept_from = next_kept_from(first, stored_to=stored_to, real_now=work.deps.clock())
     await progress.update(work.tx, Kind.PRICE_CALLS, kept_from=kept_from)
     return done
 
