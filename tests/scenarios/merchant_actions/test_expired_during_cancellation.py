@@ -27,7 +27,9 @@ async def test_a_lost_cancellation_keeps_the_promised_request(
         await queue_fault(world, "cancel_charge", "timeout_before")
         assert "reissued automatically" in (await ask(world, invoice, key="p")).json["detail"]
     await queue_fault(world, "cancel_charge", "timeout_before")
-    assert (await cancel(world, invoice, key="c")).status == 409
+    unsure = await cancel(world, invoice, key="c")
+    assert unsure.status == 409
+    assert f"An earlier {earlier} of the invoice waits" in unsure.json["detail"]
     get_charge = SandboxGateway.get_charge
 
     async def expired(self: SandboxGateway, charge_id: str) -> Charge:
@@ -44,3 +46,12 @@ async def test_a_lost_cancellation_keeps_the_promised_request(
     assert await show(world, invoice) == expected[earlier]
     assert await stored_kinds(world) == []
     assert await world.broken() == []
+
+
+async def test_a_lost_cancellation_alone_names_no_other_request(world: World) -> None:
+    """[D-171]"""
+    invoice = await unpaid_invoice(world)
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    unsure = await cancel(world, invoice, key="c")
+    assert unsure.status == 409
+    assert "An earlier" not in unsure.json["detail"]

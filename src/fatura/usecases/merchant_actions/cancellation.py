@@ -77,7 +77,10 @@ async def cancel(
         if ending is Ending.APPLIED:
             read = partial(_read_canceled, invoice_id=invoice_id)
             return await finish(deps, account, request, read, draft=draft)
-        raise EngineError(INVOICE_NOT_CANCELABLE, released.detail)
+        waits = ""
+        if ending is Ending.KEPT:
+            waits = await in_transaction(deps, account, _applied_if_expired, invoice_id)
+        raise EngineError(INVOICE_NOT_CANCELABLE, released.detail + waits)
     complete = partial(_complete, stored=begun.request, released=released)
     return await charge_release.complete(deps, account, request, begun, function=complete, draft=draft)
 
@@ -110,6 +113,19 @@ async def _reserve(
         work.new_id() if request is None else tagger.request_id("cancel", invoice_id, key=request.key)
     )
     return await charge_release.begin(work, charge, request_id, places=places, refusal=INVOICE_NOT_CANCELABLE)
+
+
+async def _applied_if_expired(work: Work, invoice_id: UUID) -> str:
+    """Say which earlier request is applied instead of a stored cancellation if the charge expires (D-171)."""
+    stored = await merchant_requests.of_invoice(work, invoice_id)
+    earlier = next((each for each in stored if not each.is_cancellation), None)
+    if earlier is None:
+        return ""
+    what, applied = ("payment", "recorded") if earlier.terms is None else ("reissue", "applied")
+    return (
+        f" An earlier {what} of the invoice waits for its charge too. It is {applied} if the charge expires instead of "
+        "being canceled."
+    )
 
 
 async def _complete(work: Work, *, stored: MerchantRequest, released: Released) -> InvoiceView:
