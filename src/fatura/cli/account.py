@@ -103,7 +103,7 @@ def show_(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fals
 
 @app.command()
 def suspend(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = False) -> None:
-    """Stop an account: it is not billed, nothing is sent for it, and its API keys can only read.
+    """Stop an account: it is not billed, nothing new is sent for it, and its API keys are refused.
 
     Payments of charges that exist are still recorded. `fatura account resume` lets it continue. The command ends when
     no charge, refund or cancellation that had begun can still be sent, usually after seconds, at most after minutes.
