@@ -50,7 +50,7 @@ class Report:
 
 
 _Shown = dict[UUID, tuple[Transition, InvoiceDetail]]
-"""By invoice id: the transition after which the invoice's details were last read, and these details."""
+"""By invoice id: the transition after which the invoice's details were most recently read, and these details."""
 
 
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:

@@ -156,7 +156,7 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge
 
 
 def _needs_poll(charge: port.Charge) -> bool:
-    """Return whether to poll the new charge immediately, because it is not simply open or already has payments."""
+    """Return whether to poll the new charge immediately: it already has payments, or is in another state than open."""
     return charge.state is not port.ChargeState.OPEN or bool(charge.entries)
 
 

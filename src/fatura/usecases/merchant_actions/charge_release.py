@@ -254,7 +254,7 @@ async def _record_payments(
 ) -> None:
     """Record the payments that the gateway returned with a canceled charge (D-50).
 
-    The payments may be newer than the last poll, and a canceled invoice is not polled regularly.
+    The payments may be newer than the most recent poll, and a canceled invoice is not polled regularly.
     """
     if canceled.entries:
         answers = [ChargeAnswer(canceled.invoice_id, gateway.connection_id, canceled)]

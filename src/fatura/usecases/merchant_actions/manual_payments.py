@@ -169,9 +169,10 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
 async def _complete(
     work: Work, *, received: Received, stored: MerchantRequest, released: Released
 ) -> InvoiceView:
-    """Record the payment for which a charge was canceled. The payment may exceed what is open now.
+    """Record the payment for which a charge was canceled, even if the payment exceeds what is open now.
 
-    If a refund in the gateway has raised the open amount above the payment, plan the next charge for the rest.
+    If a refund in the gateway has raised the open amount above the payment, plan the next charge for the rest. If the
+    invoice got another charge meanwhile, check the payment like a new one.
     """
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)

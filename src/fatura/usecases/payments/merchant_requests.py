@@ -30,7 +30,7 @@ def is_over(work: Work, request: MerchantRequest) -> bool:
 
 
 def is_in_progress(work: Work, requests: Collection[MerchantRequest], *, other_than: UUID | None) -> bool:
-    """Return whether a reissue or a manual payment is in progress, other than the request with this id."""
+    """Return whether a reissue or a manual payment is in progress. The request with the id `other_than` is ignored."""
     return any(
         each.in_progress_until > work.deps.clock()
         for each in requests

@@ -116,7 +116,7 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
 
 
 async def _claim_looked_up(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call]:
-    """Lease those of the refunds that are due again after a look-up did not find them."""
+    """Of these refunds, lease those that are due again because a look-up did not find them."""
     if not await frozen_accounts.may_charge(work.tx):
         return []
     real_now = work.deps.clock()

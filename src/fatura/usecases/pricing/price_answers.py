@@ -100,7 +100,7 @@ async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:
 
 
 def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
-    """Return the values of items. If several answers for an item have a value, the first of these answers counts."""
+    """Return the values of items. If several answers for an item have a value, the first such answer counts."""
     values: dict[ItemKey, ItemValue] = {}
     for call, answer in live:
         if answer.outcome in CLOSING:

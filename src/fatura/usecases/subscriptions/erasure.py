@@ -1,4 +1,4 @@
-"""Erase a customer: remove the personal data from the customer and from all rows about it (D-62, D-226).
+"""Erase a customer: remove the personal data from the customer's row and from all rows about it (D-62, D-226).
 
 The first transaction erases the customer's own row, and stores that an erasure is running. From then on, no transaction
 reads the old data of the customer. Further transactions remove the data from older rows, a batch each. A batch locks

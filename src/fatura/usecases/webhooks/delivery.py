@@ -155,7 +155,7 @@ async def _read(work: Work, sequences: Sequence[int]) -> Sequence[DueDelivery]:
 
 
 async def _put_off(work: Work, sequence: int) -> None:
-    """Put off a delivery that cannot be read or recorded. Later events of its invoice wait for it."""
+    """Put off a delivery that cannot be read or recorded. Later events of the same invoice wait for the delivery."""
     log.exception("delivery.put_off", sequence=sequence, account_id=str(work.account.account_id))
     await deliveries.put_off(work.tx, sequence, until=work.now + PUT_OFF_BY)
 

@@ -36,7 +36,9 @@ async def register(work: Work, url: str) -> WebhookView:
             before = WebhookView.of(stored.webhook)
             await _resume(work, stored, url)
             break
-        last = await counters.last_sequence(work.tx)  # removed between `insert` and `lock`: insert it again
+        last = await counters.last_sequence(
+            work.tx
+        )  # the webhook was removed after `insert`, so insert it again
     await counters.note_webhook(work.tx)
     view = await read(work)
     work.audit(work.account.account_id, before=before, after=view)
@@ -148,8 +150,8 @@ async def redeliver(
 ) -> Redelivery:
     """Deliver an event again, and return the current state of its delivery.
 
-    A repeated request delivers nothing, and returns the current state too: a stored answer would keep what receivers
-    answered, also after the customer was erased (D-226).
+    A repeated request delivers nothing, and also returns the current state. A stored answer would keep what receivers
+    answered, even after the customer was erased (D-226).
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`, and the errors of `execute_once`.
     """
     deliver = partial(_redeliver, event_id=event_id)
