@@ -112,7 +112,7 @@ async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
 ) -> None:
     """A poll applies the reissue b while its process is suspended. The payment p then waits for the next charge.
 
-    The process of b then dies, or it resumes and its call for the first charge is lost. [D-171, D-52]
+    Finally, b's call for the first charge is answered, or its answer is lost. [D-171, D-52]
     """
     invoice = await lose_answer(world, "reissue")
     calls = 0
