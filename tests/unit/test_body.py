@@ -108,7 +108,9 @@ def test_the_number_of_values_is_limited():
     for most in (
         b'{"a":[%s]}' % b",".join([b"0"] * (MAX_VALUES - 1)),
         b"{%s}" % b",".join(b'"%d":{"b":[1,2]}' % number for number in range(MAX_VALUES // 4)),
+        b"{%s}" % b",".join(b'"%d,":","' % number for number in range(MAX_VALUES - 1)),
         json.dumps({"a": "[{," * 20_000, 'b\\",,"\\\\': ",[" * 10_000}).encode(),
+        json.dumps({"a": ',"' * 30_000}).encode(),
     ):
         assert isinstance(body.parse(most), dict)
     for sent in (
@@ -116,6 +118,7 @@ def test_the_number_of_values_is_limited():
         b"[%s" % (b"0," * MAX_VALUES),
         b"{%s}" % b",".join(b'"a%d":[]' % number for number in range(MAX_VALUES)),
         b'{"x\\\\":[%s]}' % b",".join([b'"\\""'] * MAX_VALUES),
+        b"{%s}" % b",".join(b'"%d":""' % number for number in range(MAX_VALUES * 2)),
     ):
         assert refused(sent) == [("", TOO_MANY)]
 
