@@ -1,6 +1,7 @@
 """The composition root: builds a process's dependencies from its settings. Only this module names gateway providers."""
 
 import asyncio
+import gc
 import os
 import resource
 import socket
@@ -356,6 +357,7 @@ async def serve(
             port=address.port,
             limits_addresses=not settings.trusted_proxies,
         )
+        gc.freeze()  # a full collection would stop all requests for 50 ms, to visit the objects of imported modules
         await asyncio.gather(api, _serve_metrics(deps, stop, metrics))
 
 

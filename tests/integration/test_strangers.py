@@ -1,5 +1,7 @@
 """Clients without an API key keep nobody out, whether they open connections, call for readiness or scrape metrics."""
 
+import asyncio
+import gc
 import json
 import socket
 import time
@@ -7,7 +9,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from http.client import HTTPConnection
@@ -15,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from fatura import bootstrap, settings
 from fatura.api.http.connections import IN_ALL, OF_ADDRESS
+from fatura.bootstrap import Address
+from fatura.store.vault import new_key
 from tests.support.databases import as_superuser
 from tests.support.expect import UNKNOWN_ID
 from tests.support.fatura_processes import Running, environment, free_port, run_here, running, serves
@@ -87,6 +92,18 @@ def test_idle_connections_keep_nobody_out(api: Api) -> None:
             for path in ("/health", "/health/ready", "/v1/products"):
                 assert api.get(path)[0] == 200
             assert api.open_sockets() < most.connections + 50
+
+
+async def test_connections_cause_no_visit_of_all_imported_objects(database_url: str) -> None:
+    """Many new objects cause a full garbage collection, which stops all requests while it runs. [D-200]"""
+    stop = asyncio.Event()
+    stop.set()
+    read = replace(settings.read({}), secret_keys=(new_key(),))
+    try:
+        await bootstrap.serve(read, database_url, stop=stop, address=Address("127.0.0.1", free_port()))
+        assert gc.get_freeze_count() > len(gc.get_objects())
+    finally:
+        gc.unfreeze()
 
 
 async def test_metrics_have_a_port_and_share_the_questions_to_the_database(
