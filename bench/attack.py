@@ -1,10 +1,10 @@
 """Attack an API process from several addresses of this machine, in a process of its own.
 
-    python -m bench.attack PORT METRICS_PORT KEY
+    python -m bench.attack PORT METRICS_PORT KEY [ATTACK...]
 
 It opens idle connections, sends giant bodies and more requests than KEY's account may send, tries wrong API keys, and
-asks for metrics and readiness. It prints `begun` when each attack has started, continues until stdin closes, and then
-prints the number of answers by attack and status as JSON.
+asks for metrics and readiness. With names of ATTACKS, it makes only these attacks. It prints `begun` when each attack
+has started, continues until stdin closes, and then prints the number of answers by attack and status as JSON.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 import uvloop
@@ -27,6 +28,8 @@ SCRAPES, READINESS_CALLS, GIANT_BODIES, WRONG_KEYS, GREEDY = 60, 200, 4, 50, 250
 CONNECTIONS = 4
 """Connections of each attack that sends requests."""
 GIANT_FIELDS = 18_000
+IDLE = "idle connections"
+ATTACKS = (IDLE, "metrics", "readiness", "giant bodies", "wrong keys", "greedy account")
 
 
 @dataclass(slots=True)
@@ -80,20 +83,29 @@ class Attacker:
 
         await asyncio.gather(*(line(place) for place in range(CONNECTIONS)))
 
-    def attacks(self) -> Sequence[Awaitable[None]]:
+    def attacks(self, names: Sequence[str]) -> Sequence[Awaitable[None]]:
+        """Return the named attacks that send requests. `idle` opens the idle connections."""
         giant = json.dumps({f"f{number}": 1 for number in range(GIANT_FIELDS)}).encode()
-        return [
-            self.pace("metrics", lambda _: _get("/metrics"), per_second=SCRAPES, port=self.metrics_port),
-            self.pace("readiness", lambda _: _get("/health/ready"), per_second=READINESS_CALLS),
-            self.pace(
-                "giant bodies", lambda _: _post("/v1/products", self.key, giant), per_second=GIANT_BODIES
+        paces = {
+            "metrics": partial(
+                self.pace, request=lambda _: _get("/metrics"), per_second=SCRAPES, port=self.metrics_port
             ),
-            self.pace(
-                "wrong keys", lambda number: _get("/v1/products", f"{self.key[:-8]}{number:08}"),
+            "readiness": partial(
+                self.pace, request=lambda _: _get("/health/ready"), per_second=READINESS_CALLS
+            ),
+            "giant bodies": partial(
+                self.pace, request=lambda _: _post("/v1/products", self.key, giant), per_second=GIANT_BODIES
+            ),
+            "wrong keys": partial(
+                self.pace,
+                request=lambda number: _get("/v1/products", f"{self.key[:-8]}{number:08}"),
                 per_second=WRONG_KEYS,
             ),
-            self.pace("greedy account", lambda _: _get("/v1/invoices", self.key), per_second=GREEDY),
-        ]  # fmt: skip
+            "greedy account": partial(
+                self.pace, request=lambda _: _get("/v1/invoices", self.key), per_second=GREEDY
+            ),
+        }
+        return [paces[name](name) for name in names if name != IDLE]
 
 
 def _get(target: str, key: str = "") -> bytes:
@@ -107,9 +119,10 @@ def _post(target: str, key: str, body: bytes) -> bytes:
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def _attack(attacker: Attacker) -> None:
-    await attacker.idle()
-    running = [asyncio.ensure_future(each) for each in attacker.attacks()]
+async def _attack(attacker: Attacker, names: Sequence[str]) -> None:
+    if IDLE in names:
+        await attacker.idle()
+    running = [asyncio.ensure_future(each) for each in attacker.attacks(names)]
     await asyncio.sleep(1)
     print("begun", flush=True)
     stopping = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -120,8 +133,8 @@ async def _attack(attacker: Attacker) -> None:
 
 
 def main() -> None:
-    port, metrics_port, key = sys.argv[1:]
-    uvloop.run(_attack(Attacker(int(port), int(metrics_port), key)))
+    port, metrics_port, key, *names = sys.argv[1:]
+    uvloop.run(_attack(Attacker(int(port), int(metrics_port), key), names or ATTACKS))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,12 @@ def of_process(pid: int) -> float:
     return _seconds(_fields(pid))
 
 
+def waited(pid: int) -> float:
+    """Return the seconds for which the threads of a process were ready to run, but had to wait for a core."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((each / "schedstat").read_text().split()[1]) for each in threads) / 1e9
+
+
 def _seconds(fields: list[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

@@ -7,11 +7,15 @@ import asyncio
 import json
 import statistics
 import sys
+import time
 from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle, islice
+from statistics import median
 
+from bench import cpu
 from bench.api_process import Server, fatura_api
 from bench.api_requests import READ, ApiRequest
 from bench.frame import Amount, Figure, Measured, Options
@@ -45,19 +49,31 @@ async def _run(options: Options, server_url: str, *, seconds: int) -> Measured:
 
     url = await prepared(server_url, "strangers", fill)
     requests = await _requests(url, accounts[0], count=PER_SECOND * seconds)
-    attacked, quiet, failed = list[float](), list[float](), 0
+    attacked, quiet, loads, failed = list[float](), list[float](), list[_Load](), 0
     async with fatura_api(url, limits=True) as api:
         await _send(api, requests)
         for number in range(ROUNDS):
             quiet.append(_p99_ms(await _send(api, requests)))
-            answered, attacks = await _attacked(api, requests, key=accounts[1].api_key)
+            answered, load, attacks = await _attacked(api, requests, key=accounts[1].api_key)
+            loads.append(load)
             attacked.append(_p99_ms(answered))
             failed += _failures([answered.statuses, *attacks.values()])
             options.log(f"p99, round {number + 1}: {attacked[-1]:.1f} ms, quiet {quiet[-1]:.1f}; {attacks}")
     what = f"{READ} while strangers and another account attack the API, p99 at {PER_SECOND} requests/s"
     return Measured(
         figures=[Figure(15, what, "ms", "no attack", attacked, quiet, at_most=MOST_RATIO)],
-        amounts=[Amount(15, "answers 5xx during the attacks", "answers", failed, at_most=0)],
+        amounts=[
+            Amount(15, "answers 5xx during the attacks", "answers", failed, at_most=0),
+            Amount(
+                15, "cores that the API uses during the attacks", "cores", median(each.used for each in loads)
+            ),
+            Amount(
+                15,
+                "cores that the API waits for during the attacks",
+                "cores",
+                median(each.waited for each in loads),
+            ),
+        ],
     )
 
 
@@ -74,18 +90,29 @@ async def _send(api: Server, requests: Sequence[bytes]) -> Answered:
     return answered
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """How many cores the API used, and for how many it waited because other processes used them."""
+
+    used: float
+    waited: float
+
+
 async def _attacked(
     api: Server, requests: Sequence[bytes], *, key: str
-) -> tuple[Answered, Mapping[str, Mapping[str, int]]]:
-    """Send requests during the attacks. Also return the numbers of answers by attack and status."""
+) -> tuple[Answered, _Load, Mapping[str, Mapping[str, int]]]:
+    """Send requests during the attacks. Also return the API's load, and the numbers of answers by attack and status."""
     words = ("bench.attack", str(api.port), str(api.metrics_port), key)
     attack = await asyncio.create_subprocess_exec(sys.executable, "-m", *words, stdin=PIPE, stdout=PIPE)
     assert attack.stdout is not None
     assert (await attack.stdout.readline()) == b"begun\n", "the attack failed"
+    used, waited, began = cpu.of_process(api.pid), cpu.waited(api.pid), time.perf_counter()
     answered = await _send(api, requests)
+    seconds = time.perf_counter() - began
+    load = _Load((cpu.of_process(api.pid) - used) / seconds, (cpu.waited(api.pid) - waited) / seconds)
     output, _ = await attack.communicate(b"")  # ends its standard input
     assert attack.returncode == 0, "the attack failed"
-    return answered, json.loads(output)
+    return answered, load, json.loads(output)
 
 
 def _p99_ms(answered: Answered) -> float:
