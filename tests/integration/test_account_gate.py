@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from fatura.store import suspension as stored_suspension
 from fatura.store.db import Tx
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.accounts import suspension
@@ -51,7 +52,9 @@ async def suspend(world: World) -> None:
     await suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR)
 
 
-@pytest.mark.parametrize("may", [frozen_accounts.may_charge, frozen_accounts.may_record])
+@pytest.mark.parametrize(
+    "may", [frozen_accounts.may_charge, frozen_accounts.may_record, stored_suspension.may_work]
+)
 async def test_credentials_change_while_the_account_is_billed(world: World, may: May) -> None:
     """[D-64 scopes, D-40, D-43]"""
     async with busy(world, may), asyncio.timeout(SOON_SECONDS):
@@ -61,9 +64,10 @@ async def test_credentials_change_while_the_account_is_billed(world: World, may:
         await world.connect()
 
 
-async def test_a_suspension_waits_for_the_running_batches_only(world: World) -> None:
+@pytest.mark.parametrize("may", [frozen_accounts.may_charge, stored_suspension.may_work])
+async def test_a_suspension_waits_for_the_running_batches_only(world: World, may: May) -> None:
     """[D-242]"""
-    async with busy(world, frozen_accounts.may_charge) as counts:
+    async with busy(world, may) as counts:
         async with asyncio.timeout(SOON_SECONDS):
             await suspend(world)
         assert counts["running"] == 0
@@ -108,14 +112,15 @@ async def test_an_interrupted_suspension_can_be_repeated(world: World) -> None:
     assert len(entries) == 1
 
 
-async def test_a_batch_sees_a_suspension_that_was_stored_before_its_lock(world: World) -> None:
+@pytest.mark.parametrize("may", [frozen_accounts.may_charge, stored_suspension.may_work])
+async def test_a_batch_sees_a_suspension_that_was_stored_before_its_lock(world: World, may: May) -> None:
     """The batch's statement begins before the suspension is stored, and waits for the suspension's lock. [D-242]"""
     async with world.deps.db.transaction(world.account_id) as holding:
         await holding.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR UPDATE")
 
         async def batch() -> bool:
             async with world.deps.db.transaction(world.account_id) as tx:
-                return await frozen_accounts.may_charge(tx)
+                return await may(tx)
 
         asked = asyncio.create_task(batch())
         await asyncio.sleep(0.3)

@@ -3,8 +3,8 @@
 A poll usually reads only due rows, from indexes that begin with the time. These indexes cannot find the due rows of
 accounts whose test clock was moved, so a poll reads those accounts one by one. While MAX_DUE_ROWS or more rows are
 due, a poll reads all accounts one by one. Accounts with an advancing test clock are left out, because the
-worker that moves the clock does their work. A lease that ends later than any valid lease counts as
-expired (`store.leases`).
+worker that moves the clock does their work. While an account is suspended, its clock stands still, so it is not left
+out. A lease that ends later than any valid lease counts as expired (`store.leases`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -199,7 +199,8 @@ FROM (
     SELECT a.account_id, a.mode, a.currency, a.clock_offset, $1::timestamptz + a.clock_offset AS now
     FROM account a
     WHERE a.account_id = ANY($3::uuid[]) AND NOT EXISTS (
-        SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing'
+        SELECT FROM test_clock t
+        WHERE t.account_id = a.account_id AND t.status = 'advancing' AND a.suspended_at IS NULL
     )
     GROUP BY a.account_id
 ) a
@@ -344,7 +345,7 @@ async def discover_by_clock(discovery: Discovery, *, least_offset: timedelta) ->
 
 
 async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -> Sequence[Account]:
-    """Return the given accounts, without those whose test clock is advancing."""
+    """Return the given accounts, without those whose test clock is advancing, unless they are suspended (D-242)."""
     if not account_ids:
         return []
     return await discovery.fetch_as(
@@ -352,7 +353,10 @@ async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset FROM account a
         WHERE a.account_id = ANY($1::uuid[])
-            AND NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            AND NOT EXISTS (
+                SELECT FROM test_clock t
+                WHERE t.account_id = a.account_id AND t.status = 'advancing' AND a.suspended_at IS NULL
+            )
         """,
         list(account_ids),
     )

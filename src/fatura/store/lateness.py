@@ -79,7 +79,9 @@ FROM account a CROSS JOIN LATERAL (
     WHERE d.account_id = a.account_id AND h.disabled_at IS NULL AND h.failures = 0
         AND d.next_attempt_at IS NOT NULL AND d.waits IS NOT TRUE
 ) w
-WHERE NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing')
+WHERE NOT EXISTS (
+    SELECT FROM test_clock c WHERE c.account_id = a.account_id AND c.status = 'advancing' AND a.suspended_at IS NULL
+)
 GROUP BY w.lane
 """
 """Returns the age of the oldest due work of each lane, by the clocks of the accounts."""

@@ -20,8 +20,8 @@ async def resume(tx: Tx, *, now: datetime) -> None:
     await tx.execute("UPDATE account a SET suspended_at = NULL, resumed_at = $2 WHERE a.account_id = $1", now)
 
 
-async def wait_for_billing(tx: Tx) -> None:
-    """Wait until all transactions for which `may_charge` returned True have ended.
+async def wait_for_lanes(tx: Tx) -> None:
+    """Wait until all transactions for which `may_charge` or `may_work` returned True have ended.
 
     Call this after the commit of `suspend`. Later transactions see it, so they do not prolong this wait.
     """
@@ -49,8 +49,22 @@ async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> dateti
     )
 
 
-async def is_suspended(tx: Tx) -> bool:
-    return await tx.fetchval("SELECT a.suspended_at IS NOT NULL FROM account a WHERE a.account_id = $1")
+async def may_work(tx: Tx) -> bool:
+    """Return whether the account is not suspended, so that lanes may call merchants and move subscriptions (D-242).
+
+    If so, a lock keeps the answer valid until the transaction ends (ADR 0019). The account may be frozen.
+    """
+    is_open = await tx.execute(
+        """
+        SELECT FROM account_gate g JOIN account a ON a.account_id = g.account_id
+        WHERE g.account_id = $1 AND a.account_id = $1 AND a.suspended_at IS NULL
+        FOR SHARE OF g
+        """
+    )
+    if not is_open:
+        return False
+    # read it again, because it may have changed before the lock was taken
+    return await tx.fetchval("SELECT a.suspended_at IS NULL FROM account a WHERE a.account_id = $1")
 
 
 async def discover(discovery: Discovery) -> Sequence[UUID]:

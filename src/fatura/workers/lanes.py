@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 from fatura.domain.account import Account
 from fatura.usecases import due_accounts, due_reconciliation, gateway_probes
-from fatura.usecases.accounts import suspension
 from fatura.usecases.billing import generation
 from fatura.usecases.catalog import mirroring, propagation
 from fatura.usecases.charging import issuance
@@ -154,32 +152,7 @@ ENGINE: tuple[Lane, ...] = (
 """The lanes whose work depends on the account's clock. A test clock runs them at each of its steps."""
 
 
-async def _run_unless_suspended(run: RunLane, deps: Deps, account: Account) -> int:
-    return 0 if await suspension.is_suspended(deps, account) else await run(deps, account)
-
-
-def _stopping(lane: Lane) -> Lane:
-    """If `_CHECKED` has the lane's name, return a copy of the lane that runs no batch of a suspended account (D-242).
-
-    Generation and issuance check this in their own transactions, behind a lock. The other lanes also serve suspended
-    accounts.
-    """
-    if lane.name not in _CHECKED:
-        return lane
-    return replace(lane, run=partial(_run_unless_suspended, lane.run))
-
-
-_CHECKED = frozenset(
-    {
-        LaneName.PROPAGATION,
-        LaneName.PRICING,
-        LaneName.MIRRORING,
-        LaneName.PUSH,
-        LaneName.PROBE,
-        LaneName.TEST_CLOCK,
-    }
-)
-_ALL: tuple[Lane, ...] = (
+LANES: tuple[Lane, ...] = (
     *ENGINE,
     Lane(LaneName.PROBE, due_accounts.of(LaneName.PROBE), delivery.deliver, batches_at_once=MAX_PUSHES),
     Lane(
@@ -192,4 +165,3 @@ _ALL: tuple[Lane, ...] = (
     Lane(LaneName.ERASURE, due_accounts.of(LaneName.ERASURE), erasure.run, batches_at_once=1),
     Lane(LaneName.RETENTION, due_accounts.of(LaneName.RETENTION), deletion.run, batches_at_once=1),
 )
-LANES = tuple(map(_stopping, _ALL))

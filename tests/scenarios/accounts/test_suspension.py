@@ -1,20 +1,31 @@
 """While an account is suspended by an operator, nothing new is billed or sent for this account (D-242, D-244)."""
 
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from uuid import UUID
 
 import pytest
 
+from fatura.domain.account import Account
 from fatura.usecases.accounts import suspension
+from fatura.usecases.catalog import mirroring, propagation
+from fatura.usecases.deps import Deps
+from fatura.usecases.pricing import price_pull
 from fatura.usecases.restore import comparison
+from fatura.usecases.sandbox import test_clock
+from fatura.usecases.subscriptions import connection_moves
+from fatura.usecases.transaction import in_transaction, load_account
+from fatura.usecases.webhooks import delivery
 from fatura.workers.lanes import LANES
 from tests.support.expect import problem
 from tests.support.operator import OPERATOR
 from tests.support.receiver import open_receiver
 from tests.support.sandbox_steps import (
     charges,
+    connection_id,
     issued_invoice,
     move,
     pay_silently,
@@ -289,11 +300,98 @@ async def test_suspending_and_resuming_twice_changes_nothing(world: World):
     assert [list(each["before"]) for each in entries] == [["suspendedAt"]] * 2
 
 
-async def test_an_advancing_clock_waits_while_its_account_is_suspended(world: World):
+async def test_polls_continue_while_the_clock_of_a_suspended_account_waits(world: World):
     """[D-242, D-45]"""
+    invoice = await issued_invoice(world)
+    await world.run()
+    await world.sql(
+        """
+        UPDATE connection_health SET failures = 3, failing_since = now(), next_probe_at = '2001-01-01',
+            error_code = 'x', error_detail = 'x'
+        """
+    )
     await world.sql("UPDATE test_clock SET status = 'advancing', target_at = now() + interval '20 years'")
+    await jump(world, days=2)
+    assert await due(world) == {"test_clock"}
+
     await suspend(world)
-    assert "test_clock" not in await due(world)
+
+    assert await due(world) == {"reconciliation", "sweep", "gateway_probe"}
+    await world.sql(
+        """
+        UPDATE connection_health SET failures = 0, failing_since = NULL, next_probe_at = NULL, error_code = NULL,
+            error_detail = NULL
+        """
+    )
+    await pay_silently(world)
+    await world.run()
+    assert await status(world, invoice) == "paid"
+
     await resume(world)
     assert "test_clock" in await due(world)
     await world.sql("UPDATE test_clock SET status = 'ready', target_at = NULL")
+
+
+async def test_an_advancing_clock_stops_at_once(world: World):
+    """The account is suspended while a worker moves its clock. Any worker can continue after the resume. [D-242]"""
+    await world.sql("UPDATE test_clock SET status = 'advancing', target_at = now() + interval '20 years'")
+    runs = list[str]()
+
+    async def run(_deps: Deps, _account: Account) -> int:
+        runs.append("lane")
+        await suspend(world)
+        return 1
+
+    account = await load_account(world.deps, world.account_id)
+    began = time.monotonic()
+    await test_clock.advance_to_target(world.deps, account, {"issuance": run})
+
+    assert time.monotonic() - began < test_clock.RUN_SECONDS
+    assert runs == ["lane"]
+    assert await load_account(world.deps, world.account_id) == account
+    await resume(world)
+    assert "test_clock" in await due(world)
+    await world.sql("UPDATE test_clock SET status = 'ready', target_at = NULL")
+
+
+async def test_a_batch_that_begins_after_the_suspension_calls_nobody(world: World):
+    """A worker had found the account before. [D-242]"""
+    await world.set_up_gateway(productCatalog=True)
+    async with open_receiver() as receiver:
+        await world.put("/v1/integration/webhook", {"url": receiver.url})
+        plan = await world.plan(await world.variable_product())
+        await world.enroll(plan)
+        await world.run("generation")
+        await suspend(world)
+        account = await load_account(world.deps, world.account_id)
+
+        assert await delivery.deliver(world.deps, account) == 0
+        assert await price_pull.pull(world.deps, account, limit=9) == 0
+        assert await mirroring.mirror(world.deps, account, limit=9) == 0
+
+        assert receiver.received == []
+    assert await world.sql("SELECT 1 FROM pricing_attempt") == []
+    assert (
+        await world.sql(
+            "SELECT 1 FROM product_mirror WHERE lease_until IS NOT NULL OR mirrored_at IS NOT NULL"
+        )
+        == []
+    )
+
+
+async def test_no_subscription_moves_in_a_suspended_account(world: World):
+    """A worker had found the account before. [D-242]"""
+    plan = await world.plan()
+    await world.enroll(plan)
+    old, new = await connection_id(world), (await world.connect())["connectionId"]
+    account = await load_account(world.deps, world.account_id)
+    start_move = partial(connection_moves._start, from_id=UUID(old), to_id=UUID(new))
+    start_propagation = partial(propagation._start, plan_id=UUID(plan["id"]), from_version=None)
+    await in_transaction(world.deps, account, start_move)
+    await in_transaction(world.deps, account, start_propagation)
+    await suspend(world)
+    for lane in (propagation, connection_moves):
+        assert await lane.run(world.deps, account) == 0
+    await resume(world)
+    for lane in (propagation, connection_moves):
+        assert await lane.run(world.deps, account) > 0

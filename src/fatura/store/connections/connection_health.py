@@ -88,7 +88,8 @@ async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until
 async def discover_probes(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts with a failing connection whose probe is due and not leased.
 
-    Accounts with an advancing test clock are left out, because the worker that moves the clock does their work.
+    Accounts with an advancing test clock are left out, because the worker that moves the clock does their work. The
+    clock of a suspended account stands still, so they are not left out.
     """
     return await discovery.fetch_as(
         Account,
@@ -98,7 +99,10 @@ async def discover_probes(discovery: Discovery, *, real_now: datetime) -> Sequen
         WHERE h.next_probe_at IS NOT NULL AND h.next_probe_at <= $1::timestamptz + a.clock_offset
             AND (h.lease_until IS NULL OR h.lease_until <= $1
                 OR h.lease_until > $1::timestamptz + interval '3 minutes')
-            AND NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = a.account_id AND t.status = 'advancing')
+            AND NOT EXISTS (
+                SELECT FROM test_clock t
+                WHERE t.account_id = a.account_id AND t.status = 'advancing' AND a.suspended_at IS NULL
+            )
         GROUP BY a.account_id, a.mode, a.currency, a.clock_offset
         """,
         real_now,

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.account import Account
 from fatura.domain.audit import Actor, Origin
 from fatura.domain.audit_actions import ACCOUNT_RESUME, ACCOUNT_SUSPEND
 from fatura.observability import log
@@ -29,11 +28,6 @@ _STOPPED = (
 )
 
 
-async def is_suspended(deps: Deps, account: Account) -> bool:
-    async with deps.db.transaction(account.account_id, quick=True) as tx:
-        return await suspension.is_suspended(tx)
-
-
 def _ignore(_seconds: float) -> None:
     pass
 
@@ -53,7 +47,7 @@ async def suspend(
         try:
             since = await in_transaction(deps, account, _suspend, asked_by)
             async with deps.db.transaction(account_id) as tx:
-                await suspension.wait_for_billing(tx)
+                await suspension.wait_for_lanes(tx)
         except LockTimeoutError:
             log.warning(
                 "account.suspend_waited", account_id=str(account_id), reason="a billing run is in progress"

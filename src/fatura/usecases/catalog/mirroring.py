@@ -15,6 +15,7 @@ from fatura.gateways.port import (
     ProductMirror,
 )
 from fatura.observability import log
+from fatura.store import suspension
 from fatura.store.catalog import mirrors
 from fatura.store.catalog.mirrors import ClaimedMirror
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -40,7 +41,12 @@ async def mirror(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> Sequence[tuple[ClaimedMirror, ObservedGateway | None]]:
-    """Lease products whose copy is due. Return each with its gateway, or with None if no call can be made now."""
+    """Lease products whose copy is due. Return each with its gateway, or with None if no call can be made now.
+
+    While the account is suspended, lease none (D-242).
+    """
+    if not await suspension.may_work(work.tx):
+        return []
     real_now = work.deps.clock()
     keys = await mirrors.claim(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit

@@ -17,6 +17,7 @@ from fatura.domain.invoice import BillingTerms, amounts_by_cycle, build, lowest_
 from fatura.domain.offer import PaymentMethod, Plan
 from fatura.domain.propagation import Propagation, PropagationStatus, SkipReason, skip_reason
 from fatura.domain.subscription import PaymentMethodSource, TermsReason
+from fatura.store import suspension
 from fatura.store.catalog import plans, propagation
 from fatura.store.catalog.propagation import PaymentRoute, Subscriber, SubscriberGroup, Target
 from fatura.store.subscriptions import subscriptions, terms_history
@@ -188,8 +189,10 @@ async def _move_batch(work: Work, propagation_id: UUID, *, limit: int) -> int:
     """Move or skip the next subscribers of a propagation, and store the progress, in this transaction.
 
     The subscribers stay locked until the commit, so that no invoice mixes old and new terms. A subscriber that was
-    canceled or customized before the batch is not selected.
+    canceled or customized before the batch is not selected. While the account is suspended, do nothing (D-242).
     """
+    if not await suspension.may_work(work.tx):
+        return 0
     of = await propagation.claim_running(work.tx, propagation_id)
     if of is None:
         return 0

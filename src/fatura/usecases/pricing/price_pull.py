@@ -14,6 +14,7 @@ from fatura.domain.pricing import CallMode, PriceAnswer
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MAX_WAIT_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.price_endpoint import call_price_endpoint
+from fatura.store import suspension
 from fatura.store.billing import invoices
 from fatura.store.db import DatabaseUnavailableError
 from fatura.store.pricing import price_pulls, pricing_attempts
@@ -117,6 +118,9 @@ async def _warn(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _reserve_due(work: Work, *, limit: int) -> CallBatch:
+    """Reserve due calls. While the account is suspended, reserve none (D-242)."""
+    if not await suspension.may_work(work.tx):
+        return await reserve(work, (), by_hand=False)
     real_now, monotonic_now = work.deps.clock(), time.monotonic()
     items = await price_pulls.claim(
         work.tx, now=work.now, real_now=real_now, lease_until=real_now + LEASE, limit=limit

@@ -20,7 +20,7 @@ from fatura.domain.credentials import Mode
 from fatura.domain.errors import CLOCK_CONFLICT, CLOCK_LIMIT, EngineError, invalid_fields
 from fatura.ids import new_id
 from fatura.observability import log
-from fatura.store import due_times
+from fatura.store import due_times, suspension
 from fatura.store.accounts import accounts
 from fatura.store.sandbox import test_clock
 from fatura.store.sandbox.test_clock import StoredClock
@@ -203,6 +203,8 @@ async def advance_to_target(deps: Deps, account: Account, lanes: Mapping[str, Ru
 
 
 async def _claim(work: Work, leased_by: UUID) -> StoredClock | None:
+    if not await suspension.may_work(work.tx):
+        return None
     real_now = work.deps.clock()
     return await test_clock.claim(work.tx, leased_by, real_now=real_now, lease_until=real_now + LEASE)
 
@@ -255,8 +257,12 @@ async def _release(work: Work, leased_by: UUID) -> None:
 async def _step(work: Work, leased_by: UUID, *, processed: Counter[str]) -> Step:
     """Store progress. If nothing is due, move the clock to the next due instant or the target.
 
-    If the lease was lost, change nothing: another worker moves the clock, or has reached the target.
+    If the lease was lost, change nothing: another worker moves the clock, or has reached the target. If the account was
+    suspended, release the lease: the clock stands still (D-242).
     """
+    if not await suspension.may_work(work.tx):
+        await _release(work, leased_by)
+        return Step(has_ended=True)
     stored = await test_clock.lock(work.tx)
     if stored is None or stored.target_at is None or stored.leased_by != leased_by:
         return Step(has_ended=True)

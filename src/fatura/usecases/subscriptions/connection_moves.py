@@ -22,6 +22,7 @@ from fatura.domain.errors import (
 )
 from fatura.domain.invoice import amounts_by_cycle, lowest_charge_cents
 from fatura.domain.propagation import SkipReason, skip_reason
+from fatura.store import suspension
 from fatura.store.catalog import plans
 from fatura.store.connections import connections
 from fatura.store.subscriptions import connection_moves as stored_moves
@@ -193,8 +194,10 @@ async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
 
     The move ends when each active subscription of the old connection was moved or skipped. If a new subscription has a
     lower id than the last visited one, the batches begin again at the lowest id. If the target connection must not
-    bill any more, the move stops.
+    bill any more, the move stops. While the account is suspended, do nothing (D-242).
     """
+    if not await suspension.may_work(work.tx):
+        return 0
     of = await stored_moves.claim_running(work.tx, move_id)
     if of is None:
         return 0

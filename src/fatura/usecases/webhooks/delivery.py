@@ -31,7 +31,7 @@ from fatura.observability import log
 from fatura.outbound import webhook
 from fatura.outbound.http import DEADLINE_SECONDS, MAX_WAIT_SECONDS, MerchantSession, OutOfResourcesError
 from fatura.outbound.webhook import WebhookMessage
-from fatura.store import counters
+from fatura.store import counters, suspension
 from fatura.store.webhooks import deliveries, webhooks
 from fatura.store.webhooks.deliveries import DueDelivery
 from fatura.store.webhooks.webhooks import StoredWebhook
@@ -126,7 +126,13 @@ async def _release(work: Work, leased_by: UUID) -> None:
 
 
 async def _claim(work: Work, leased_by: UUID) -> Round | None:
-    """Take or renew the endpoint's lease and choose deliveries. If none is due, release the lease and return None."""
+    """Take or renew the endpoint's lease and choose deliveries. If none is due, release the lease and return None.
+
+    In a suspended account, none is due (D-242).
+    """
+    if not await suspension.may_work(work.tx):
+        await webhooks.release(work.tx, leased_by)
+        return None
     real_now = work.deps.clock()
     stored = await webhooks.lease(
         work.tx, leased_by, now=work.now, real_now=real_now, lease_until=real_now + LEASE
