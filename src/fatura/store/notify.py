@@ -20,7 +20,7 @@ RECONNECT_SECONDS = 1
 
 
 class Notifier:
-    """Sends notifications from a process that runs no lanes itself."""
+    """Notifies the workers of all processes. Call it with the name of a lane that has work."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -54,7 +54,7 @@ class Notifier:
 
 
 async def listen(url: str, notify: Callable[[str], None]) -> None:
-    """Call `notify` with each notified lane until cancelled. The URL must not lead to a pooler."""
+    """Call `notify` with each notified lane until cancelled; reconnect after failures. Do not pass a pooler's URL."""
     while True:
         try:
             await _listen_once(url, notify)

@@ -11,7 +11,7 @@ from fatura.store.discovery import MOVED_CLOCKS, discover_by_clock, discover_ser
 
 
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts that have events to deliver now.
+    """Return the accounts that have events to deliver now, except suspended ones.
 
     With `is_down`, return only accounts whose endpoint is down, else only accounts whose endpoint is up.
     """

@@ -11,7 +11,7 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 @contextmanager
 def hidden_row_details() -> Generator[None]:
-    """Change the driver's errors that leave the block.
+    """Remove the data from errors of the driver that leave the block.
 
     The DETAIL of a violated constraint shows the whole row, or the key. The message of a DataError, and its cause,
     show the invalid value.

@@ -6,7 +6,7 @@ from fatura.store.invariants.invariant import Invariant
 AUDIT: tuple[Invariant, ...] = (
     Invariant(
         "audit_numbers_without_gaps",
-        "the numbers of audit entries run to the counter without gaps",
+        "the numbers of audit entries have no gaps, and the highest one equals the counter",
         """
         SELECT c.account_id AS offender
         FROM account_counter c

@@ -5,8 +5,8 @@ from fatura.store.invariants.invariant import Invariant
 CHARGES: tuple[Invariant, ...] = (
     Invariant(
         "charge_is_the_confirmed_one",
-        "an invoice shows its newest confirmed charge, a paid one any; each is for the total, or less if partly paid; "
-        "a paid one that a restore found may be for more",
+        "an invoice shows its newest confirmed charge, or any if it is paid; a charge is for the total; after a "
+        "payment, it may be for less or, if a restore found it, for more",
         """
         SELECT v.invoice_id AS offender
         FROM invoice v
@@ -34,7 +34,7 @@ CHARGES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "one_charge_per_invoice",
-        "an invoice has at most one charge that may be paid or may exist, and no charge belongs to two invoices",
+        "an invoice has at most one live charge, and no charge belongs to two invoices",
         """
         SELECT u.offender FROM (
             SELECT c.invoice_id AS offender FROM charge c
@@ -54,7 +54,7 @@ CHARGES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "charges_match_invoices",
-        "a payable charge has an issued or overdue invoice, and a charge that may be sent has a ready one",
+        "a payable charge has an issued or overdue invoice, and a charge that can still be sent has a ready one",
         """
         SELECT c.charge_id AS offender
         FROM charge c JOIN invoice v ON v.invoice_id = c.invoice_id
@@ -94,7 +94,7 @@ CHARGES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "past_due_charges_were_asked_after",
-        "the gateway was asked after each open charge within a day after the charge's last day of payment",
+        "the gateway was asked about each open charge within a day after the charge's last day of payment",
         """
         SELECT n.offender FROM (
             SELECT c.invoice_id AS offender, c.asked_at,
@@ -122,7 +122,7 @@ CHARGES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "connections_have_health",
-        "every gateway connection has a row of its health",
+        "every gateway connection has a row in connection_health",
         """
         SELECT g.connection_id AS offender FROM gateway_connection g
         WHERE g.account_id = $1 AND NOT EXISTS (
@@ -132,7 +132,7 @@ CHARGES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "connections_are_swept",
-        "every gateway connection has a row of its sweep",
+        "every gateway connection has a row in connection_sweep",
         """
         SELECT g.connection_id AS offender FROM gateway_connection g
         WHERE g.account_id = $1 AND NOT EXISTS (

@@ -66,7 +66,8 @@ EVENTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "status_moves_allowed",
-        "the events of an invoice are its creation, unless it was deleted, and allowed moves, and end in its status",
+        "an invoice's events begin with its creation, unless old ones were deleted, and report allowed moves up to its "
+        "status",
         """
         WITH moves AS MATERIALIZED (
             SELECT e.invoice_id, e.sequence, e.type = 'invoice.created' AS is_first, CASE e.type

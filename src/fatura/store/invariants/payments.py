@@ -142,7 +142,7 @@ PAYMENTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "entries_match_the_sandbox",
-        "an entry of a sandbox charge has the amount that the sandbox gateway has, and none has another invoice's",
+        "an entry of a sandbox charge has the amount and the invoice that the sandbox gateway has",
         """
         SELECT e.payment_entry_id AS offender
         FROM payment_entry e

@@ -5,7 +5,7 @@ from fatura.store.invariants.invariant import Invariant
 TERMS: tuple[Invariant, ...] = (
     Invariant(
         "terms_history_is_current",
-        "the last terms in a subscription's history are those that bill it, and they belong to its plan or to it alone",
+        "the newest terms in a subscription's history bill it, and they belong to its plan or to it alone",
         """
         SELECT s.subscription_id AS offender
         FROM subscription s
@@ -97,7 +97,7 @@ TERMS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "propagation_leaves_nobody_behind",
-        "after a plan's newest propagation, no subscriber of it is on an older version, unless it was skipped",
+        "after a plan's newest propagation, no subscriber of the plan is on an older version, unless it was skipped",
         """
         SELECT s.subscription_id AS offender
         FROM propagation p JOIN subscription s ON s.plan_id = p.plan_id

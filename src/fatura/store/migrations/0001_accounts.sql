@@ -1,11 +1,11 @@
 -- Accounts, their counters, credentials and gateway connections.
--- In every table, `account_id` is the first column of each key, unique index and foreign key. So a row cannot refer to
--- a row of another account.
+-- In every table that has `account_id`, it is the first column of each key, unique index and foreign key. So a row
+-- cannot refer to a row of another account.
 
 -- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
--- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended. `suspended_at` (real
--- time) is set while an operator has suspended the account. `resumed_at` (account's clock) is when an operator last
--- resumed it.
+-- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended. `suspended_at`
+-- (real time) is set while an operator has suspended the account. `resumed_at` (account's clock) is when an operator
+-- last resumed it.
 CREATE TABLE account (
     account_id uuid NOT NULL,
     name text NOT NULL,
@@ -38,11 +38,12 @@ CREATE TABLE account_gate (
     CONSTRAINT account_gate_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id)
 );
 
--- One row per account: the numbers of its last event and last audit entry, the totals that list pages show, and
+-- One row per account: the numbers of its newest event and newest audit entry, the totals that list pages show, and
 -- `plan_items`, the number of items of all versions of plans and of the current private terms of subscriptions. A
--- transaction updates the row in one of its last statements, and holds the row's lock until the commit. So these
--- numbers follow the order of commits without gaps. `last_audited_at` is the time of the last audit entry.
--- `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it (ADR 0016).
+-- transaction updates the row in one of its last statements, and holds the row's lock until the commit. So the numbers
+-- of events and entries follow the order of commits without gaps. `last_audited_at` is the time of the newest audit
+-- entry. `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it
+-- (ADR 0016).
 CREATE TABLE account_counter (
     account_id uuid NOT NULL,
     last_sequence bigint NOT NULL DEFAULT 0,
@@ -212,8 +213,9 @@ CREATE TABLE opened_account (
     CONSTRAINT opened_account_pk PRIMARY KEY (id)
 );
 
--- The key of the authentication tags in API keys and connection ids, encrypted with the key ring (ADR 0018). All accounts
--- share it, because a tag is checked before the database is asked. So it has no `account_id`, and is not distributed.
+-- The key of the authentication tags in API keys and connection ids, encrypted with the key ring (ADR 0018). All
+-- accounts share it, because a tag is checked before the database is asked. So it has no `account_id`, and is not
+-- distributed.
 CREATE TABLE tag_key (
     id uuid NOT NULL,
     sealed bytea NOT NULL,
@@ -247,7 +249,8 @@ CREATE TRIGGER opened_account_kept BEFORE UPDATE OR DELETE ON opened_account
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 CREATE TRIGGER tag_key_kept BEFORE DELETE ON tag_key FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- Called by triggers on operations that only the deletion of old rows may do, in a transaction that sets `app.retention`.
+-- Called by triggers on operations that only the deletion of old rows may do, in a transaction that sets
+-- `app.retention`.
 CREATE FUNCTION refuse_unless_old() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND current_setting('app.retention', true) = 'on' THEN
@@ -258,10 +261,10 @@ BEGIN
 END
 $$;
 
--- How far the old rows of an account are deleted: one row for each kind of rows. `kept_from` (real time) is when the
--- oldest remaining row was stored, or an earlier instant. Rows with numbers up to `deleted_to` are deleted; of the
--- attempts to deliver events, `deleted_to` is the highest event number of which an attempt is deleted. The newest deleted
--- event was created at `deleted_until` (account's clock).
+-- How far the old rows of an account are deleted: one row for each kind of rows. Old rows are searched again when a row
+-- stored at `kept_from` (real time) would be old. Rows with numbers up to `deleted_to` are deleted; of the attempts to
+-- deliver events, `deleted_to` is the highest event number of which an attempt is deleted. The newest deleted event was
+-- created at `deleted_until` (account's clock).
 CREATE TABLE retention (
     account_id uuid NOT NULL,
     kind text NOT NULL,

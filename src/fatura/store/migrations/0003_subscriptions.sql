@@ -51,8 +51,8 @@ $$;
 CREATE TRIGGER customer_frozen BEFORE UPDATE ON customer
     FOR EACH ROW WHEN (OLD.email IS NULL) EXECUTE FUNCTION refuse_change_to_erased_customer();
 
--- The erasure of a customer (D-62), and its progress. The customer's own row is erased when the erasure begins. Then the
--- data disappears in batches: from the subscriptions with ids up to `visited_id`; from the invoices up to the cycle
+-- The erasure of a customer (D-62), and its progress. The customer's own row is erased when the erasure begins. Then
+-- the data disappears in batches: from the subscriptions with ids up to `visited_id`; from the invoices up to the cycle
 -- `visited_cycle` of the subscription `visited_id`; and from the stored answers with keys up to `visited_key`. A
 -- finished erasure is kept: it is exported, and applied again after a restore from a backup. `next_attempt_at` is when
 -- a worker may run the next batch. Both times are on the account's clock.
@@ -84,8 +84,8 @@ CREATE TRIGGER erasure_kept BEFORE DELETE ON erasure FOR EACH ROW EXECUTE FUNCTI
 
 -- `start_cycle` is the cycle of the subscription's first invoice. `cycle_count` is the cycle of its newest invoice.
 -- `generate_at` (account's clock) is when the next cycle becomes due. If generating its invoice fails, `generate_at`
--- stays, and the invoice is not tried again before `put_off_until`. `failures` counts the failures since the last invoice.
--- `failure_emitted` is true if `subscription.billing_failed` was emitted since the last invoice.
+-- stays, and the invoice is not tried again before `put_off_until`. `failures` counts the failures since the newest
+-- invoice. `failure_emitted` is true if `subscription.billing_failed` was emitted since the newest invoice.
 CREATE TABLE subscription (
     account_id uuid NOT NULL,
     subscription_id uuid NOT NULL,
@@ -170,8 +170,8 @@ CREATE TRIGGER subscription_terms_kept BEFORE UPDATE OR DELETE ON subscription_t
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- A request to move a plan's subscribers to a version, and its progress. Subscribers with ids up to `visited_to` were
--- moved or skipped. `worked_at` (account's clock) is when the last batch was committed. The totals of the moved
--- subscribers' next invoices are sums over any number of subscribers, so they may exceed a bigint.
+-- moved or skipped. `worked_at` (account's clock) is when the newest batch was committed. The totals of the moved
+-- subscribers' next invoices are sums over any number of subscribers, so they can exceed a bigint.
 CREATE TABLE propagation (
     account_id uuid NOT NULL,
     propagation_id uuid NOT NULL,
@@ -221,8 +221,8 @@ CREATE TRIGGER propagation_frozen BEFORE UPDATE ON propagation
     FOR EACH ROW EXECUTE FUNCTION refuse_change_to_propagation();
 CREATE TRIGGER propagation_kept BEFORE DELETE ON propagation FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- The subscribers that a propagation did not move, because they could not be billed by the new terms. The rows are
--- deleted when a later propagation of the plan starts.
+-- The subscribers that a propagation did not move, because they could not be billed by the new terms, or because of an
+-- unexpected error. The rows are deleted when a later propagation of the plan starts.
 CREATE TABLE propagation_skip (
     account_id uuid NOT NULL,
     propagation_id uuid NOT NULL,
@@ -244,8 +244,8 @@ CREATE TRIGGER propagation_skip_kept BEFORE UPDATE ON propagation_skip
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- A request to move the active subscriptions of a connection to another connection, and its progress (D-59).
--- Subscriptions with ids up to `visited_to` were moved or skipped. `worked_at` (account's clock) is when the last batch
--- was committed.
+-- Subscriptions with ids up to `visited_to` were moved or skipped. `worked_at` (account's clock) is when the newest
+-- batch was committed.
 CREATE TABLE connection_move (
     account_id uuid NOT NULL,
     connection_move_id uuid NOT NULL,

@@ -4,8 +4,8 @@
 -- charge that the gateway has confirmed.
 -- `next_attempt_at` (account's clock) is when the next work on the invoice is due: its issuance while the status is
 -- `ready`, later a poll of its charges. `lease_until` (real time) is when a worker's lease for this work ends.
--- `polls_first` is set while a poll is due because a gateway's webhook named one of the charges. While such polls are
--- due, a connection polls them and the others in turn. A poll that its budget does not allow yet stays due.
+-- `polls_first` is set while a poll is due because a gateway's webhook named one of the charges. A connection alternates
+-- between such polls and the others. A poll that the connection's budget does not allow yet stays due.
 -- `waits_for_connection` is set while the work is put off because the connection is failing or inactive.
 -- `retry_paced_until` (real time) limits how often a person's request retries the issuance.
 CREATE TABLE invoice (

@@ -1,13 +1,13 @@
 -- Charges of invoices, their payments and refunds, and checks for charges that a gateway creates late.
 
--- A charge is committed before its request is sent. At most one charge of an invoice can be paid or may exist at the
--- gateway. `request_sealed` is the newest request, encrypted: a repeat sends the same request.
+-- A charge is committed before its request is sent. At most one charge of an invoice is live: it can be paid, or it is
+-- not certain whether it exists. `request_sealed` is the newest request, encrypted: a repeat sends the same request.
 -- `known_charge_ids` are the gateway's charges that a restore or a webhook found for this request. The request of a
 -- charge with known charges is never sent again. `asked_at` is when the gateway last confirmed the charge or answered
 -- a poll. `listed_at` is when a sweep last found the charge in the provider's list. For a paid charge, a sweep updates
 -- `listed_at` only after six days.
--- `erased` is set if the customer is erased. Then the row keeps no request, no pay data and no text of the gateway, also
--- none that a later answer brings.
+-- `erased` is set if the customer is erased. Then the row keeps no request, no pay data and no text of the gateway,
+-- even if a later answer brings them.
 CREATE TABLE charge (
     account_id uuid NOT NULL,
     charge_id uuid NOT NULL,
@@ -94,8 +94,8 @@ BEGIN
         IS DISTINCT FROM
        (OLD.account_id, OLD.charge_id, OLD.invoice_id, OLD.connection_id, OLD.currency, OLD.payment_method,
         OLD.created_at)
-        -- until a charge that `fatura restored` or a webhook found is confirmed, it may get a higher number and the
-        -- gateway's amount
+        -- a charge that `fatura restored` or a webhook found may get a higher number and the gateway's amount, until it
+        -- is confirmed
         OR ((NEW.number, NEW.amount_cents) IS DISTINCT FROM (OLD.number, OLD.amount_cents)
             AND (NEW.number < OLD.number OR NEW.known_charge_ids = '{}' OR OLD.gateway_invoice_id IS NOT NULL
                 OR OLD.closed_at IS NOT NULL))
@@ -196,8 +196,8 @@ CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHER
 
 -- A request of a merchant that waits until the gateway has canceled the invoice's charge: a reissue, a manual payment,
 -- or a cancellation of the invoice. A poll that finds the charge canceled applies the request with the highest number.
--- `request_id` is the id that the next charge or the ledger entry will have. With `at_most_open`, the payment is lowered
--- to what is open when it is recorded. `requested_at` (account's clock) is when the cancellation was requested.
+-- `request_id` is the id that the next charge or the ledger entry will have. With `at_most_open`, the payment is
+-- lowered to what is open when it is recorded. `requested_at` (account's clock) is when the cancellation was requested.
 -- `in_progress_until` is real time. `asked_by` is JSON for the audit entry.
 CREATE TABLE merchant_request (
     account_id uuid NOT NULL,
@@ -240,7 +240,7 @@ CREATE TABLE merchant_request (
 -- `left_cents` is what could be refunded when the row was inserted; a higher refund is refused. A refund of manual
 -- payments has no connection and is inserted as `done`. `next_attempt_at` (account's clock) is when an open refund is
 -- due to be sent or looked up. `lease_until` (real time) is when the lease for this work ends. `erased` is set if the
--- customer is erased. Then the row keeps no text of the merchant or the gateway, also none that a later answer brings.
+-- customer is erased. Then the row keeps no text of the merchant or the gateway, even if a later answer brings one.
 CREATE TABLE refund_request (
     account_id uuid NOT NULL,
     refund_id uuid NOT NULL,
@@ -349,9 +349,9 @@ CREATE TRIGGER refund_request_kept BEFORE DELETE ON refund_request
 
 -- The nightly sweep, which compares a connection's charges with the provider's list (D-161). `next_sweep_at` (account's
 -- clock) is when the next sweep begins, or when the running sweep continues. `lease_until` is real time. `swept_to` is
--- when the last complete sweep began. `started_at` is when the running sweep began. The running sweep has compared the
--- listed charges that were created before `listed_to`. It has then looked in the list for the stored charges with ids
--- up to `checked_to`.
+-- when the newest complete sweep began. `started_at` is when the running sweep began. The running sweep has compared
+-- the listed charges that were created before `listed_to`. It has then looked in the list for the stored charges with
+-- ids up to `checked_to`.
 CREATE TABLE connection_sweep (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -394,8 +394,8 @@ CREATE TABLE poll_round (
 CREATE INDEX poll_round_by_time ON poll_round (next_step_at) WHERE next_step_at > '-infinity';
 
 -- A charge at a gateway that is not stored in `charge`, or that is a second charge of its invoice. `next_look_at`
--- (account's clock) is when the engine next reads the charge from the gateway. `looked_at` is when it last did so.
--- `state` is the state in which a look last found the charge, or in which `invoice.issue_failed` last reported it. It is
+-- (account's clock) is when the engine next reads the charge from the gateway. `looked_at` is when its newest look was.
+-- `state` is the state in which the newest look found the charge, or in which `invoice.issue_failed` reported it. It is
 -- `parked` if that event reported a wrong amount. `paid_at` is the instant of the charge's newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,

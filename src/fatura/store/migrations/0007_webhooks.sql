@@ -1,8 +1,8 @@
 -- The event stream and its delivery to the webhook of the account.
 
--- `data` is the exact text that the API returns and the webhook gets. It changes only when a customer is erased, whose
--- events are found by `event_by_invoice` and `event_by_subscription`. Ids grow with time, so new events are added at the
--- end of these indexes. `stored_at` is real time.
+-- `data` is the exact text that the API returns and the webhook gets. It changes only when a customer is erased. The
+-- erasure finds the customer's events by `event_by_invoice` and `event_by_subscription`. Ids grow with time, so new
+-- events are added at the end of these indexes. `stored_at` is real time.
 CREATE TABLE event (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,
@@ -29,7 +29,7 @@ CREATE TRIGGER event_deleted BEFORE DELETE ON event FOR EACH ROW EXECUTE FUNCTIO
 -- before that instant. Until `lease_until` (real time), only the worker `leased_by` sends requests.
 -- `push_at` (account's clock) is never later than the instant at which a delivery is due. It is null if none is open.
 -- `failing_since` is on the account's clock, and `real_failing_since` is the same instant in real time.
--- `delivered` and `failed` count pushes since the last advance of the test clock began.
+-- `delivered` and `failed` count pushes since the newest advance of the test clock began.
 CREATE TABLE webhook (
     account_id uuid NOT NULL,
     url text NOT NULL,
