@@ -114,7 +114,7 @@ async def _check_has_no_secrets(db: Database, path: Path) -> None:
 
 
 def url_rules(settings: Settings) -> Mapping[Mode, UrlRules]:
-    """Return the rules for endpoints of sandbox accounts, and those for live accounts (D-47)."""
+    """Return the rules for merchants' endpoints, by the mode of the account (D-47)."""
     ports, for_all = settings.outbound_ports, settings.outbound_allow_live
     return {
         Mode.LIVE: UrlRules(ports, for_all),
@@ -175,7 +175,10 @@ def database(settings: Settings) -> Generator[DatabaseUrls]:
 
 
 def migrate(urls: DatabaseUrls) -> Sequence[str]:
-    """Apply the pending migrations as the owner of the tables, and return their names. Raises MigrationError."""
+    """Apply the pending migrations as the owner of the tables, and return their names.
+
+    Raises MigrationError, SettingsError.
+    """
     return asyncio.run(runner.migrate(urls.owner_url, engine_role=_engine_role(urls)))
 
 
@@ -226,8 +229,8 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
 
     With an embedded PostgreSQL, `niceness` lowers the priority of the server processes that serve these connections.
 
-    Raises DatabaseUnavailableError, TracingError, and KeyRingError when the stored secrets were encrypted with another
-    key ring.
+    Raises DatabaseUnavailableError, TracingError, and KeyRingError if the key ring is missing, cannot be read or cannot
+    decrypt the stored secrets.
     """
     tracing.switch_on(os.environ)
     db = await connect(
@@ -321,7 +324,7 @@ async def work(
     """Run all lanes until `stop` is set. Serve health and metrics on the address `metrics`, if there is one (D-128).
 
     If `beside_api` is true, this process and its database connections run at a lower priority than the API on the host.
-    Raises DatabaseUnavailableError, KeyRingError.
+    Raises the errors of `opened`.
     """
     allow_many_open_files()
     niceness = WORKER_NICENESS if beside_api else 0
@@ -341,7 +344,7 @@ async def serve(
 ) -> None:
     """Serve the HTTP API until `stop` is set. Serve health and metrics on `metrics`, if it is given (D-202).
 
-    Raises DatabaseUnavailableError, KeyRingError.
+    Raises the errors of `opened`.
     """
     from fatura.api.app import create_app  # noqa: PLC0415 - the framework takes longer to import than all else
     from fatura.api.http.server import run_server  # noqa: PLC0415 - as above

@@ -66,9 +66,10 @@ def printable(text: str) -> str:
 
 
 def logged(error: BaseException) -> str:
-    """Return what logs show of an exception: its type, and what it says in `log_text`, if it has one (D-231).
+    """Return what logs show of an exception (D-231): its type and, if it has them, its `log_text` and two other facts.
 
-    Other texts are left out, because they may contain data of customers. For example, int("Ana") repeats its argument.
+    These are the violated constraint and the operating system's error. Other texts are left out, because they may
+    contain data of customers. For example, int("Ana") repeats its argument.
     """
     facts = (
         getattr(error, "log_text", None),

@@ -214,7 +214,7 @@ _LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return the names that begin with FATURA_ but are none of ours.
+    """Return the names that begin with FATURA_, but are neither settings nor variables that Kubernetes sets.
 
     Raises SettingsError if such a name is probably misspelt, because its value would otherwise be ignored.
     """

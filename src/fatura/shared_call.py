@@ -46,7 +46,7 @@ class SharedCall(Generic[T]):
 class SharedLookups:
     """Runs at most one look-up of each group at a time. Callers who wait for the same look-up share its result.
 
-    A caller gets the result of a look-up that began after the call, so the result is never older than the call.
+    A caller gets the result of a look-up that began after the caller asked, so the result is never outdated.
     """
 
     __slots__ = ("_turns", "_waiting")
@@ -56,7 +56,7 @@ class SharedLookups:
         self._turns = WeakValueDictionary[Hashable, asyncio.Lock]()
 
     async def get(self, function: Callable[[], Awaitable[T]], *, group: Hashable, key: Hashable) -> T:
-        """Return the result of `function`, or of the same call of another caller. `key` identifies the call."""
+        """Return the result of `function`, or of another caller's waiting look-up with the same `key`."""
         if key not in self._waiting:
             turn = self._turns.setdefault(group, asyncio.Lock())
             self._waiting[key] = asyncio.create_task(self._call(function, turn, key))

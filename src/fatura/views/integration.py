@@ -80,7 +80,8 @@ class ConnectionHealthView(View):
     state: Annotated[
         HealthState,
         Meta(
-            description="`failing` after three failed calls in a row: the engine then sends only single probes. "
+            description="`failing` after three failed calls in a row: the engine then makes only single probes, and "
+            "calls that people request. "
             "`paused` while the connection is inactive."
         ),
     ]

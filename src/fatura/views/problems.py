@@ -83,7 +83,7 @@ class ProblemMetaView(View):
         ]
         | UnsetType
     ) = UNSET
-    open_cents: Annotated[TotalCents, Meta(description="What is open of the invoice.")] | UnsetType = UNSET
+    open_cents: Annotated[TotalCents, Meta(description="Open amount of the invoice.")] | UnsetType = UNSET
     refundable_cents: (
         Annotated[TotalCents, Meta(description="What one refund can return at most.")] | UnsetType
     ) = UNSET
@@ -98,7 +98,7 @@ class ProblemMetaView(View):
     code: Annotated[str, Meta(description="Why it was not made, often the gateway's code.")] | UnsetType = (
         UNSET
     )
-    limit: Annotated[Ordinal, Meta(description="How many the account may have.")] | UnsetType = UNSET
+    limit: Annotated[Ordinal, Meta(description="The maximum number.")] | UnsetType = UNSET
     complete_from: (
         Annotated[Ordinal, Meta(description="The first number from which all events are kept.")] | UnsetType
     ) = UNSET
