@@ -7,7 +7,7 @@ import ssl
 
 
 class OwnTextError(Exception):
-    """Fatura writes the text of this error, without data of customers, clients or providers. So logs show it."""
+    """An error whose text Fatura writes, without data of customers, clients or providers. So logs show the text."""
 
     @property
     def log_text(self) -> str:

@@ -236,7 +236,7 @@ class InvoiceCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCharge:
-    """A charge as the detail of the invoice shows it, with the name of the provider (D-49)."""
+    """A charge as `GET /v1/invoices/{invoiceId}` shows it, with the name of the provider (D-49)."""
 
     charge_id: UUID
     number: int

@@ -38,7 +38,7 @@ class ManualMethod(StrEnum):
 
 
 SHOWN_ENTRIES = 100
-"""The detail and the events of an invoice show only this many of its newest entries (D-178)."""
+"""`GET /v1/invoices/{invoiceId}` and the events of an invoice show only this many of its newest entries (D-178)."""
 MAX_MANUAL_PAYMENTS = 100
 """Maximum number of manual payments of an invoice; a payment of all that is open is exempt (D-178)."""
 

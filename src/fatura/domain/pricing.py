@@ -141,7 +141,7 @@ def _is_storable(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PricingAttempt:
-    """A finished price call with the fields that an invoice's detail shows (spec 2.5)."""
+    """A finished price call with the fields that `GET /v1/invoices/{invoiceId}` shows (spec 2.5)."""
 
     item_id: UUID
     attempt: int

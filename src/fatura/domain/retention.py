@@ -37,10 +37,10 @@ class Cut:
 
 
 def cut(rows: Sequence[Old], *, stored_to: datetime, limit: int, real_now: datetime) -> Cut:
-    """Choose which of the oldest rows to delete: those stored until `stored_to`, up to the first one that is held.
+    """Choose which of the oldest rows to delete: those before the first one that is held or stored after `stored_to`.
 
-    `rows` are the oldest rows in the order of their numbers. If there are fewer than `limit`, there are no others.
-    Nothing is deleted behind a row that stays, so the numbers of the remaining rows have no gaps.
+    `rows` are the oldest rows in the order of their numbers. Fewer than `limit` rows are all rows that exist. No row
+    after a row that stays is deleted, so the numbers of the remaining rows have no gaps.
     """
     count = 0
     while count < len(rows) and rows[count].stored_at <= stored_to and not rows[count].is_held:

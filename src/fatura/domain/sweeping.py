@@ -7,9 +7,9 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charging import DAY, HOUR, PAID_POLLS_AFTER, jitter
 
 WINDOW = PAID_POLLS_AFTER[-1] + timedelta(days=10)
-"""A sweep begins with the charges created this long before the last complete sweep.
+"""A sweep begins with the charges created this long before the newest complete sweep.
 
-So even after a long pause, a sweep compares all charges that could have changed since the last complete sweep.
+So even after a long pause, a sweep compares all charges that could have changed since the newest complete sweep.
 """
 NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 """Sweeps begin between 01:00 and 05:00, Sao Paulo time. A connection's sweep begins at the same time each night."""

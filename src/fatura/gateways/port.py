@@ -346,7 +346,7 @@ Providers = Mapping[str, Provider]
 class GatewayError(Exception):
     """A failed call. Raise one of the subclasses, which decide what the engine does next.
 
-    `text` may repeat what the provider says. The engine stores it only with the charge or refund of the call, whose
+    `text` may repeat what the provider says. The engine stores it only with the charge or refund of the call, and an
     erasure removes it. Logs and the health of the connection show only the class and `http_status` (D-229).
     """
 
@@ -368,7 +368,7 @@ class UnknownOutcomeError(GatewayError):
 
 
 class InvalidAnswerError(UnknownOutcomeError):
-    """The provider answered, but the answer has a wrong type or value. `gateways.answers` raises this error."""
+    """The provider answered, but the answer has a wrong type or value. `gateways.answers` raises a subclass."""
 
 
 class PermanentError(GatewayError):

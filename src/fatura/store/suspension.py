@@ -29,9 +29,10 @@ async def wait_for_lanes(tx: Tx) -> None:
 
 
 async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> datetime | None:
-    """Return when the last lease of a charge, a refund or a merchant's cancellation ends that may still be sent.
+    """Return the time until which calls that create, refund or cancel charges may still be made, or None.
 
-    Leases that end after `until` are left out. `now` and `until` are real time.
+    This is the latest end of the leases of such calls. Leases that end after `until` are left out. `now` and `until`
+    are real time.
     """
     return await tx.fetchval(
         """

@@ -29,7 +29,7 @@ class Body(BaseModel):
     may_be_absent: ClassVar[bool] = False
 
     def sent(self) -> dict[str, Any]:
-        """Return the fields that the client sent, by their names in JSON; a PATCH changes only these."""
+        """Return the fields that the client sent, by their names in JSON; a PATCH changes only these fields."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 

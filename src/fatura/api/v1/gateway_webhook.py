@@ -51,9 +51,9 @@ async def receive_gateway_webhook(request: Request) -> Response:
 
 @contextmanager
 def _refusals_counted(gate: Gate, request: Request) -> Generator[None]:
-    """Count a refused webhook of the client's address.
+    """If the block refuses a webhook, count the refusal for the client's address.
 
-    Raises EngineError: `engine.rate_limited` if the address sent too many; else the error of the refusal.
+    Raises EngineError: `engine.rate_limited` if the address sent too many refused webhooks; else the block's error.
     """
     try:
         yield

@@ -61,7 +61,7 @@ async def read_webhook(call: Call) -> Response:
     problems=[errors.NOT_FOUND],
 )
 async def delete_webhook(call: Call) -> Response:
-    """Remove the webhook and give up its pending deliveries. The list of events keeps every event."""
+    """Remove the webhook and give up its pending deliveries. The events stay in the list of events."""
     return await run(call, webhooks.remove)
 
 

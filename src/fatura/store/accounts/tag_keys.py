@@ -17,7 +17,10 @@ async def find(db: Database) -> bytes | None:
 
 
 async def is_needed(db: Database) -> bool:
-    """Return whether the key exists, or existed because there are accounts. Raises DatabaseUnavailableError."""
+    """Return whether the key is stored, or must have been stored because accounts exist.
+
+    Raises DatabaseUnavailableError.
+    """
     async with db.transaction(NO_ACCOUNT, quick=True) as tx:
         return await tx.fetchval(
             "SELECT EXISTS (SELECT FROM tag_key t WHERE t.id = $1) OR EXISTS (SELECT FROM opened_account)"
@@ -25,7 +28,7 @@ async def is_needed(db: Database) -> bool:
 
 
 async def insert_first(tx: Tx, sealed: bytes) -> None:
-    """Insert the encrypted key, unless another process has inserted one, or accounts exist."""
+    """Insert the encrypted key, unless a key is stored or accounts exist."""
     await tx.execute(
         """
         INSERT INTO tag_key (id, sealed)

@@ -1,8 +1,8 @@
 """SQL of `unmatched_charge`: charges at gateways that are not stored in `charge` (D-162).
 
 A look reads one of these charges from the gateway and decides what to do with it. `next_look_at` is when the next look
-is due. The table also has charges stored in `charge` that were reported because they should not be paid any more
-(D-185). Polls read these charges, so no look at them is due.
+is due. The table also has charges that are stored in `charge` and were reported because they should not be paid any
+more (D-185). Polls read the stored charges, so no look at them is due.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -231,7 +231,7 @@ async def claim(
 
 
 async def make_due(tx: Tx, charges: Sequence[UnmatchedCharge], *, now: datetime) -> None:
-    """Make the looks at charges that this transaction has claimed due again."""
+    """Make looks due again at charges that this transaction has claimed."""
     await tx.execute(
         """
         UPDATE unmatched_charge u SET next_look_at = $4
