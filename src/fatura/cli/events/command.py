@@ -78,9 +78,8 @@ async def _print_events(stream: Stream, position: _Position, *, follow: bool, as
             _note(f"waiting for events after number {newest}; press Ctrl-C to stop")
     async for event in stream.follow(position.after) if follow else stream.until(position.after, newest or 0):
         if as_json:
-            typer.echo(
-                json.dumps(event.parsed())
-            )  # escapes control characters, which merchants' answers may contain
+            # `dumps` escapes control characters, which merchants' answers may contain
+            typer.echo(json.dumps(event.parsed()))
         else:
             echo(_line(event))
         position.after = event.sequence

@@ -65,9 +65,8 @@ async def _wait_for_calls(deps: Deps, account_id: UUID, on_wait: Callable[[float
     until: datetime | None = None
     while True:
         async with deps.db.transaction(account_id, quick=True) as tx:
-            now = (
-                await tx.clock_time()
-            )  # each lease is long enough for a host whose clock differs from the database's
+            # each lease is long enough for a host whose clock differs from the database's
+            now = await tx.clock_time()
             ends_at = await suspension.last_call_ends_at(tx, now=now, until=until or leases.horizon(now))
         if ends_at is None:
             return

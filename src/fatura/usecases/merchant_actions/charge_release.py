@@ -85,9 +85,8 @@ async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal:
     Raises EngineError: `refusal` if the connection's credentials cannot be decrypted; `engine.account_suspended`; the
     errors of `Places.take`.
     """
-    if not await frozen_accounts.may_charge(
-        work.tx
-    ):  # the account was suspended after the request was admitted
+    # the account may have been suspended after the request was admitted
+    if not await frozen_accounts.may_charge(work.tx):
         raise account_suspended()
     places.take(1)
     stored = await connections.find(work.tx, charge.connection_id)

@@ -33,9 +33,8 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
         if not waiting:
             continue
         if answer.state in replacement.RELEASED:
-            if (
-                answer.state is ChargeState.EXPIRED
-            ):  # only a canceled charge lets an invoice be canceled (D-27)
+            # an invoice is canceled only if its charge was canceled, not if it expired (D-27)
+            if answer.state is ChargeState.EXPIRED:
                 waiting = [each for each in waiting if not each.is_cancellation]
             if waiting and await _apply(work, waiting[0], charge):
                 reissued.add(charge.invoice_id)

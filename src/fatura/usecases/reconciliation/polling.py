@@ -176,9 +176,8 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     Return the charges to cancel: second charges, and charges that are payable although their invoice is paid or
     canceled.
     """
-    if not await frozen_accounts.may_record(
-        work.tx
-    ):  # `fatura restored` must match the gateway's charges before polls change the invoices
+    # `fatura restored` must match the gateway's charges before polls change the invoices
+    if not await frozen_accounts.may_record(work.tx):
         for each in polls:
             await _put_off(work, each.invoice)
         return []

@@ -106,9 +106,8 @@ async def sweep(deps: Deps, account: Account) -> int:
     ends_at = time.monotonic() + RUN_SECONDS
     run = _Run(deps, account, claim.stored, claim.gateway, claim.sweep, ends_at)
     try:
-        await asyncio.sleep(
-            claim.delay.total_seconds()
-        )  # polls could use up the budget again before a later run
+        # wait here, because polls could use up the budget again before a later run
+        await asyncio.sleep(claim.delay.total_seconds())
         if await _read_list(run, delay=claim.delay):
             await _look_for_own(run)
     except (GatewayError, TimeoutError) as error:

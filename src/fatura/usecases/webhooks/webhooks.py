@@ -36,9 +36,8 @@ async def register(work: Work, url: str) -> WebhookView:
             before = WebhookView.of(stored.webhook)
             await _resume(work, stored, url)
             break
-        last = await counters.last_sequence(
-            work.tx
-        )  # the webhook was removed after `insert`, so insert it again
+        # the webhook was removed after `insert` found it, so insert it again
+        last = await counters.last_sequence(work.tx)
     await counters.note_webhook(work.tx)
     view = await read(work)
     work.audit(work.account.account_id, before=before, after=view)
