@@ -48,7 +48,7 @@ def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
 
 
 def billed_mark(subscription_id: UUID, cycle: int) -> int:
-    """Return the 74 hash bits in the id of a cycle's invoice, shifted to their position in the id."""
+    """Return the 74 hash bits of a cycle's invoice id, at their positions in the id; all other bits are 0."""
     digest = sha256(subscription_id.bytes + cycle.to_bytes(4)).digest()
     return int.from_bytes(digest[:_MARKED_BYTES]) & _MARKED
 

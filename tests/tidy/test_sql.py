@@ -1,4 +1,7 @@
-"""House rules on SQL: statements are literals, are only in certain packages, and read or write one account."""
+"""House rules on SQL: statements are literals, and only certain packages have any.
+
+Each statement reads or writes rows of one account, except discovery statements.
+"""
 
 import ast as python
 from collections.abc import Iterator

@@ -105,8 +105,8 @@ def show_(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fals
 def suspend(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = False) -> None:
     """Stop an account: it is not billed, nothing new is sent for it, and its API keys are refused.
 
-    Payments of charges that exist are still recorded. `fatura account resume` lets it continue. The command ends when
-    no charge, refund or cancellation that had begun can still be sent, usually after seconds, at most after minutes.
+    Payments of charges that exist are still recorded. `fatura account resume` lets the account continue.
+    `suspend` waits for charges, refunds and cancellations that are being sent: usually seconds, at most minutes.
     """
     suspend_now = partial(
         suspension.suspend, account_id=account_id, asked_by=operator(), on_wait=_say_waiting

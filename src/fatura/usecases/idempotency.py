@@ -123,7 +123,7 @@ async def _execute(work: Work, function: Callable[[Work], Awaitable[View]], *, s
 async def _stored(work: Work, request: IdempotentRequest) -> StoredKey:
     """Return the request's key, which another transaction has committed.
 
-    Raises DeadlockError, after which the transaction runs again, if the key has expired and was deleted meanwhile.
+    If the key has expired and was deleted meanwhile, raises DeadlockError, so that the transaction runs again.
     """
     stored = await idempotency.find(work.tx, request.stored_key)
     if stored is None:

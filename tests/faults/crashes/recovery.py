@@ -1,6 +1,6 @@
 """Recovery after a kill: clients repeat their requests, and another process runs the lanes.
 
-The lanes first run 60 seconds after the kill, when the leases of the killed process must have expired.
+The first run of the lanes is 60 seconds after the kill. All leases of the killed process must have expired by then.
 """
 
 from datetime import datetime, timedelta

@@ -95,7 +95,7 @@ class Tally:
     problems: list[str] = field(default_factory=list[str])
 
     def add(self, pair: Pair, trial: Trial, references: Mapping[str, Outcome]) -> None:
-        """Count one trial. Report its problems, and an outcome that is neither a serial nor a named outcome."""
+        """Count one trial. Add to `problems` what went wrong, and any outcome that is not serial and has no name."""
         self.schedules += 1
         self.waits += any(step.waited for step in trial.trace)
         self.problems += [_described(pair, trial, each) for each in trial.wrong]

@@ -192,7 +192,7 @@ class MoneyChecker:
     def _true_entries(self, known: set[str], *, at_rest: bool) -> tuple[list[Entry], list[Entry]]:
         """Return the entries that the engine must have recorded, and those that it may have recorded.
 
-        Unless `at_rest` is true, the engine must have recorded only the payments that it acknowledged to merchants.
+        Unless `at_rest` is true, the only required entries are payments that the engine acknowledged to merchants.
 
         The engine cannot know a charge's entries if it does not know the charge's id, or if the gateway has forgotten
         the charge. If the gateway created a charge twice, the engine must know the entries of both charges, because the

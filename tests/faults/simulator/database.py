@@ -1,7 +1,7 @@
 """A simulated connection pool on a real PostgreSQL. Every statement is a step (see `schedule`), and may fail.
 
-When a simulated connection is lost, its transaction is rolled back. Other simulated connections then use the real
-connection, which stays open.
+Each transaction of a simulated connection uses a real connection. If the simulated connection is lost, its transaction
+is rolled back. The real connection stays open, and a later transaction uses it.
 """
 
 import asyncio

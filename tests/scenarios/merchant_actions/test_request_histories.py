@@ -324,7 +324,9 @@ async def test_a_refused_cancellation_does_not_free_the_key_of_its_repeat(world:
     async def between() -> None:
         nonlocal calls
         calls += 1
-        if calls == 1:  # the first attempt is suspended, and a repeat with the same key begins
+        if (
+            calls == 1
+        ):  # while the first request waits here, it expires, and a repeat with the same key begins
             await end_requests(world)
             repeat = asyncio.create_task(cancel(world, invoice, key="k"))
             tasks.append(repeat)

@@ -312,7 +312,7 @@ async def test_a_failing_connection_is_not_swept(world: World, issued: Json) -> 
 
 
 async def test_an_inactive_connection_is_swept(world: World, issued: Json) -> None:
-    """Fatura sends no requests for charges through an inactive connection, but still reads from it.
+    """Fatura creates no charges at an inactive connection, but still reads the charges there.
 
     [D-161, D-55 inactive]
     """

@@ -118,7 +118,7 @@ async def test_a_batch_has_no_free_places_while_invoices_are_due(world: World, i
 
 
 async def test_each_named_poll_ends_the_priority_of_the_charge(world: World, issued: Json) -> None:
-    """Named charges also fill the places that other charges leave free in a batch. [D-35 webhook first]"""
+    """All charges that webhooks named fit into the batch, and none has priority afterwards. [D-35 webhook first]"""
     invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
     for each in invoices:
         await named_by_webhook(world, each)

@@ -133,7 +133,8 @@ class Connections:
     def set_unread(self, connection: Connection, unread_bytes: int) -> None:
         """Note how many bytes of an answer the client of a waiting connection has not read yet.
 
-        While a group has too many unread bytes, close the connection with unread bytes that has waited longest.
+        If a group then has too many unread bytes, close those of its connections that have some, the longest-waiting
+        first, until the rest is within the limit.
         """
         entry = self._entries.get(connection)
         if entry is None:

@@ -87,9 +87,8 @@ class Observer:
                     raise
                 answer = problem_response(internal_error(), current.request_id)
             await answer(served, receive, stamped)
-        except (
-            asyncio.CancelledError
-        ):  # the server is stopping and DRAIN_SECONDS have passed; only uvicorn cancels requests
+        except asyncio.CancelledError:
+            # only uvicorn cancels requests, and only when the server stops and DRAIN_SECONDS have passed
             log.warning("request.canceled", method=method, route=current.route)
             if current.status is None:
                 await problem_response(server_stopping(), current.request_id)(served, receive, stamped)

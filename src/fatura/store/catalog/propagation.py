@@ -112,7 +112,7 @@ async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
 
 
 async def waiting_longest(tx: Tx) -> UUID | None:
-    """Return the account's running propagation that has waited longest for its next batch."""
+    """Return the id of the account's running propagation that has waited longest for its next batch."""
     return await tx.fetchval(
         """
         SELECT p.propagation_id FROM propagation p

@@ -60,7 +60,7 @@ async def subscriptions(tx: Tx, customer_id: UUID, *, after: UUID | None, limit:
 async def billed(
     tx: Tx, customer_id: UUID, *, after: UUID | None, after_cycle: int | None, limit: int
 ) -> Sequence[Billed]:
-    """Return the customer's next invoices, in the order of subscriptions and cycles."""
+    """Return up to `limit` invoices of the customer, by subscription and cycle, from the first after `after`."""
     return await tx.fetch_as(
         Billed,
         """

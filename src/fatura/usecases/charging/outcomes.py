@@ -161,7 +161,7 @@ def _needs_poll(charge: port.Charge) -> bool:
 
 
 def _is_parked_as_missing(current: InvoiceCharge) -> bool:
-    """Return whether the charge is parked because the gateway does not show the charges found for it (D-181)."""
+    """Return whether the attempt is parked because the gateway shows no charge, or only canceled ones (D-181)."""
     is_missing = current.stage is ChargeStage.PARKED and current.error_code == "charge_missing"
     return is_missing and bool(current.known_charge_ids)
 

@@ -333,7 +333,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return two instants: an unpaid charge must be listed since the first one, a paid charge since the second one."""
+    """Return since when an unpaid charge, and since when a paid one, must have been listed at least once."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

@@ -209,9 +209,9 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 
 async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """Return a list with the charge if its entries will certainly be recorded, else an empty list.
+    """Return the charge's answer if its entries may be recorded before `_record`, else an empty list.
 
-    If the charge is certainly a second charge, report it.
+    If the charge is certainly a second charge, and not canceled, report it.
     """
     if not await frozen_accounts.may_record(work.tx):
         return []
