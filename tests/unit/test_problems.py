@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from fatura.api.http.forms import MAX_UNKNOWN
 from fatura.domain.errors import (
     IDEMPOTENCY_KEY_REQUIRED,
     INVALID_REQUEST,
@@ -89,6 +90,21 @@ async def test_each_invalid_field_has_a_path_and_a_plain_message(client, body, f
     assert field in fields_of(answer)
 
 
+@pytest.mark.parametrize("path", ["", "pricing."])
+async def test_an_object_with_many_unknown_fields_lists_the_first_of_them(client, path):
+    """The fields that the object knows are still validated, and listed before the unknown ones. [D-104, D-11]"""
+    many = {f"x{number}": number for number in range(2_000)}
+    body = (
+        {"name": "", **many} if not path else {"name": "x", "pricing": {**many, "mode": "fixed", "cents": -1}}
+    )
+    fields = fields_of(await client.post("/v1/things", json=body, headers={"Idempotency-Key": "k"}))
+
+    assert fields[0][0] == path + ("cents" if path else "name")
+    assert fields[1:] == [
+        (f"{path}x{number}", "is not a field of this request") for number in range(MAX_UNKNOWN)
+    ]
+
+
 async def test_a_patch_distinguishes_null_from_an_omitted_field(client):
     path = f"/v1/things/{UNKNOWN_ID}"
     assert (await client.patch(path, json={})).json() == {}
@@ -127,6 +143,15 @@ KNOWN = "archived, page, pageSize, plan"
         ("utm=x&utm=y", [("utm", f"this route takes {KNOWN}")]),
         ("page_size=5&PLAN=1", [("page_size", "did you mean pageSize?"), ("PLAN", "did you mean plan?")]),
         ("archive", [("archive", "did you mean archived?")]),
+        (
+            "pag=1&Page=1&archive=1&plans=1",
+            [
+                ("pag", "did you mean page?"),
+                ("Page", "did you mean page?"),
+                ("archive", "did you mean archived?"),
+                ("plans", f"this route takes {KNOWN}"),
+            ],
+        ),
         ("=1", [("query", f"this route takes {KNOWN}")]),
         ("%00=1", [("\0", f"this route takes {KNOWN}")]),
         ("x" * 2000, [("x" * 120, f"this route takes {KNOWN}")]),

@@ -1,14 +1,17 @@
 """Base models of request bodies and queries, and the paging of lists (spec 2.7, D-16)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from itertools import islice
+from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from fatura.api.http.fields import IntRange, IntText
 from fatura.usecases.paging import Page
 
+MAX_UNKNOWN = 20
+"""Maximum number of unknown fields of one object that an error lists (D-104)."""
 MAX_PAGE = 1_000_000_000
 MAX_PAGE_SIZE = 100
 DEFAULT_PAGE_SIZE = 25
@@ -27,6 +30,18 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     examples: ClassVar[Examples] = {}
     may_be_absent: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit_unknown(cls, value: Any) -> Any:
+        """Drop the unknown fields beyond MAX_UNKNOWN, because pydantic spends time on an error for each of them."""
+        if not isinstance(value, dict):
+            return value
+        known, members = cls.model_fields, cast("dict[str, Any]", value)
+        if len(members) <= MAX_UNKNOWN:
+            return members
+        unknown = list(islice((name for name in members if name not in known), MAX_UNKNOWN))
+        return {name: members[name] for name in (*known, *unknown) if name in members}
 
     def sent(self) -> dict[str, Any]:
         """Return the fields that the client sent, by their names in JSON; a PATCH changes only these fields."""

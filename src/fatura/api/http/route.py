@@ -39,6 +39,8 @@ from fatura.views.view import View
 
 Endpoint = Callable[..., Awaitable[Response]]
 MAX_QUERY_PARAMETERS = 100
+MAX_COMPARED = 3
+"""For how many unknown parameters of a query a similar name is looked for, which takes long (D-60)."""
 WHOLE_QUERY = "query"
 """The path of an error that is reported for the query as a whole."""
 MAX_ID_CHARS = 255
@@ -351,7 +353,13 @@ def read_query(query_string: bytes, known: frozenset[str]) -> tuple[dict[str, st
             (WHOLE_QUERY, f"must be at most {MAX_QUERY_PARAMETERS} parameters in percent-encoded UTF-8")
         ) from None
     unknown = dict.fromkeys(name for name, _ in pairs if name not in known)
-    refused = [(body.member("", name) or WHOLE_QUERY, _unknown_parameter(name, known)) for name in unknown]
+    refused = [
+        (
+            body.member("", name) or WHOLE_QUERY,
+            _unknown_parameter(name, known, may_compare=place < MAX_COMPARED),
+        )
+        for place, name in enumerate(unknown)
+    ]
     parameters: dict[str, str] = {}
     for name, text in pairs:
         if name in unknown:
@@ -365,11 +373,11 @@ def read_query(query_string: bytes, known: frozenset[str]) -> tuple[dict[str, st
     return parameters, refused
 
 
-def _unknown_parameter(name: str, known: frozenset[str]) -> str:
+def _unknown_parameter(name: str, known: frozenset[str], *, may_compare: bool) -> str:
     if not known:
         return "unknown query parameter; this route takes none"
     by_lower_case = {each.lower(): each for each in sorted(known)}
-    near = difflib.get_close_matches(name[: body.MAX_NAME_CHARS].lower(), by_lower_case, n=1)
-    if near:
+    short = name[: body.MAX_NAME_CHARS].lower()
+    if may_compare and (near := difflib.get_close_matches(short, by_lower_case, n=1)):
         return f"unknown query parameter; did you mean {by_lower_case[near[0]]}?"
     return f"unknown query parameter; this route takes {', '.join(by_lower_case.values())}"
