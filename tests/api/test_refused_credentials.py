@@ -1,6 +1,7 @@
 """Forged and revoked API keys, requests above the rate limit, and forged gateway webhooks (D-191, D-240, D-241)."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,7 +13,9 @@ import httpx
 
 from fatura.domain.credentials import Mode
 from fatura.domain.tags import Tagger
+from fatura.usecases.refused_webhooks import LOG_SECONDS
 from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS
+from tests.support.captured_logs import captured_logs
 from tests.support.expect import UNKNOWN_ID, problem
 from tests.support.sandbox_steps import reads_held, until_waiting
 from tests.support.webhook_steps import Hook, hook, issued_with_webhooks
@@ -259,6 +262,24 @@ async def test_unsigned_webhooks_of_a_known_connection_share_one_database_connec
 
 async def ask_products(world: World) -> None:
     assert (await world.get("/v1/products")).status == 200
+
+
+async def test_refused_webhooks_of_a_connection_are_logged_once_a_minute(world: World):
+    """[D-241]"""
+    first, *_ = await forged_hooks(world)
+    second = replace(first, connection=(await world.connect())["connectionId"])
+    seconds = [time.monotonic()]
+    world.deps.refused_webhooks._clock = lambda: seconds[0]
+    with captured_logs() as logs:
+        await asyncio.gather(*(post(world, each) for each in [first, second] * 5))
+        seconds[0] += LOG_SECONDS
+        await post(world, first)
+    lines = [json.loads(line) for line in logs.getvalue().splitlines()]
+    assert sorted(
+        (line["connection_id"], line["webhooks"])
+        for line in lines
+        if line["event"] == "gateway.webhook_refused"
+    ) == sorted([(first.connection, 1), (first.connection, 5), (second.connection, 1)])
 
 
 async def test_a_connection_id_of_another_installation_is_unknown(world: World):

@@ -27,6 +27,7 @@ from fatura.usecases.open_call_limit import (
     MAX_OPEN_REQUESTS_IN_ALL,
     OpenCallLimit,
 )
+from fatura.usecases.refused_webhooks import RefusedWebhooks
 from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS, RememberedKeys
 from fatura.views.health import ChecksView
 
@@ -70,6 +71,7 @@ class Deps:
     )
     accepted_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(ACCEPTED_SECONDS))
     refused_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(REFUSED_SECONDS))
+    refused_webhooks: RefusedWebhooks = field(default_factory=RefusedWebhooks)
     webhook_lookups: SharedLookups = field(default_factory=SharedLookups)
     clock_skew: ClockSkew = field(default_factory=ClockSkew)
     lane_polls: LanePolls = field(default_factory=LanePolls)

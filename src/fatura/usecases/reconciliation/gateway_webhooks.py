@@ -55,7 +55,10 @@ async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Web
     try:
         return VerifiedWebhook(account, connection_id, gateway.read_webhook(webhook).charge_ids)
     except AuthFailedError as error:
-        log.warning("gateway.webhook_refused", connection_id=str(connection_id), error=error)
+        if webhooks := deps.refused_webhooks.count(connection_id):
+            log.warning(
+                "gateway.webhook_refused", connection_id=str(connection_id), webhooks=webhooks, error=error
+            )
         raise webhook_refused() from None
 
 
