@@ -1,6 +1,7 @@
 """`fatura account list | show | suspend | resume | key create | key revoke`, for operators (D-242, D-243)."""
 
 import json
+import re
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_accounts_are_listed_with_their_status(env: dict[str, str]) -> None:
         (ids[1], "suspended"),
         (ids[2], "active"),
     ]
-    table = run_here("account", "list", env=env)
+    table = run_here("account", "list", env={**env, "COLUMNS": "80"})
     assert table.returncode == 0
     assert all(each in table.stdout for each in [*ids, "Gym [red]0", "suspended"])
 
@@ -72,7 +73,9 @@ def test_show_names_everything_but_secrets(env: dict[str, str]) -> None:
     [key] = shown["apiKeys"]
     assert (key["name"], key["scopes"], key["lastUsedAt"]) == ("first key", ["read", "write", "admin"], None)
     assert [(each["provider"], each["active"]) for each in shown["gateways"]] == [("sandbox", True)]
-    text = run_here("account", "show", account["accountId"], env=env)
+    text = run_here("account", "show", account["accountId"], env={**env, "COLUMNS": "80"})
+    assert max(map(len, text.stdout.splitlines())) <= 80
+    assert re.search(rf"{shown['gateways'][0]['connectionId']}.* yes ", text.stdout)
     for printed in (json.dumps(shown), text.stdout):
         assert key["id"] in printed
         assert account["apiKey"] not in printed

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 from typer.testing import CliRunner
 
 from fatura.cli import app
 from fatura.cli.event_stream import StreamEvent
 from fatura.cli.listen.event_lines import EventLines
 from fatura.cli.listen.forwarding import Post
-from fatura.cli.output import add_row
+from fatura.cli.output import add_row, table
 from tests.support.fatura_processes import environment, run
 
 HOSTILE = "[bold red]Ana[/] [/nothing] \x1b[2J\x9b31m\u202egpj.exe\r"
@@ -22,12 +21,24 @@ SHOWN = r"[bold red]Ana[/] [/nothing] \x1b[2J\x9b31m\u202egpj.exe\r"
 def test_tables_show_markup_and_control_characters_as_text() -> None:
     """[D-219]"""
     out = io.StringIO()
-    table = Table("name")
-    add_row(table, f"{HOSTILE}\nsecond line")
-    Console(file=out, width=200, force_terminal=True, color_system="truecolor").print(table)
+    names = table("name")
+    add_row(names, f"{HOSTILE}\nsecond line")
+    Console(file=out, width=200, force_terminal=True, color_system="truecolor").print(names)
     assert SHOWN in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()
     assert "second line" in out.getvalue()
+
+
+def test_tables_cut_no_ids() -> None:
+    """[D-243]"""
+    out, ids = io.StringIO(), [f"019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f0{digit}" for digit in range(3)]
+    charges = table("account", "charge", "invoice")
+    add_row(charges, *ids)
+    Console(file=out, width=80).print(charges)
+    columns = zip(
+        *(line.split("│")[1:-1] for line in out.getvalue().splitlines() if "│" in line), strict=True
+    )
+    assert ["".join(map(str.strip, column)) for column in columns] == ids
 
 
 def test_an_error_shows_a_path_as_it_is(tmp_path: Path) -> None:

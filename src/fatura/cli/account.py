@@ -9,12 +9,12 @@ from uuid import UUID
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 
 from fatura.cli import account_keys, credentials
 from fatura.cli.operator import operator
 from fatura.cli.options import AccountId, DataDir, Json, checked_name, run_with_deps
-from fatura.cli.output import add_row, echo
+from fatura.cli.output import add_row, echo, table
 from fatura.domain.account import AccountStatus, AccountSummary
 from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
@@ -69,10 +69,10 @@ def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
     if json_:
         typer.echo(json.dumps({"accounts": listed}))
         return
-    table = Table("account", "name", "mode", "opened", "status")
+    accounts_ = table(Column("account", no_wrap=True), "name", "mode", "status")
     for each in listed:
-        add_row(table, each["accountId"], each["name"], each["mode"], each["createdAt"], each["status"])
-    Console().print(table)
+        add_row(accounts_, each["accountId"], each["name"], each["mode"], each["status"])
+    Console().print(accounts_)
 
 
 async def _list(deps: Deps) -> list[dict[str, Any]]:
@@ -91,14 +91,24 @@ def show_(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fals
         if shown[name] is not None:
             echo(f"{name:<12}{shown[name]}")
     echo("".join(f"\n{name:<24}{total}" for name, total in shown["totals"].items()))
-    keys = Table("API key", "name", "prefix", "scopes", "last used", "expires", title="API keys")
+    keys = table(
+        Column("API key", no_wrap=True), "name", "scopes", "last used", "expires", title="API keys (UTC)"
+    )
     for each in shown["apiKeys"]:
-        used, expires = each["lastUsedAt"] or "never", each["expiresAt"] or "never"
-        add_row(keys, each["id"], each["name"], each["prefix"], ", ".join(each["scopes"]), used, expires)
-    gateways = Table("connection", "provider", "label", "active", title="Gateway connections")
+        used, expires = _minute(each["lastUsedAt"]), _minute(each["expiresAt"])
+        add_row(keys, each["id"], each["name"], "\n".join(each["scopes"]), used, expires)
+    gateways = table(
+        Column("connection", no_wrap=True), "provider", "label", "active", title="Gateway connections"
+    )
     for each in shown["gateways"]:
-        add_row(gateways, each["connectionId"], each["provider"], each["label"] or "", each["active"])
+        is_active = "yes" if each["active"] else "no"
+        add_row(gateways, each["connectionId"], each["provider"], each["label"] or "", is_active)
     Console().print(keys, gateways)
+
+
+def _minute(instant_: str | None) -> str:
+    """Return an instant of the API without its seconds, so that a table fits into 80 columns."""
+    return "never" if instant_ is None else instant_[:16].replace("T", " ")
 
 
 @app.command()

@@ -11,11 +11,10 @@ import typer
 from prometheus_client import write_to_textfile
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from fatura.cli.failed_accounts import failed_as_json, print_failed
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
-from fatura.cli.output import add_row
+from fatura.cli.output import add_row, table
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import (
     INVARIANTS,
@@ -87,12 +86,13 @@ def _as_json(checked: _Checked) -> dict[str, object]:
 def _print(checked: _Checked) -> None:
     if checked.found:
         title = f"{len(checked.found)} violations"
-        table = Table("account", "invariant", "which says", "violated by", title=title, show_lines=True)
+        violations = table("account", "invariant", "which says", "violated by", title=title)
+        violations.show_lines = True
         for finding in checked.found:
             offenders = "\n".join(map(str, finding.offenders))
             account, invariant = str(finding.account_id), finding.invariant
-            add_row(table, account, invariant.name, invariant.description, offenders)
-        Console().print(table)
+            add_row(violations, account, invariant.name, invariant.description, offenders)
+        Console().print(violations)
     elif not checked.failed:
         typer.echo(f"clean: every invariant holds in {checked.accounts} account(s)")
     print_failed(checked.failed, "was not checked")

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from fatura.cli.failed_accounts import failed_as_json, print_failed
 from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
-from fatura.cli.output import add_row
+from fatura.cli.output import add_row, table
 from fatura.usecases.accounts import key_ring, tag_key
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
@@ -121,8 +120,8 @@ def _print(state: _State, *, json_: bool) -> None:
         typer.echo(json.dumps({**report, "failed": failed_as_json(state.failed)}))
         return
     title = f"{state.reencrypted} re-encrypted, {state.unreadable} unreadable"
-    table = Table("key", "values", "state", title=title if state.reencrypted or state.unreadable else None)
+    keys = table("key", "values", "state", title=title if state.reencrypted or state.unreadable else None)
     for key, count, advice in state.lines():
-        add_row(table, key, count, advice)
-    Console().print(table)
+        add_row(keys, key, count, advice)
+    Console().print(keys)
     print_failed(state.failed, "was passed over")

@@ -1,7 +1,7 @@
 """Print text that comes from outside: on a terminal, nothing in it acts as markup or as a control sequence (D-219)."""
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fatura.observability import printable
@@ -10,6 +10,14 @@ from fatura.observability import printable
 def echo(text: str, *, err: bool = False) -> None:
     """Print lines to stdout, or to stderr."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
+
+
+def table(*columns: str | Column, title: str | None = None) -> Table:
+    """Return a table that cuts no text: too long words continue on the next line."""
+    made = Table(*columns, title=title)
+    for each in made.columns:
+        each.overflow = "fold"
+    return made
 
 
 def add_row(table: Table, *cells: object) -> None:

@@ -11,12 +11,11 @@ from uuid import UUID
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from fatura import bootstrap
 from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
-from fatura.cli.output import add_row, echo
+from fatura.cli.output import add_row, echo, table
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
 from fatura.usecases.operations.each_account import EachAccount
@@ -132,11 +131,11 @@ def _as_json(reports: Sequence[RestoreReport]) -> dict[str, object]:
 
 def _print(reports: Sequence[RestoreReport]) -> None:
     counts = sum((each.counts for each in reports), Counter[MatchKind]())
-    table = Table("charges", "", "", title=f"{len(reports)} account(s) compared with their gateways")
+    charges = table("charges", "", "", title=f"{len(reports)} account(s) compared with their gateways")
     for kind, meaning in MEANINGS.items():
-        add_row(table, counts[kind], kind, meaning)
-    Console().print(table)
-    unmatched_charges = Table(
+        add_row(charges, counts[kind], kind, meaning)
+    Console().print(charges)
+    unmatched_charges = table(
         "account", "charge", "invoice", "cents", "state", "why", title="A person must check"
     )
     for each in reports:
