@@ -84,6 +84,15 @@ def test_the_list_shows_every_event_type() -> None:
     assert [line.split()[0] for line in listed.output.splitlines()] == list(CATALOGUE)
 
 
+def test_an_unreachable_api_is_chosen_with_an_option() -> None:
+    """[D-253]"""
+    refused = CliRunner().invoke(
+        app, ["trigger", "invoice.paid", "--api-key", "rk_test_x", "--api", "http://127.0.0.1:9"]
+    )
+    assert refused.exit_code == 1
+    assert "(choose the API with --api or FATURA_API_URL)" in refused.output
+
+
 @pytest.mark.parametrize("event", ["webhook.disabled", "invoice.payed"])
 def test_other_events_are_refused(event: str) -> None:
     refused = CliRunner().invoke(app, ["trigger", event, "--api-key", "rk_test_x"])

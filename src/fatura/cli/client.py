@@ -74,7 +74,10 @@ class Client:
             async with self._session.request(method, path, json=body, headers=headers) as response:
                 answer, status = await response.read(), response.status
         except (aiohttp.ClientError, TimeoutError) as error:
-            message = f"{self.base_url} cannot be reached: {why_unanswered(error)}"
+            message = (
+                f"{self.base_url} cannot be reached: {why_unanswered(error)} "
+                "(choose the API with --api or FATURA_API_URL)"
+            )
             raise ApiUnavailableError(message) from error
         if status < HTTPStatus.BAD_REQUEST:
             return answer
