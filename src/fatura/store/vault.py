@@ -27,6 +27,9 @@ class KeyRingError(OwnTextError):
     """The key ring is missing or malformed, or it lacks the key that sealed a value."""
 
 
+_RING = "the key ring (FATURA_SECRET_KEYS, or the file secret_keys in the data folder)"
+
+
 def new_key() -> str:
     """Return a new key for FATURA_SECRET_KEYS: base64 of 32 random bytes."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
@@ -61,7 +64,7 @@ class Vault:
         key_id, nonce = sealed[:KEY_ID_BYTES], sealed[KEY_ID_BYTES : KEY_ID_BYTES + _NONCE_BYTES]
         cipher = self._ciphers.get(key_id)
         if cipher is None:
-            message = f"{place} was sealed with key {key_id.hex()}, which FATURA_SECRET_KEYS lacks; add it at the end"
+            message = f"{place} was sealed with key {key_id.hex()}, which {_RING} lacks; add it at the end"
             raise KeyRingError(message)
         try:
             return cipher.decrypt(
@@ -87,8 +90,7 @@ def _decode(key: str) -> bytes:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != KEY_BYTES:
-        place = "FATURA_SECRET_KEYS (or the file secret_keys in the data folder)"
-        message = f"{place} holds a key that is not base64 of 32 bytes; `openssl rand -base64 32` makes one"
+        message = f"{_RING} has a key that is not base64 of 32 bytes; `openssl rand -base64 32` makes one"
         raise KeyRingError(message)
     return raw
 

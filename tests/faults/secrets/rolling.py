@@ -76,9 +76,7 @@ def _judge(stack: Stack, client: Client, rotated: dict[str, Any], *, report: Rep
     unused = [each["keyId"] for each in rotated["keys"] if each["values"] == 0]
     if rotated["exit"] != 0 or rotated["unreadable"] != 0 or len(unused) != 1:
         report.problems.append(f"fatura keys rotate does not end cleanly: {rotated}")
-    unread = [
-        line for _, line in stack.logs() if "does not open" in line or "FATURA_SECRET_KEYS lacks" in line
-    ]
+    unread = [line for _, line in stack.logs() if "does not open" in line or "was sealed with key" in line]
     report.count("log lines of secrets that did not open", len(unread), at_most=0)
 
 
