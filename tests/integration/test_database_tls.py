@@ -46,3 +46,16 @@ async def test_an_untrusted_server_is_refused(
             await connect(url, max_connections=2)
         with pytest.raises(MigrationError, match=reason):
             await pending(url)
+
+
+@pytest.mark.parametrize("name", ["sslrootcert", "sslcert"])
+async def test_a_missing_certificate_file_is_named(name: str, tmp_path: Path) -> None:
+    """[D-47]"""
+    AUTHORITY.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    files = f"sslrootcert={tmp_path}/ca.crt&" * (name != "sslrootcert") + f"{name}={tmp_path}/absent.crt"
+    url = f"postgresql://fatura@localhost:9/fatura?sslmode=verify-full&{files}"
+    reason = f"the file {tmp_path}/absent.crt of {name} cannot be read: No such file"
+    with pytest.raises(DatabaseUnavailableError, match=reason):
+        await connect(url, max_connections=2)
+    with pytest.raises(MigrationError, match=reason):
+        await pending(url)

@@ -2,19 +2,42 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
+
+_TLS_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 
 
 async def connect(dsn: str | None = None, **options: Any) -> Any:
     """Connect as `asyncpg.connect` does, to the first host that answers and meets the URL's `target_session_attrs`.
 
     asyncpg alone tries one host after the other, and waits for a timeout at each host that is switched off.
-    Raises the error of the host that failed last.
+    Raises the error of the host that failed last, or an InterfaceError that names an unreadable file of the URL.
     """
     assert dsn is not None, "the engine always passes a URL"
+    try:
+        return await _connect(dsn, **options)
+    except (FileNotFoundError, PermissionError):  # the driver's error does not name the file
+        _check_tls_files(dsn)
+        raise
+
+
+def _check_tls_files(dsn: str) -> None:
+    """Raise an InterfaceError if a file for TLS that the URL names cannot be read."""
+    for name, path in parse_qsl(urlsplit(dsn).query):
+        if name in _TLS_FILES:
+            try:
+                Path(path).open("rb").close()
+            except OSError as error:
+                raise asyncpg.InterfaceError(
+                    f"the file {path} of {name} cannot be read: {error.strerror}"
+                ) from error
+
+
+async def _connect(dsn: str, **options: Any) -> Any:
     try:
         hosts = _hosts(dsn)
         if len(hosts) < 2:
