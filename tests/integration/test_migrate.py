@@ -271,6 +271,15 @@ async def test_an_ordinary_role_creates_no_other_role(own_server: Server, folder
     assert known is True
 
 
+async def test_a_role_that_owns_no_tables_is_refused(own_server: Server, folder: Path):
+    """[D-238]"""
+    write(folder, _0001_person=PEOPLE)
+    assert "FATURA_OWNER_URL" in await refusal(own_server.url, folder)
+    await migrate(own_server.owner_url, folder=folder)
+    write(folder, _0002_more="ALTER TABLE person ADD COLUMN age int;")
+    assert "FATURA_OWNER_URL" in await refusal(own_server.url, folder)
+
+
 async def test_a_missing_database_is_reported(folder: Path, tmp_path: Path):
     write(folder, _0001_person=PEOPLE)
     error = await refusal(f"postgresql://fatura@/fatura?host={tmp_path}", folder)

@@ -171,6 +171,11 @@ def _translated_errors() -> Generator[None]:
             f"the URL leads to a pooler ({_summary(error)}): "
             "name PostgreSQL itself in FATURA_DATABASE_URL, and the pooler in FATURA_POOLER_URL"
         ) from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise MigrationError(
+            f"the role may not do this ({_summary(error)}): migrate as the role that owns the tables, and name it in "
+            "FATURA_OWNER_URL"
+        ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise MigrationError(
             f"the database cannot be used ({_first_line(reason_of(error))}): "
@@ -209,6 +214,8 @@ async def _apply(connection: Any, migration: Migration) -> None:
                     "end the long transactions that pg_stat_activity shows, and run again"
                 ) from error
             await asyncio.sleep(LOCK_RETRY_SECONDS)
+        except asyncpg.InsufficientPrivilegeError:
+            raise  # `_translated_errors` says which role may migrate
         except asyncpg.PostgresError as error:
             raise MigrationError(f"{_located(migration, error)}: correct it and run again") from error
         else:
