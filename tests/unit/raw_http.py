@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from fastapi import FastAPI
+
 from fatura.api.http.server import run_server
 from fatura.domain.errors import Problem
 from tests.unit.tiny_api import KEY, tiny_api
@@ -21,13 +23,13 @@ Connect = Callable[..., Any]
 
 
 @asynccontextmanager
-async def served(*, limits_addresses: bool = True) -> AsyncGenerator[Connect]:
-    """Run the server. Yield a function that opens a connection, from the address `source`."""
+async def served(app: FastAPI | None = None, *, limits_addresses: bool = True) -> AsyncGenerator[Connect]:
+    """Serve an application, by default the tiny API. Yield a function that connects from `source`."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     stop = asyncio.Event()
     serving = asyncio.create_task(
-        run_server(tiny_api(), stop, host="127.0.0.1", port=port, limits_addresses=limits_addresses)
+        run_server(app or tiny_api(), stop, host="127.0.0.1", port=port, limits_addresses=limits_addresses)
     )
 
     @asynccontextmanager

@@ -134,6 +134,33 @@ async def test_a_full_server_answers_with_a_problem(limit):
             await check(reader, UNAVAILABLE)
 
 
+async def test_requests_that_wait_for_their_bodies_keep_nobody_out(limit):
+    """They do not count in the limit of the server, until their bodies arrive. [D-200, D-175]"""
+    limit("IN_ALL", requests=2)
+    async with served() as connect, AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(connect()) for _ in range(4)]
+        for reader, writer in opened:
+            writer.write(f"{POST}Content-Length: 12\r\n\r\n{{".encode())
+            assert await is_open(reader)
+        async with connect(ELSEWHERE) as (reader, writer):
+            writer.write(GET.encode())
+            assert (await answer(reader))[0] == 200
+        for reader, writer in opened:
+            writer.write(b'"name":"a"}')
+            assert (await answer(reader))[0] == 201
+
+
+async def test_requests_behind_unread_answers_keep_nobody_out(limit):
+    """[D-200, D-175]"""
+    limit("IN_ALL", requests=1)
+    async with served() as connect, connect() as (_, first):
+        first.write(LARGE * 3)
+        await asyncio.sleep(PATIENCE)
+        async with connect(ELSEWHERE) as (reader, writer):
+            writer.write(GET.encode())
+            assert (await answer(reader))[0] == 200
+
+
 @pytest.mark.parametrize("head", ["", "Connection: close\r\n"])
 async def test_a_client_that_does_not_read_its_answer_is_closed(connect, head):
     """[D-200]"""

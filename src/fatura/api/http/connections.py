@@ -70,7 +70,7 @@ class _Entry:
 class Connections:
     """The open connections of one server."""
 
-    __slots__ = ("_all", "_by_network", "_entries", "_limits_addresses")
+    __slots__ = ("_all", "_by_network", "_entries", "_held_up", "_limits_addresses")
 
     def __init__(self, *, limits_addresses: bool) -> None:
         """`limits_addresses` must be false behind a proxy, because the proxy's address is then that of all clients."""
@@ -81,6 +81,7 @@ class Connections:
         self._all = _Group("", IN_ALL, busy)
         self._by_network: dict[str, _Group] = {}
         self._entries: dict[Connection, _Entry] = {}
+        self._held_up: set[Connection] = set()
 
     def add(self, connection: Connection, *, peer: str) -> None:
         """Add a new connection, which waits for its client. `peer` is the client's IP address, or empty.
@@ -97,6 +98,7 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """Remove a closed connection; do nothing if it was removed before."""
+        self._held_up.discard(connection)
         entry = self._entries.pop(connection, None)
         if entry is None:
             return
@@ -110,9 +112,10 @@ class Connections:
     def refusal(self, connection: Connection, *, requests: int) -> EngineError | None:
         """Return the error for a new request of this connection, or None if it may be served.
 
-        `requests` is the number of requests in progress, including those whose clients have disconnected.
+        `requests` is the number of unfinished requests, including those that wait for their clients, and those whose
+        clients have disconnected.
         """
-        if requests >= self._all.most.requests:
+        if requests - len(self._held_up) >= self._all.most.requests:
             return self._all.refusal
         for group in self._groups(connection):
             others = group.connections - len(group.waiting) - (connection not in group.waiting)
@@ -122,11 +125,19 @@ class Connections:
 
     def serve(self, connection: Connection) -> None:
         """Note that a connection has a request in progress."""
+        self._held_up.discard(connection)
         for group in self._groups(connection):
             group.waiting.pop(connection, None)
 
-    def wait(self, connection: Connection) -> None:
-        """Note that a connection now waits for its client. If it waited before, its wait continues."""
+    def wait(self, connection: Connection, *, has_request: bool = False) -> None:
+        """Note that a connection now waits for its client. If it waited before, its wait continues.
+
+        `has_request` says whether an unfinished request waits too, for its body or for the reading of earlier answers.
+        """
+        if has_request and connection in self._entries:
+            self._held_up.add(connection)
+        else:
+            self._held_up.discard(connection)
         for group in self._groups(connection):
             group.waiting.setdefault(connection)
 

@@ -213,22 +213,25 @@ class LimitedProtocol(HttpToolsProtocol):
             return State.CLOSING
         if self.flow.write_paused:
             return State.UNREAD
-        if self._running is not None and not self._running.response_complete:
+        if self._has_request():
             is_newest = self._running is self.cycle
             return State.BODY if is_newest and self._in_body else State.SERVING
         if self._in_head:
             return State.HEAD
         return State.REST if self._in_body else State.IDLE
 
+    def _has_request(self) -> bool:
+        return self._running is not None and not self._running.response_complete
+
     def _enter(self, state: State) -> None:
         """If the state has changed, set the deadline at which a connection that is still in this state is closed."""
-        if state is self._state:
-            return
-        self._state = state
         if state is State.SERVING:
             self._open.serve(self)
         else:
-            self._open.wait(self)
+            self._open.wait(self, has_request=self._has_request())
+        if state is self._state:
+            return
+        self._state = state
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
