@@ -34,8 +34,16 @@ class Gate:
         """Return the API key and its account. Raises EngineError: `engine.unauthorized`, `engine.rate_limited`."""
         return await self.authenticate(self.deps, bearer_token(scope["headers"]), self.limits.accounts.take)
 
+    async def admit_again(self, scope: Scope) -> Caller:
+        """Authenticate a request again, without counting it. Raises EngineError: `engine.unauthorized`."""
+        return await self.authenticate(self.deps, bearer_token(scope["headers"]), _count_nothing)
+
     def client_address(self, scope: Scope) -> str:
         return client_address(scope, trusted_proxies=self.deps.settings.trusted_proxies)
+
+
+def _count_nothing(_account_id: UUID) -> None:
+    pass
 
 
 def bearer_token(headers: Headers) -> str | None:

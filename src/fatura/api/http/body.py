@@ -54,6 +54,17 @@ async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int 
         ) from None
 
 
+async def read_noting_wait(receive: Receive, *, announced_bytes: int | None) -> tuple[bytes, bool]:
+    """Return the whole body, and whether the reader had to wait for the client. Raises the same errors as `read`."""
+    waited = asyncio.Event()
+    handle = asyncio.get_running_loop().call_soon(waited.set)  # the loop runs this only if the reader waits
+    try:
+        raw = await read(receive, announced_bytes=announced_bytes)
+    finally:
+        handle.cancel()
+    return raw, waited.is_set()
+
+
 async def _collect(receive: Receive, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0

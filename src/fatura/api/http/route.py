@@ -208,34 +208,42 @@ class ApiRoute(APIRoute):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request in the order 401, 429, 403, 413, 400, then call the endpoint (D-10, D-242).
 
-        The request counts as open until its answer is sent (D-179).
+        The request counts as open from the arrival of its body until its answer is sent (D-179).
         """
         gate: Gate = scope["app"].state.gate
         trace_of(scope).route = self.path
         caller = await gate.admit(scope)
         account_id = caller.account.account_id
         structlog.contextvars.bind_contextvars(account_id=str(account_id))
+        self._check(caller)
+        raw = b""
+        if scope["method"] in _TAKES_BODY:
+            raw, waited = await body.read_noting_wait(
+                receive, announced_bytes=content_length(scope["headers"])
+            )
+            if waited:
+                caller = await gate.admit_again(scope)
+                self._check(caller)
         with gate.deps.open_requests.one(account_id):
-            self._check_scope(caller)
-            if caller.is_suspended:
-                raise account_suspended()
-            response = await self._answer(gate, caller, scope, receive)
+            response = await self._answer(gate, caller, scope, raw)
             await response(scope, receive, send)
 
-    def _check_scope(self, caller: Caller) -> None:
-        """Refuse a key that lacks the scope of the route (D-64). Raises EngineError: `engine.forbidden`."""
+    def _check(self, caller: Caller) -> None:
+        """Refuse a key that lacks the scope of the route (D-64), and a key of a suspended account (D-242).
+
+        Raises EngineError: `engine.forbidden`, `engine.account_suspended`.
+        """
         if self.scope not in caller.scopes:
             raise EngineError(
                 FORBIDDEN,
                 f"The API key lacks the scope `{self.scope}`; send another key.",
                 meta={"scope": self.scope},
             )
+        if caller.is_suspended:
+            raise account_suspended()
 
-    async def _answer(self, gate: Gate, caller: Caller, scope: Scope, receive: Receive) -> Response:
+    async def _answer(self, gate: Gate, caller: Caller, scope: Scope, raw: bytes) -> Response:
         method, headers = scope["method"], scope["headers"]
-        raw = b""
-        if method in _TAKES_BODY:
-            raw = await body.read(receive, announced_bytes=content_length(headers))
         key = None
         if self.key is not KeyPolicy.IGNORED:
             key = idempotency_key(headers, required=self.key is KeyPolicy.REQUIRED)
