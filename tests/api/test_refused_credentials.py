@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from uuid import UUID, uuid4
 
 import httpx
 
-from fatura.domain.credentials import Mode
+from fatura.domain.credentials import SECRET_BYTES, Mode, format_key
 from fatura.domain.tags import Tagger
 from fatura.usecases.refused_webhooks import LOG_SECONDS
 from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS
@@ -105,6 +106,30 @@ async def test_a_revoked_key_costs_one_transaction_per_minute(world: World):
         asking = asyncio.create_task(ask(world, key["key"]))
         await until_waiting(world)
     assert (await asking).status == 401
+
+
+async def test_look_ups_of_revoked_keys_are_limited(world: World):
+    """Keys in use and other accounts are not affected. A key that is new to the process waits. [D-240]"""
+    seconds, clean = [time.monotonic()], await world.another(Mode.SANDBOX)
+    world.deps.failed_lookups._clock = world.deps.accepted_keys._clock = lambda: seconds[0]
+    tagger, account_id = world.deps.tagger, UUID(str(world.account_id))
+    new = (await world.made(KEYS, {"name": "new"}))["key"]
+    deleted = [
+        format_key(account_id, Mode.SANDBOX, secret=secrets.token_bytes(SECRET_BYTES), tagger=tagger)
+        for _ in range(AT_ONCE)
+    ]
+    assert [(await ask(world, key)).status for key in deleted] == [401] * 100 + [429] * 100
+
+    assert problem(refused := await ask(world, new)) == (429, "engine.rate_limited", None)
+    assert refused.headers["retry-after"] == "1"
+    seconds[0] += ACCEPTED_SECONDS
+    assert (await ask(world, world.api_key)).status == 200
+    assert (await ask(world, clean.api_key)).status == 200
+    assert (await ask(world, new)).status == 200
+    statuses = [(await ask(world, key)).status for key in deleted[100:]]
+    assert statuses == [401] * 10 + [429] * 90
+    seconds[0] += ACCEPTED_SECONDS
+    assert (await ask(world, new)).status == 200
 
 
 async def test_a_request_above_the_rate_limit_costs_no_transaction(database_url: str):

@@ -17,6 +17,7 @@ from fatura.store.vault import Vault
 from fatura.usecases.answering_accounts import AnsweringAccounts
 from fatura.usecases.batch_size import BatchSize
 from fatura.usecases.clock_skew import ClockSkew
+from fatura.usecases.failed_lookups import FailedLookups
 from fatura.usecases.lane_polls import LanePolls
 from fatura.usecases.open_call_limit import (
     MAX_GATEWAY_REQUESTS,
@@ -28,7 +29,7 @@ from fatura.usecases.open_call_limit import (
     OpenCallLimit,
 )
 from fatura.usecases.refused_webhooks import RefusedWebhooks
-from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS, RememberedKeys
+from fatura.usecases.remembered_keys import ACCEPTED_SECONDS, REFUSED_SECONDS, WORKING_SECONDS, RememberedKeys
 from fatura.views.health import ChecksView
 
 KEEP_CHECKS_SECONDS = 1
@@ -70,6 +71,8 @@ class Deps:
         )
     )
     accepted_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(ACCEPTED_SECONDS))
+    working_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(WORKING_SECONDS))
+    failed_lookups: FailedLookups = field(default_factory=FailedLookups)
     refused_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(REFUSED_SECONDS))
     refused_webhooks: RefusedWebhooks = field(default_factory=RefusedWebhooks)
     webhook_lookups: SharedLookups = field(default_factory=SharedLookups)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 ACCEPTED_SECONDS = 1
 REFUSED_SECONDS = 60
+WORKING_SECONDS = 3600
+"""How long after its last request a key that works is exempt from the limit of failed look-ups."""
 MOST_REMEMBERED = 20_000
 
 
@@ -28,3 +30,6 @@ class RememberedKeys:
         self._until[secret_hash] = now + self._seconds
         while len(self._until) > MOST_REMEMBERED or next(iter(self._until.values())) <= now:
             del self._until[next(iter(self._until))]
+
+    def discard(self, secret_hash: bytes) -> None:
+        self._until.pop(secret_hash, None)

@@ -53,9 +53,10 @@ async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID],
 
     `count` counts a request of the account, and raises an error if there are too many (D-48). If the key was accepted a
     moment ago, this error costs no transaction. A malformed or forged key, or one that was refused a moment ago, costs
-    none either (D-240).
+    none either. Look-ups that fail have a limit of their own (D-240).
 
-    Raises EngineError: `engine.unauthorized`; the message does not reveal why the key was refused.
+    Raises EngineError: `engine.unauthorized`, whose message does not reveal why the key was refused;
+    `engine.rate_limited`.
     """
     parsed = parse_key(key_text, tagger=deps.tagger) if key_text else None
     if parsed is None or parsed.secret_hash in deps.refused_keys:
@@ -63,11 +64,16 @@ async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID],
     is_counted = parsed.secret_hash in deps.accepted_keys
     if is_counted:
         count(parsed.account_id)
+    elif parsed.secret_hash not in deps.working_keys:
+        deps.failed_lookups.check(parsed.account_id)
     caller = await _find(deps, parsed)
     if caller is None:
+        deps.failed_lookups.count(parsed.account_id)
+        deps.working_keys.discard(parsed.secret_hash)
         deps.refused_keys.add(parsed.secret_hash)
         raise _unauthorized()
     deps.accepted_keys.add(parsed.secret_hash)
+    deps.working_keys.add(parsed.secret_hash)
     if not is_counted:
         count(parsed.account_id)
     return caller
