@@ -1,15 +1,19 @@
-"""At most 20 charges that only webhooks name wait for looks; new charges replace unanswered ones (D-162)."""
+"""At most 20 charges that only webhooks named wait for looks, and which of them new charges replace (D-162)."""
 
+import asyncio
 from datetime import timedelta
+from functools import partial
+from uuid import UUID
 
 import pytest
 
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
-from fatura.usecases.reconciliation.scheduled_looks import MAX_WAITING
+from fatura.usecases.reconciliation.scheduled_looks import MAX_WAITING, REPLACEABLE_LOOKS, look_later
+from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.sandbox_steps import now, queue_fault
-from tests.support.sweep_steps import double_silently, second_charge_events
-from tests.support.webhook_steps import Hook, hook, issued_with_webhooks
+from tests.support.sweep_steps import double_silently, second_charge_events, sweep
+from tests.support.webhook_steps import Hook, budget_free, hook, issued_with_webhooks
 from tests.support.world import Json, World
 
 
@@ -39,32 +43,53 @@ async def other_calls_succeed(world: World) -> None:
     )
 
 
+async def unanswered(world: World, *, looks: int = REPLACEABLE_LOOKS) -> None:
+    """Make looks that the gateway does not answer, and let an hour pass since the charges were found."""
+    for _ in range(looks):
+        await looked_at(world)
+        await other_calls_succeed(world)
+        await budget_free(world)
+    await world.sql("UPDATE unmatched_charge SET found_at = found_at - interval '1 hour'")
+
+
+async def stored_ids(world: World) -> list[str]:
+    return [each["gateway_charge_id"] for each in await waiting(world)]
+
+
+def strangers_charges(count: int = MAX_WAITING, *, start: int = 0) -> list[str]:
+    return [f"sbx_{number:032}" for number in range(start, start + count)]
+
+
+def answer_all_but(monkeypatch: pytest.MonkeyPatch, unanswered_ids: set[str]) -> None:
+    """Let the gateway answer no read of these charges."""
+    get_charge = SandboxGateway.get_charge
+
+    async def answers_others(self: SandboxGateway, charge_id: str) -> Charge:
+        if charge_id in unanswered_ids:
+            raise TimeoutError
+        return await get_charge(self, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", answers_others)
+
+
 async def test_unanswered_looks_leave_places_to_later_webhooks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gateway answers no read of the strangers' charges, and a new charge replaces the oldest one. [D-162]"""
     second = await double_silently(world, await issued_with_webhooks(world))
-    get_charge = SandboxGateway.get_charge
-
-    async def answers_one(self: SandboxGateway, charge_id: str) -> Charge:
-        if charge_id != second:
-            raise TimeoutError
-        return await get_charge(self, charge_id)
-
-    monkeypatch.setattr(SandboxGateway, "get_charge", answers_one)
-    strangers = [f"sbx_{number:032}" for number in range(MAX_WAITING)]
+    strangers = strangers_charges()
+    others = strangers_charges(10, start=50)
+    answer_all_but(monkeypatch, {*strangers, *others})
     for each in strangers:
         await notify(world, each)
         await world.sql("UPDATE unmatched_charge SET found_at = found_at - interval '1 second'")
-    await looked_at(world)
-    await other_calls_succeed(world)
+    await unanswered(world)
 
     await notify(world, second)
-    assert [each["gateway_charge_id"] for each in await waiting(world)] == sorted([*strangers[1:], second])
+    assert await stored_ids(world) == sorted([*strangers[1:], second])
     await looked_at(world)
     assert await second_charge_events(world) == [second]
 
-    others = [f"sbx_{number:032}" for number in range(50, 60)]
     for each in others:
         await notify(world, each)
     kept = [each["gateway_charge_id"] for each in await waiting(world) if each["state"] is None]
@@ -85,3 +110,85 @@ async def test_a_full_waiting_list_still_takes_webhooks_about_known_charges(worl
 
     [known] = [each for each in await waiting(world) if each["gateway_charge_id"] == second]
     assert known["next_look_at"] - await now(world) <= timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("looks", [1, REPLACEABLE_LOOKS - 1])
+async def test_a_few_unanswered_looks_do_not_cost_a_charge_its_place(
+    world: World, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """The webhooks of strangers do not make the engine forget the second charge. [D-162, D-125]"""
+    second = await double_silently(world, await issued_with_webhooks(world))
+    answer_all_but(monkeypatch, {second})
+    await notify(world, second)
+    await unanswered(world, looks=looks)
+    monkeypatch.undo()
+
+    for each in strangers_charges():
+        await notify(world, each)
+
+    assert len(await waiting(world)) == MAX_WAITING
+    await looked_at(world)
+    assert await second_charge_events(world) == [second]
+
+
+async def test_a_charge_of_the_nightly_sweep_needs_no_place(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Webhooks named it first. Its looks are not answered, but no other charge replaces it. [D-161, D-162]"""
+    second = await double_silently(world, await issued_with_webhooks(world))
+    answer_all_but(monkeypatch, {second})
+    await notify(world, second)
+    await sweep(world)
+    await other_calls_succeed(world)
+    await unanswered(world)
+
+    strangers = strangers_charges()
+    for each in strangers:
+        await notify(world, each)
+
+    assert await stored_ids(world) == sorted([*strangers, second])
+
+
+async def test_webhooks_that_repeat_old_charges_cannot_exceed_the_places(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One webhook names 20 unanswered charges and 20 new ones, which do not replace the former. [D-162]"""
+    await double_silently(world, await issued_with_webhooks(world))
+    old = strangers_charges()
+    answer_all_but(monkeypatch, set(old))
+    connection = (await world.get("/v1/integration")).json["gateways"][0]
+    account = await load_account(world.deps, world.account_id)
+    name = partial(look_later, connection_id=UUID(connection["connectionId"]))
+    await in_transaction(world.deps, account, name, gateway_charge_ids=old)
+    await unanswered(world)
+
+    both = [*old, *strangers_charges(start=50)]
+    await in_transaction(world.deps, account, name, gateway_charge_ids=both)
+
+    assert await stored_ids(world) == old
+
+
+async def test_a_charge_that_is_replaced_during_its_look_is_stored_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancellation of the second charge is lost, so the look must be repeated. [D-162, D-125]"""
+    second = await double_silently(world, await issued_with_webhooks(world))
+    await notify(world, second)
+    get_charge, asked, answer = SandboxGateway.get_charge, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: SandboxGateway, charge_id: str) -> Charge:
+        asked.set()
+        await answer.wait()
+        return await get_charge(self, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "get_charge", slow)
+    looking = asyncio.create_task(looked_at(world))
+    await asyncio.wait_for(asked.wait(), 10)
+    await world.sql("DELETE FROM unmatched_charge")
+    await queue_fault(world, "cancel_charge", "timeout_before")
+    answer.set()
+    await looking
+
+    assert await second_charge_events(world) == [second]
+    [kept] = await waiting(world)
+    assert (kept["state"], kept["next_look_at"] is not None) == ("open", True)

@@ -50,22 +50,35 @@ async def add(
     *,
     found_at: datetime,
     next_look_at: datetime,
+    only_webhook: bool = False,
 ) -> None:
     """Store unmatched charges, or schedule another look at stored ones. An earlier scheduled look stays."""
+    ids = sorted(set(gateway_charge_ids))
     await tx.execute(
         """
-        INSERT INTO unmatched_charge AS u (account_id, connection_id, gateway_charge_id, found_at, next_look_at)
-        SELECT o.account_id, $2, n.gateway_charge_id, $4, $5
+        INSERT INTO unmatched_charge
+            (account_id, connection_id, gateway_charge_id, found_at, next_look_at, only_webhook)
+        SELECT o.account_id, $2, n.gateway_charge_id, $4, $5, $6
         FROM account o CROSS JOIN unnest($3::text[]) AS n (gateway_charge_id)
         WHERE o.account_id = $1
-        ON CONFLICT (account_id, connection_id, gateway_charge_id) DO UPDATE
-        SET next_look_at = EXCLUDED.next_look_at
-        WHERE u.account_id = $1 AND (u.next_look_at IS NULL OR u.next_look_at > EXCLUDED.next_look_at)
+        ON CONFLICT (account_id, connection_id, gateway_charge_id) DO NOTHING
         """,
         connection_id,
-        sorted(set(gateway_charge_ids)),
+        ids,
         found_at,
         next_look_at,
+        only_webhook,
+    )
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET next_look_at = least(u.next_look_at, $4), only_webhook = u.only_webhook AND $5
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
+            AND (u.next_look_at IS NULL OR u.next_look_at > $4 OR u.only_webhook > $5)
+        """,
+        connection_id,
+        ids,
+        next_look_at,
+        only_webhook,
     )
 
 
@@ -148,34 +161,61 @@ async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) 
     return {row["gateway_charge_id"] for row in rows}
 
 
-async def count_undecided(tx: Tx, connection_id: UUID) -> tuple[int, int]:
-    """Count the connection's charges that have a scheduled look and no state, and those of them without a past look."""
+async def count_undecided(
+    tx: Tx, connection_id: UUID, *, named: Collection[str], found_by: datetime, unanswered_looks: int
+) -> tuple[int, int]:
+    """Count the connection's charges that only webhooks named and that have no state, and the replaceable ones.
+
+    A charge is replaceable if it was found at `found_by` or earlier, at least `unanswered_looks` looks at it got no
+    answer, and it is not one of `named`.
+    """
     rows = await tx.fetch(
         """
-        SELECT count(*) AS undecided, count(*) FILTER (WHERE u.looked_at IS NULL) AS unseen FROM unmatched_charge u
+        SELECT count(*) AS undecided, count(*) FILTER (
+            WHERE u.found_at <= $4 AND u.unanswered_looks >= $5 AND u.gateway_charge_id <> ALL($3::text[])
+        ) AS replaceable
+        FROM unmatched_charge u
         WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL AND u.state IS NULL
+            AND u.only_webhook
         """,
         connection_id,
+        sorted(named),
+        found_by,
+        unanswered_looks,
     )
-    return rows[0]["undecided"], rows[0]["unseen"]
+    return rows[0]["undecided"], rows[0]["replaceable"]
 
 
-async def remove_oldest_unanswered(tx: Tx, connection_id: UUID, *, limit: int) -> None:
-    """Remove the connection's oldest charges that had a look but have no state: the gateway did not answer."""
-    await tx.execute(
+async def remove_unanswered(
+    tx: Tx,
+    connection_id: UUID,
+    *,
+    named: Collection[str],
+    found_by: datetime,
+    unanswered_looks: int,
+    limit: int,
+) -> Sequence[str]:
+    """Remove the oldest of the connection's charges that `count_undecided` counts as replaceable. Return their ids."""
+    rows = await tx.fetch(
         """
         WITH oldest AS MATERIALIZED (
             SELECT x.gateway_charge_id FROM unmatched_charge x
             WHERE x.account_id = $1 AND x.connection_id = $2 AND x.next_look_at IS NOT NULL AND x.state IS NULL
-                AND x.looked_at IS NOT NULL
-            ORDER BY x.found_at, x.gateway_charge_id LIMIT $3 FOR UPDATE SKIP LOCKED
+                AND x.only_webhook AND x.found_at <= $4 AND x.unanswered_looks >= $5
+                AND x.gateway_charge_id <> ALL($3::text[])
+            ORDER BY x.found_at, x.gateway_charge_id LIMIT $6 FOR UPDATE SKIP LOCKED
         )
         DELETE FROM unmatched_charge u USING oldest
         WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = oldest.gateway_charge_id
+        RETURNING u.gateway_charge_id
         """,
         connection_id,
+        sorted(named),
+        found_by,
+        unanswered_looks,
         limit,
     )
+    return [row["gateway_charge_id"] for row in rows]
 
 
 async def due_looks(tx: Tx, limits: Mapping[UUID, int], *, now: datetime) -> Sequence[tuple[UUID, str]]:
@@ -244,17 +284,15 @@ async def make_due(tx: Tx, charges: Sequence[UnmatchedCharge], *, now: datetime)
     )
 
 
-async def note_looks(tx: Tx, charges: Sequence[UnmatchedCharge], *, looked_at: datetime) -> None:
-    """Store that looks at these claimed charges are made now."""
+async def note_unanswered(tx: Tx, charge: UnmatchedCharge) -> None:
+    """Count a look at a claimed charge that the gateway did not answer."""
     await tx.execute(
         """
-        UPDATE unmatched_charge u SET looked_at = $4
-        FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
-        WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
+        UPDATE unmatched_charge u SET unanswered_looks = u.unanswered_looks + 1
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3
         """,
-        [each.connection_id for each in charges],
-        [each.gateway_charge_id for each in charges],
-        looked_at,
+        charge.connection_id,
+        charge.gateway_charge_id,
     )
 
 
@@ -322,9 +360,7 @@ async def mark_canceled(
     )
 
 
-async def keep(
-    tx: Tx, charge: UnmatchedCharge, state: ChargeStage | None, *, next_look_at: datetime | None
-) -> None:
+async def keep(tx: Tx, charge: UnmatchedCharge, state: ChargeStage, *, next_look_at: datetime | None) -> None:
     """Store the state of a claimed charge, and when the next look at it is due. None means no further look.
 
     If another transaction has scheduled an earlier look since `claim`, that look stays.

@@ -394,7 +394,8 @@ CREATE TABLE poll_round (
 CREATE INDEX poll_round_by_time ON poll_round (next_step_at) WHERE next_step_at > '-infinity';
 
 -- A charge at a gateway that is not stored in `charge`, or that is a second charge of its invoice. `next_look_at`
--- (account's clock) is when the engine next reads the charge from the gateway. `looked_at` is when its newest look was.
+-- (account's clock) is when the engine next reads the charge from the gateway. `only_webhook` says that nothing but a
+-- webhook named the charge. `unanswered_looks` counts the looks at the charge that the gateway did not answer.
 -- `state` is the state in which the newest look found the charge, or in which `invoice.issue_failed` reported it. It is
 -- `parked` if that event reported a wrong amount. `paid_at` is the instant of the charge's newest recorded payment.
 CREATE TABLE unmatched_charge (
@@ -403,9 +404,10 @@ CREATE TABLE unmatched_charge (
     gateway_charge_id text NOT NULL,
     found_at timestamptz NOT NULL,
     next_look_at timestamptz,
-    looked_at timestamptz,
     state text,
     paid_at timestamptz,
+    unanswered_looks integer NOT NULL DEFAULT 0,
+    only_webhook boolean NOT NULL DEFAULT false,
     CONSTRAINT unmatched_charge_pk PRIMARY KEY (account_id, connection_id, gateway_charge_id),
     CONSTRAINT unmatched_charge_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),

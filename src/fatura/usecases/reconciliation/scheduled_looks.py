@@ -1,6 +1,6 @@
 """Schedule looks at charges that the engine has not stored. `unmatched_charges` makes these looks (D-162)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -19,36 +19,67 @@ MAX_WAITING = 20
 Other systems of the merchant may use the same account at the provider. Webhooks about the charges of these systems must
 not use up the connection's budget of polls. If a second charge is dropped, the nightly sweep finds it.
 """
+REPLACEABLE_AFTER = timedelta(hours=1)
+"""Time for which a charge keeps its place, although the gateway does not answer looks at it."""
+REPLACEABLE_LOOKS = 3
+"""Number of unanswered looks after which a charge may lose its place."""
 
 
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
-    If MAX_WAITING charges wait, a new charge replaces the oldest charge that had a look without an answer. If all of
-    them wait for their first look, drop the new charge.
+    If MAX_WAITING charges wait, a new charge replaces the oldest charge that has waited for REPLACEABLE_AFTER and had
+    REPLACEABLE_LOOKS looks without an answer. If there is no such charge, drop the new charge.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
         return
     known = await stored_unmatched.found_before(work.tx, connection_id, unknown)
     new = [each for each in dict.fromkeys(unknown) if each not in known]
-    undecided, unseen = await stored_unmatched.count_undecided(work.tx, connection_id)
-    chosen = new[: max(MAX_WAITING - unseen, 0)]
+    chosen = await _with_places(work, connection_id, new, known=known)
+    await schedule(work, connection_id, [*known, *chosen], only_webhook=True)
+
+
+async def _with_places(
+    work: Work, connection_id: UUID, new: Sequence[str], *, known: Collection[str]
+) -> Sequence[str]:
+    """Return the new charges that get a place. Remove the charges that they replace, but none of `known`."""
+    found_by = work.now - REPLACEABLE_AFTER
+    undecided, replaceable = await stored_unmatched.count_undecided(
+        work.tx, connection_id, named=known, found_by=found_by, unanswered_looks=REPLACEABLE_LOOKS
+    )
+    chosen = new[: max(MAX_WAITING - undecided + replaceable, 0)]
     if len(chosen) < len(new):
         dropped = len(new) - len(chosen)
         log.warning("gateway.webhook_charges_dropped", connection_id=str(connection_id), charges=dropped)
-    excess = min(undecided + len(chosen) - MAX_WAITING, len(chosen))
+    excess = min(undecided + len(chosen) - MAX_WAITING, replaceable)
     if excess > 0:
-        await stored_unmatched.remove_oldest_unanswered(work.tx, connection_id, limit=excess)
-    await schedule(work, connection_id, [*known, *chosen])
+        removed = await stored_unmatched.remove_unanswered(
+            work.tx,
+            connection_id,
+            named=known,
+            found_by=found_by,
+            unanswered_looks=REPLACEABLE_LOOKS,
+            limit=excess,
+        )
+        log.warning(
+            "gateway.unanswered_charges_replaced", connection_id=str(connection_id), charge_ids=removed
+        )
+    return chosen
 
 
-async def schedule(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule a look at these charges. The caller has checked that none of them is a stored charge."""
+async def schedule(
+    work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str], *, only_webhook: bool = False
+) -> None:
+    """Schedule a look at these charges. The caller has checked that none of them is a stored charge.
+
+    With `only_webhook`, nothing but a webhook named the charges that are not stored in `unmatched_charge` yet.
+    """
     await stored_unmatched.add(
         work.tx,
         connection_id,
         gateway_charge_ids,
         found_at=work.now,
         next_look_at=work.now + LOOK_AFTER,
+        only_webhook=only_webhook,
     )

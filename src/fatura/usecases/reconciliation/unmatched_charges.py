@@ -130,8 +130,6 @@ async def _looks(
     made = await poll_times.take_looks(work, connection_id, wanted=len(waiting))
     if made < len(waiting):
         await stored_unmatched.make_due(work.tx, waiting[made:], now=work.now)
-    if made:
-        await stored_unmatched.note_looks(work.tx, waiting[:made], looked_at=work.now)
     return [_Look(each, gateway) for each in waiting[:made]]
 
 
@@ -183,13 +181,19 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
     answer, is_gone = await _ask(look)
     if is_gone:
         await in_transaction(deps, account, _let_go, look.found)
-    elif answer is not None:
+    elif answer is None:
+        await in_transaction(deps, account, _note_unanswered, look.found)
+    else:
         if gateway_payments.may_exceed_batch(answer):
             certain = await in_transaction(deps, account, _report_certain, look.found, answer)
             await gateway_payments.record_ahead(deps, account, certain)
         second = await in_transaction(deps, account, _record, look, answer)
         if second is not None:
             await second_charges.cancel(look.gateway, second)
+
+
+async def _note_unanswered(work: Work, found: UnmatchedCharge) -> None:
+    await stored_unmatched.note_unanswered(work.tx, found)
 
 
 async def _ask(look: _Look) -> tuple[Charge | None, bool]:
