@@ -1,9 +1,10 @@
 """`fatura account suspend` ends when no charge, refund or cancellation that had begun can still be sent (D-242)."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import asynccontextmanager
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -12,10 +13,13 @@ from fatura.domain.account import Account
 from fatura.domain.audit import Origin
 from fatura.domain.audit_actions import INVOICE_CANCEL
 from fatura.domain.errors import EngineError
+from fatura.gateways import port
 from fatura.usecases.accounts import suspension
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.charging import issuance
-from fatura.usecases.merchant_actions import cancellation
+from fatura.usecases.deps import Deps
+from fatura.usecases.merchant_actions import cancellation, charge_release
+from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
 from fatura.usecases.payments import refund_calls
 from fatura.usecases.transaction import in_transaction, load_account, open_work
 from tests.support.operator import OPERATOR
@@ -119,6 +123,36 @@ async def test_a_suspension_waits_for_a_cancellation(world: World):
         assert not asked.done()
     assert (await canceling).status == 200
     await asyncio.wait_for(asked, SOON_SECONDS)
+
+
+@pytest.mark.parametrize("stopped", ["monotonic", "real"])
+async def test_a_process_that_stood_still_sends_no_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch, stopped: str
+):
+    """The account is suspended meanwhile. One of the two clocks stops while the process stands still. [D-242, D-27]"""
+    invoice = await issued_invoice(world)
+    release = charge_release.release
+
+    async def release_later(
+        deps: Deps, account: Account, reserved: Reserved, *, accepted: Container[port.ChargeState]
+    ) -> Released | Refused:
+        seconds = charge_release.SEND_WITHIN_SECONDS + 1
+        if stopped == "real":
+            late = replace(reserved, send_before=reserved.send_before - seconds)
+        else:
+            late = replace(reserved, reserved_at=reserved.reserved_at - timedelta(seconds=seconds))
+        await world.sql("UPDATE merchant_request SET in_progress_until = now()")
+        await suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR)
+        return await release(deps, account, late, accepted=accepted)
+
+    monkeypatch.setattr(charge_release, "release", release_later)
+    answer = await cancel(world, invoice, key="c")
+
+    assert (answer.status, answer.type) == (409, "engine.invoice_not_cancelable")
+    assert "sent nothing" in answer.json["detail"]
+    assert [each["status"] for each in await world.sql("SELECT status FROM sandbox_charge")] == ["open"]
+    assert await world.sql("SELECT 1 FROM merchant_request") == []
+    assert await world.broken() == []
 
 
 async def test_a_request_that_was_admitted_before_the_suspension_cancels_no_charge(world: World):

@@ -1,9 +1,10 @@
 """Cancel a charge at the gateway before its invoice is canceled, reissued or paid manually (D-27, D-51, D-52)."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum, auto
 from uuid import UUID
 
@@ -34,19 +35,36 @@ from fatura.views.invoices import InvoiceView
 
 POLL_AFTER = timedelta(seconds=port.CALL_TIMEOUT_SECONDS + 10)
 """Delay before the charge is polled if this process dies during the call."""
+SEND_WITHIN_SECONDS = 10
+"""Maximum time between reserving and sending, so that the call ends before `in_progress_until`."""
+assert merchant_requests.IN_PROGRESS_FOR.total_seconds() >= SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 _UNREADABLE = (
     "The gateway connection's credentials cannot be decrypted; send them again, then repeat the request."
 )
+_LATE = "This Fatura was interrupted before it could cancel the charge, and sent nothing; try again."
 
 Answer = port.Charge | port.GatewayError | TimeoutError
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """The call to make after the transaction: ask `gateway` to cancel the confirmed `charge`."""
+    """The call to make after the transaction: ask `gateway` to cancel the confirmed `charge`.
+
+    `reserved_at` is real time, `send_before` is on the process's monotonic clock.
+    """
 
     gateway: ObservedGateway
     charge: InvoiceCharge
+    reserved_at: datetime
+    send_before: float
+
+    def is_late(self, real_now: datetime) -> bool:
+        """Return whether the call must not be sent any more, because the process stood still.
+
+        Both clocks are read, because either may stop while the machine is suspended.
+        """
+        waited = real_now - self.reserved_at
+        return waited > timedelta(seconds=SEND_WITHIN_SECONDS) or time.monotonic() > self.send_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +114,7 @@ async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal:
         raise EngineError(refusal, _UNREADABLE)
     real_now = work.deps.clock()
     await charge_polling.make_due(work.tx, charge.invoice_id, at=work.now + POLL_AFTER, real_now=real_now)
-    return Reserved(gateway, charge)
+    return Reserved(gateway, charge, real_now, time.monotonic() + SEND_WITHIN_SECONDS)
 
 
 async def begin(
@@ -222,9 +240,15 @@ async def release(
     """Ask the gateway to cancel a charge, and record the connection's health.
 
     `accepted` are the states that confirm the cancellation. If the answer has one of them, record its payments too.
+    If this process stood still since `reserve`, make no call and return Refused.
     """
     gateway, charge = reserved.gateway, reserved.charge
     assert charge.gateway_invoice_id is not None, "a reserved charge is confirmed"
+    if reserved.is_late(deps.clock()):
+        log.warning(
+            "charge.cancellation_skipped", invoice_id=str(charge.invoice_id), reason="process stood still"
+        )
+        return Refused(_LATE, is_unsure=False)
     answer = await cancel(gateway, charge.gateway_invoice_id, invoice_id=charge.invoice_id)
     await connection_health.record(deps, account, [gateway])
     if isinstance(answer, port.Charge) and answer.state in accepted:
