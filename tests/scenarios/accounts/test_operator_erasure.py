@@ -1,10 +1,14 @@
 """An operator erases a customer of a suspended account, whose own keys are refused (D-255)."""
 
+from datetime import datetime
 from uuid import UUID
 
 import pytest
 
 from fatura.domain.errors import EngineError
+from fatura.store.db import Tx
+from fatura.store.subscriptions import erasures
+from fatura.store.subscriptions.erasures import Uses
 from fatura.usecases.accounts import suspension
 from fatura.usecases.subscriptions import operator_erasure
 from fatura.usecases.subscriptions.operator_erasure import OperatorErasure
@@ -56,6 +60,29 @@ async def test_a_customer_with_an_open_invoice_is_not_erased(world: World):
     assert (await world.get(f"/v1/customers/{subscription['customer']['id']}")).json["name"] == CUSTOMER[
         "name"
     ]
+
+
+async def test_an_invoice_that_is_generated_during_the_command_keeps_the_subscription(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """The invoice is generated after the command first read what the customer has. [D-255, D-227]"""
+    subscription = await world.enroll(await world.plan(), customer=CUSTOMER)
+    uses, is_billed = erasures.uses, False
+
+    async def uses_before_billing(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
+        nonlocal is_billed
+        found = await uses(tx, customer_id, real_now=real_now)
+        if not is_billed:
+            is_billed = True
+            assert await world.run("generation") == 1
+        return found
+
+    monkeypatch.setattr(erasures, "uses", uses_before_billing)
+    with pytest.raises(EngineError, match="open invoices"):
+        await erase_as_operator(world, subscription["customer"]["id"])
+    assert (await world.get(f"/v1/subscriptions/{subscription['id']}")).json["status"] == "active"
+    assert await world.audit("subscription.cancel", "customer.erase") == []
+    assert await world.broken() == []
 
 
 async def test_an_unknown_customer_is_an_error(world: World):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
-from fatura.domain.account import Account
 from fatura.domain.audit import Actor, Origin
 from fatura.domain.audit_actions import CUSTOMER_ERASE, SUBSCRIPTION_CANCEL
 from fatura.store.subscriptions import customers, erasures
@@ -64,7 +63,8 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
         return Applied(Result.UNKNOWN)
     if await in_transaction(deps, account, _is_erased, customer_id):
         return Applied(Result.ERASED_BEFORE)
-    canceled = await cancel_subscriptions(deps, account, customer_id, asked_by=asked_by)
+    draft = AuditDraft(Origin(asked_by), SUBSCRIPTION_CANCEL)
+    canceled = await in_audited_transaction(deps, account, draft, cancel_subscriptions, customer_id)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
     await in_audited_transaction(deps, account, draft, erasure.start, customer_id=customer_id, is_forced=True)
     await erasure.run_for(deps, account, customer_id, seconds=math.inf)
@@ -72,13 +72,15 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
     return Applied(Result.ERASED, canceled, left.invoice_ids)
 
 
-async def cancel_subscriptions(deps: Deps, account: Account, customer_id: UUID, *, asked_by: Actor) -> int:
+async def cancel_subscriptions(work: Work, customer_id: UUID) -> int:
+    """Cancel the customer's active subscriptions. Return how many were canceled."""
     canceled = 0
-    while active := (await in_transaction(deps, account, _uses, customer_id)).subscription_ids:
+    while active := (await _uses(work, customer_id)).subscription_ids:
         for subscription_id in active:
-            draft = AuditDraft(Origin(asked_by), SUBSCRIPTION_CANCEL)
-            await in_audited_transaction(deps, account, draft, subscriptions.cancel, subscription_id)
+            await subscriptions.cancel(work, subscription_id)
             canceled += 1
+    if not canceled:
+        work.audit_nothing()
     return canceled
 
 
