@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Container
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -17,10 +18,12 @@ from fatura.gateways import port
 from fatura.usecases.accounts import suspension
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.charging import issuance
+from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.merchant_actions import cancellation, charge_release
 from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
 from fatura.usecases.payments import refund_calls
+from fatura.usecases.pricing import price_pull, pricing_test
 from fatura.usecases.transaction import in_transaction, load_account, open_work
 from tests.support.operator import OPERATOR
 from tests.support.sandbox_steps import (
@@ -164,3 +167,27 @@ async def test_a_request_that_was_admitted_before_the_suspension_cancels_no_char
     with pytest.raises(EngineError, match="suspended"):
         await cancellation.cancel(world.deps, account, None, UUID(invoice["id"]), draft=draft)
     assert [each["status"] for each in await world.sql("SELECT status FROM sandbox_charge")] == ["open"]
+
+
+async def test_a_request_that_was_admitted_before_the_suspension_begins_no_other_call(world: World):
+    """[D-242, D-31, D-32, D-43]"""
+    product = await world.variable_product()
+    subscription = await world.enroll(await world.plan(product))
+    await world.run("generation")
+    [invoice] = await world.invoices(subscription)
+    connection_id = UUID((await world.connect())["connectionId"])
+    account = await account_of(world)
+    await suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR)
+
+    check_new = partial(gateway_connections.check_new, provider="sandbox", credentials={}, settings={})
+    changes = {"settings": {"behaviour": "never_pay"}}
+    change = partial(gateway_connections.patch, connection_id=connection_id, changes=changes, draft=None)
+    for call in (
+        partial(price_pull.retry, invoice_id=UUID(invoice["id"]), draft=None),
+        partial(pricing_test.call, product_id=UUID(product["id"])),
+        check_new,
+        change,
+    ):
+        with pytest.raises(EngineError, match="suspended"):
+            await call(world.deps, account)
+    assert await world.sql("SELECT 1 FROM pricing_attempt") == []

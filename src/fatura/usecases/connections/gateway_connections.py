@@ -1,6 +1,5 @@
 """Add, change and list gateway connections, and create their adapters (D-43, D-44)."""
 
-import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -31,7 +30,7 @@ from fatura.store.connections import connections
 from fatura.store.connections.connections import StoredConnection
 from fatura.store.vault import KeyRingError
 from fatura.usecases.audit_draft import AuditDraft
-from fatura.usecases.connections import connection_health, poll_rounds
+from fatura.usecases.connections import connection_health, credential_checks, poll_rounds
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_audited_transaction, in_transaction
@@ -204,7 +203,7 @@ async def check_new(
     """Check the settings, and ask the provider to check the credentials, outside a transaction (D-43).
 
     Return the provider's own id of the account that the credentials belong to, or None if the provider has none.
-    Raises EngineError: `engine.invalid_request`, `engine.rate_limited`.
+    Raises EngineError: `engine.invalid_request`, `engine.rate_limited`, `engine.account_suspended`.
     """
     known = deps.providers.get(provider)
     if known is None or account.mode not in known.modes:
@@ -216,25 +215,7 @@ async def check_new(
         port.ConnectionConfig(account.account_id, UUID(int=0), settings, credentials, now)
     )
     _capabilities(gateway)
-    return await _check_credentials(deps, account, gateway)
-
-
-async def _check_credentials(deps: Deps, account: Account, gateway: port.Gateway) -> str | None:
-    """Ask the provider to check the credentials. Return the provider's id of the account, or None without such an id.
-
-    Raises EngineError: `engine.invalid_request`, `engine.rate_limited`.
-    """
-    try:
-        with deps.gateway_requests.one(account.account_id):
-            async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
-                return await gateway.check_credentials()
-    except port.AuthFailedError:
-        raise invalid_fields(("credentials", "were refused by the gateway; check them there")) from None
-    except (port.TransientError, port.UnknownOutcomeError, TimeoutError) as error:
-        reason = str(error) or "the gateway did not answer"
-        raise invalid_fields(
-            ("credentials", f"could not be checked at the gateway, try again: {reason}")
-        ) from None
+    return await credential_checks.check(deps, account, gateway)
 
 
 async def patch(
@@ -250,13 +231,13 @@ async def patch(
     If the change may make the connection work again, its waiting invoices become due, spread over time. But a
     connection that is failing and gets no new credentials is probed first.
     Raises EngineError: `engine.not_found`, `engine.invalid_request`, `engine.gateway_account_changed`,
-    `engine.rate_limited`.
+    `engine.rate_limited`, `engine.account_suspended`.
     """
     found = None
     if "credentials" in changes or "settings" in changes:
         gateway = await in_transaction(deps, account, _changed_gateway, connection_id, changes)
         _capabilities(gateway)
-        found = await _check_credentials(deps, account, gateway)
+        found = await credential_checks.check(deps, account, gateway)
     return await in_audited_transaction(
         deps, account, draft, _write_changes, connection_id, changes, provider_account=found
     )

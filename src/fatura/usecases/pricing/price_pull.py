@@ -9,7 +9,7 @@ from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError, require
+from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError, account_suspended, require
 from fatura.domain.pricing import CallMode, PriceAnswer
 from fatura.observability import log
 from fatura.outbound.http import DEADLINE_SECONDS, MAX_WAIT_SECONDS, MerchantSession, OutOfResourcesError
@@ -97,7 +97,8 @@ async def retry(deps: Deps, account: Account, invoice_id: UUID, *, draft: AuditD
     """Call the endpoint for each pending item of an invoice now, outside the schedule; wait for the answers (D-32).
 
     Items for which a concurrent retry has an open call are skipped.
-    Raises EngineError: `engine.not_found`, `engine.rate_limited`, `engine.unavailable`.
+    Raises EngineError: `engine.not_found`, `engine.rate_limited`, `engine.unavailable`,
+    `engine.account_suspended`.
     """
     with deps.open_calls.places(account.account_id) as places:
         batch = await in_audited_transaction(deps, account, draft, _reserve_retry, invoice_id, places)
@@ -138,6 +139,9 @@ async def _put_off(work: Work, item: ItemKey) -> None:
 
 
 async def _reserve_retry(work: Work, invoice_id: UUID, places: Places) -> CallBatch:
+    # the account may have been suspended after the request was admitted
+    if not await suspension.may_work(work.tx):
+        raise account_suspended()
     states = await invoices.lock(work.tx, [invoice_id])
     state = require(states.get(invoice_id), "invoice", id_=invoice_id)
     await work.refresh()

@@ -5,11 +5,12 @@ from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.calendar import next_period_start
-from fatura.domain.errors import UNAVAILABLE, EngineError, not_found
+from fatura.domain.errors import UNAVAILABLE, EngineError, account_suspended, not_found
 from fatura.domain.pricing import CallMode
 from fatura.domain.product import Product
 from fatura.outbound.http import OutOfResourcesError
 from fatura.outbound.price_endpoint import call_price_endpoint
+from fatura.store import suspension
 from fatura.store.catalog import products
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.deps import Deps
@@ -26,7 +27,7 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
     """Call the endpoint in mode `test`, check the answer as in a live call, and return the outcome; store nothing.
 
     Raises EngineError: `engine.not_found` if the product is unknown or has a fixed price; `engine.rate_limited`;
-    `engine.unavailable` if the process has too many open calls or no free sockets.
+    `engine.unavailable` if the process has too many open calls or no free sockets; `engine.account_suspended`.
     """
     with deps.open_calls.one(account.account_id):
         product, body, secrets = await in_transaction(deps, account, _prepare, product_id)
@@ -49,6 +50,9 @@ async def call(deps: Deps, account: Account, product_id: UUID) -> PricingTestVie
 
 
 async def _prepare(work: Work, product_id: UUID) -> tuple[Product, str, tuple[str, ...]]:
+    # the account may have been suspended after the request was admitted
+    if not await suspension.may_work(work.tx):
+        raise account_suspended()
     product = await products.find(work.tx, product_id)
     if product is None or product.endpoint_url is None:
         raise not_found("variable-priced product", product_id)
