@@ -1,11 +1,12 @@
 """The gateway closes a charge as expired, while requests of the merchant wait for its cancellation (D-171)."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
-from fatura.gateways.port import Charge, ChargeState
+from fatura.gateways.port import Charge, ChargeState, UnknownOutcomeError
 from tests.scenarios.merchant_actions.test_refused_later_requests import stored_kinds
 from tests.scenarios.merchant_actions.test_request_histories import pay_unsure, show
 from tests.support.reissue_steps import ask, unpaid_invoice
@@ -30,6 +31,7 @@ async def test_a_lost_cancellation_keeps_the_promised_request(
     unsure = await cancel(world, invoice, key="c")
     assert unsure.status == 409
     assert f"An earlier {earlier} of the invoice waits" in unsure.json["detail"]
+    assert "if the charge expires within 24 hours" in unsure.json["detail"]
     get_charge = SandboxGateway.get_charge
 
     async def expired(self: SandboxGateway, charge_id: str) -> Charge:
@@ -46,6 +48,38 @@ async def test_a_lost_cancellation_keeps_the_promised_request(
     assert await show(world, invoice) == expected[earlier]
     assert await stored_kinds(world) == []
     assert await world.broken() == []
+
+
+async def test_a_later_reissue_replaces_a_lost_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reissue begins while the cancellation waits for the gateway. [D-171, D-51]"""
+    invoice = await unpaid_invoice(world)
+    cancel_charge = SandboxGateway.cancel_charge
+    is_called, may_end = [asyncio.Event(), asyncio.Event()], [asyncio.Event(), asyncio.Event()]
+    calls = iter(zip(is_called, may_end, strict=True))
+
+    async def first_is_lost(self: SandboxGateway, charge_id: str) -> Charge:
+        called, may_return = next(calls)
+        called.set()
+        await may_return.wait()
+        if called is is_called[0]:
+            raise UnknownOutcomeError
+        return await cancel_charge(self, charge_id)
+
+    monkeypatch.setattr(SandboxGateway, "cancel_charge", first_is_lost)
+    canceling = asyncio.create_task(cancel(world, invoice, key="c"))
+    await asyncio.wait_for(is_called[0].wait(), 10)
+    reissuing = asyncio.create_task(ask(world, invoice, key="r"))
+    await asyncio.wait_for(is_called[1].wait(), 10)
+    may_end[0].set()
+    unsure = await canceling
+    may_end[1].set()
+
+    assert unsure.status == 409
+    assert "A later request replaces this one" in unsure.json["detail"]
+    assert "An earlier" not in unsure.json["detail"]
+    assert (await reissuing).status == 200
 
 
 async def test_a_lost_cancellation_alone_names_no_other_request(world: World) -> None:

@@ -4,7 +4,7 @@ The request's Idempotency-Key is committed before the gateway is called. If the 
 polled soon, and a repeat with the same key continues the cancellation.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
@@ -77,10 +77,10 @@ async def cancel(
         if ending is Ending.APPLIED:
             read = partial(_read_canceled, invoice_id=invoice_id)
             return await finish(deps, account, request, read, draft=draft)
-        waits = ""
+        detail = released.detail
         if ending is Ending.KEPT:
-            waits = await in_transaction(deps, account, _applied_if_expired, invoice_id)
-        raise EngineError(INVOICE_NOT_CANCELABLE, released.detail + waits)
+            detail += await in_transaction(deps, account, _about_other_requests, begun.request)
+        raise EngineError(INVOICE_NOT_CANCELABLE, detail)
     complete = partial(_complete, stored=begun.request, released=released)
     return await charge_release.complete(deps, account, request, begun, function=complete, draft=draft)
 
@@ -115,16 +115,19 @@ async def _reserve(
     return await charge_release.begin(work, charge, request_id, places=places, refusal=INVOICE_NOT_CANCELABLE)
 
 
-async def _applied_if_expired(work: Work, invoice_id: UUID) -> str:
-    """Say which earlier request is applied instead of a stored cancellation if the charge expires (D-171)."""
-    stored = await merchant_requests.of_invoice(work, invoice_id)
+async def _about_other_requests(work: Work, request: MerchantRequest) -> str:
+    """Say which other request may be applied instead of a stored cancellation (D-171)."""
+    if await merchant_requests.is_replaced(work, request):
+        return f" {charge_release.REPLACED}"
+    stored = await merchant_requests.of_invoice(work, request.invoice_id)
     earlier = next((each for each in stored if not each.is_cancellation), None)
     if earlier is None:
         return ""
     what, applied = ("payment", "recorded") if earlier.terms is None else ("reissue", "applied")
+    hours = merchant_requests.KEPT_FOR // timedelta(hours=1)
     return (
-        f" An earlier {what} of the invoice waits for its charge too. It is {applied} if the charge expires instead of "
-        "being canceled."
+        f" An earlier {what} of the invoice waits for its charge too. It is {applied} if the charge expires within "
+        f"{hours} hours instead of being canceled."
     )
 
 

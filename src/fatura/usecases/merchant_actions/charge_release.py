@@ -41,6 +41,9 @@ assert merchant_requests.IN_PROGRESS_FOR.total_seconds() >= SEND_WITHIN_SECONDS 
 _UNREADABLE = (
     "The gateway connection's credentials cannot be decrypted; send them again, then repeat the request."
 )
+REPLACED = (
+    "A later request replaces this one, unless the gateway refuses that one; read the invoice in a minute."
+)
 _LATE = "This Fatura was interrupted before it could cancel the charge, and sent nothing; try again."
 
 Answer = port.Charge | port.GatewayError | TimeoutError
@@ -159,8 +162,7 @@ def replaced(refusal: Problem) -> EngineError:
 
     The Idempotency-Key stays reserved for repeats of the replaced request, because a poll may still apply it.
     """
-    detail = "A later request replaces this one, unless the gateway refuses that one; read the invoice in a minute."
-    return EngineError(refusal, detail, retry_after_seconds=60)
+    return EngineError(refusal, REPLACED, retry_after_seconds=60)
 
 
 async def complete(
