@@ -222,7 +222,7 @@ async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Ap
     assert not lines[0]["delivered"]
     assert lines[0]["status"] is None
     assert [(line["sequence"], line["status"]) for line in lines if line["delivered"]] == [(1, 200), (2, 200)]
-    assert "stopped; --from-cursor 2 continues from here" in listen.said()
+    assert "stopped; --from 3 continues from here" in listen.said()
     assert "Traceback" not in listen.said()
 
 
@@ -231,7 +231,7 @@ async def test_the_secret_of_an_api_key_is_printed(world: World, api: Api, tmp_p
     await emit(world, 1)
     async with open_receiver() as receiver:
         receiver.answer = always(201, b"taken,\n  thank you" + b"!" * 2000)
-        words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from-cursor", "0")
+        words = ("listen", "--forward-to", receiver.url, "--api", api.url, "--from", "1")
         env = environment(FATURA_API_KEY=world.api_key)
         with running(*words, env=env, output=tmp_path / "listen.log") as listen:
             await eventually(lambda: " ms " in listen.said(), seconds=20)
@@ -280,8 +280,8 @@ GOOD = ["--forward-to", "http://127.0.0.1:9000/webhooks", "--api-key", "rk_test_
         [*GOOD, "--secret", "whsec_"],
         [*GOOD, "--secret", "whsec_!"],
         [*GOOD, "--secret", "c2VjcmV0"],
-        [*GOOD, "--all", "--from-cursor", "3"],
-        [*GOOD, "--from-cursor", "-1"],
+        [*GOOD, "--all", "--from", "3"],
+        [*GOOD, "--from", "0"],
     ],
     ids=" ".join,
 )

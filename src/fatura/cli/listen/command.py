@@ -47,10 +47,10 @@ Secret = Annotated[
         "this API key, and is printed.",
     ),
 ]
-FromCursor = Annotated[
+From = Annotated[
     int | None,
     typer.Option(
-        "--from-cursor", min=0, help="Start after the event with this number instead of with new events."
+        "--from", min=1, help="Number of the first event; by default, only new events are forwarded."
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Start with the account's first event.")]
@@ -65,7 +65,7 @@ def listen(
     *,
     api: Api = DEFAULT_API,
     secret: Secret = None,
-    from_cursor: FromCursor = None,
+    from_: From = None,
     all_: All = False,
     skip_failures: SkipFailures = False,
     json_: Json = False,
@@ -80,8 +80,8 @@ def listen(
     - `fatura listen --forward-to http://127.0.0.1:9000/webhooks`
     - `fatura listen --forward-to http://127.0.0.1:9000/webhooks --all --skip-failures`
     """
-    if all_ and from_cursor is not None:
-        raise typer.BadParameter("use either --all or --from-cursor, not both")
+    if all_ and from_ is not None:
+        raise typer.BadParameter("use either --all or --from, not both")
     lines = EventLines(as_json=json_, skip_failures=skip_failures)
     if secret is None:
         secret = secret_of(api_key)
@@ -91,7 +91,7 @@ def listen(
     forwarding = Forwarding(
         forward_to, secret, skip_failures=skip_failures, report=lines.report, print_note=lines.print_note
     )
-    position = Position(0 if all_ else from_cursor)
+    position = Position(0 if all_ else None if from_ is None else from_ - 1)
 
     async def work(stop: asyncio.Event) -> None:
         async with connect(api, api_key) as client:
@@ -103,7 +103,5 @@ def listen(
         lines.print_note(f"fatura: {error}")
         raise typer.Exit(1) from error
     lines.print_note(
-        "stopped"
-        if position.after is None
-        else f"stopped; --from-cursor {position.after} continues from here"
+        "stopped" if position.after is None else f"stopped; --from {position.after + 1} continues from here"
     )
