@@ -99,7 +99,8 @@ async def _find(deps: Deps, parsed: ParsedKey) -> Caller | None:
 def _unauthorized() -> EngineError:
     return EngineError(
         UNAUTHORIZED,
-        "Send a valid API key as `Authorization: Bearer rk_...`; `fatura account create` prints the first.",
+        "Send a valid API key as `Authorization: Bearer rk_...`. No key was sent, or it is unknown, was revoked or has "
+        "expired. `fatura account create` prints the first key.",
     )
 
 
