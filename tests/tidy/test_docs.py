@@ -19,6 +19,8 @@ _VARIABLE = re.compile(r"\bFATURA_[A-Z][A-Z_]*[A-Z]\b")
 _TARGET = re.compile(r"^([a-z][a-z-]*):(.*)$")
 _ROUTE = re.compile(r"\b(GET|POST|PUT|PATCH|DELETE) (/(?:v1|gateways)/[\w/{}$.-]+)")
 _CURLED = re.compile(r"curl (?:-X (\w+) )?\"\$API(/[\w/${}-]+)")
+_FENCE = re.compile(r"^ *```(\w*)")
+_TRAILING_COMMENT = re.compile(r"\S\s+# ")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -80,6 +82,16 @@ def broken_links(source: Source) -> Iterator[Finding]:
                 yield Finding(source.path, number, f"{target} does not exist")
 
 
+def trailing_comments(source: Source) -> Iterator[Finding]:
+    """Refuse comments behind shell commands, because zsh passes them to the command as arguments."""
+    is_shell = False
+    for number, line in enumerate(source.lines, 1):
+        if fence := _FENCE.match(line):
+            is_shell = fence[1] in {"sh", "bash"}
+        elif is_shell and _TRAILING_COMMENT.search(line):
+            yield Finding(source.path, number, "zsh runs the comment: write it into the text above the block")
+
+
 def unknown_routes(source: Source, paths: dict[str, Any]) -> Iterator[Finding]:
     """Refuse prose and curl commands that name a route which the API does not have."""
     for number, line in enumerate(source.lines, 1):
@@ -133,6 +145,10 @@ def test_links_resolve():
     assert none(finding for source in repository(".md") for finding in broken_links(source))
 
 
+def test_shell_commands_have_no_trailing_comments():
+    assert none(finding for source in repository(".md") for finding in trailing_comments(source))
+
+
 def test_pages_name_routes_that_exist():
     paths = reference.openapi_document()["paths"]
     pages = [source for source in repository(".md") if source.path != "docs/reference/clauses.md"]
@@ -155,6 +171,7 @@ def test_decision_records_are_listed():
         unexplained_dependencies(["new>=1"], "| `newer` |"),
         broken_links(Source("README.md", "see [this](docs/nothing.md#part)")),
         unknown_routes(Source("README.md", 'curl -X POST "$API/products/$ID/now"'), {"/v1/products": {}}),
+        trailing_comments(Source("README.md", "```sh\nKEY=...  # the key")),
         unknown_routes(Source("README.md", "send `GET /v1/product`"), {"/v1/products": {"get": {}}}),
         unlisted_records("[0001](0001-a.md)", ["0002-b.md"]),
     ],
