@@ -161,7 +161,9 @@ def test_an_invalid_key_ring_is_refused(database_url: str, keys: str) -> None:
     ended = run_here("account", "create", "Gym", "--mode", "live", "--json", env=env)
 
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 2)
-    assert ended.stderr.splitlines()[1].startswith("fatura: FATURA_SECRET_KEYS ")
+    assert ended.stderr.splitlines()[1].startswith(
+        "fatura: the key ring (FATURA_SECRET_KEYS, or the file secret_keys"
+    )
     assert run_here("check", env=environment(database_url)).stdout.endswith("in 0 account(s)\n")
 
 
