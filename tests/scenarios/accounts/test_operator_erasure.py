@@ -23,8 +23,9 @@ async def erase_as_operator(world: World, customer_id: str) -> OperatorErasure:
 
 
 async def test_an_operator_erases_a_customer_of_a_suspended_account(world: World):
-    """The customer has an active subscription, which the command cancels. [D-255, D-242, D-223]"""
+    """The customer has two active subscriptions, which the command cancels. [D-255, D-242, D-223]"""
     customer = await former_customer(world)
+    await world.enroll(await world.plan(), customer=CUSTOMER)
     again = await world.enroll(await world.plan(), customer=CUSTOMER)
     assert again["customer"]["id"] == customer["id"]
     await suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR)
@@ -32,13 +33,14 @@ async def test_an_operator_erases_a_customer_of_a_suspended_account(world: World
     assert (refused.status, refused.type) == (403, "engine.account_suspended")
     assert "to erase a customer" in refused.json["detail"]
 
-    assert await erase_as_operator(world, customer["id"]) == OperatorErasure(1, is_done=True)
+    assert await erase_as_operator(world, customer["id"]) == OperatorErasure(2, is_done=True)
     assert await erase_as_operator(world, customer["id"]) == OperatorErasure(0, is_done=True)
 
     await suspension.resume(world.deps, world.account_id, asked_by=OPERATOR)
     assert (await world.get(f"/v1/customers/{customer['id']}")).json["name"] == "[erased]"
     entries = await world.audit("subscription.cancel", "customer.erase")
     assert [(each["action"], each["actor"]["kind"]) for each in entries[1:]] == [
+        ("subscription.cancel", "operator"),
         ("subscription.cancel", "operator"),
         ("customer.erase", "operator"),
         ("customer.erase", "operator"),

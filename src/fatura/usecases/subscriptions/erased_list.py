@@ -8,6 +8,7 @@ from uuid import UUID
 
 from fatura.domain.audit import Actor, Origin
 from fatura.domain.audit_actions import CUSTOMER_ERASE, SUBSCRIPTION_CANCEL
+from fatura.domain.subscription import SubscriptionStatus
 from fatura.store.subscriptions import customers, erasures
 from fatura.store.subscriptions.erasures import Uses
 from fatura.usecases.audit_draft import AuditDraft
@@ -63,8 +64,7 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
         return Applied(Result.UNKNOWN)
     if await in_transaction(deps, account, _is_erased, customer_id):
         return Applied(Result.ERASED_BEFORE)
-    draft = AuditDraft(Origin(asked_by), SUBSCRIPTION_CANCEL)
-    canceled = await in_audited_transaction(deps, account, draft, cancel_subscriptions, customer_id)
+    canceled = await in_transaction(deps, account, cancel_subscriptions, customer_id, asked_by)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
     await in_audited_transaction(deps, account, draft, erasure.start, customer_id=customer_id, is_forced=True)
     await erasure.run_for(deps, account, customer_id, seconds=math.inf)
@@ -72,15 +72,20 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
     return Applied(Result.ERASED, canceled, left.invoice_ids)
 
 
-async def cancel_subscriptions(work: Work, customer_id: UUID) -> int:
-    """Cancel the customer's active subscriptions. Return how many were canceled."""
+async def cancel_subscriptions(work: Work, customer_id: UUID, asked_by: Actor) -> int:
+    """Cancel the customer's active subscriptions, each with an audit entry. Return how many were canceled."""
     canceled = 0
     while active := (await _uses(work, customer_id)).subscription_ids:
         for subscription_id in active:
-            await subscriptions.cancel(work, subscription_id)
+            view = await subscriptions.cancel(work, subscription_id)
+            work.audit_for(
+                Origin(asked_by),
+                SUBSCRIPTION_CANCEL,
+                resource_id=subscription_id,
+                before={"status": SubscriptionStatus.ACTIVE, "canceledAt": None},
+                after={"status": view.status, "canceledAt": view.canceled_at},
+            )
             canceled += 1
-    if not canceled:
-        work.audit_nothing()
     return canceled
 
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fatura.domain.audit import Actor, Origin
-from fatura.domain.audit_actions import CUSTOMER_ERASE, SUBSCRIPTION_CANCEL
+from fatura.domain.audit_actions import CUSTOMER_ERASE
 from fatura.domain.errors import require
 from fatura.store.subscriptions import customers, erasures
 from fatura.usecases.accounts import overview
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
 from fatura.usecases.subscriptions import erased_list, erasure
-from fatura.usecases.transaction import Work, in_audited_transaction
+from fatura.usecases.transaction import Work, in_transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,16 @@ async def erase(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
     Raises EngineError: `engine.not_found`, `engine.customer_in_use`; and DATABASE_FAILURES.
     """
     account = await overview.load(deps, account_id)
-    draft = AuditDraft(Origin(asked_by), SUBSCRIPTION_CANCEL)
-    canceled = await in_audited_transaction(deps, account, draft, _cancel_subscriptions, customer_id)
+    canceled = await in_transaction(deps, account, _cancel_subscriptions, customer_id, asked_by)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
     answer = await erasure.erase(deps, account, None, customer_id, draft=draft)
     return OperatorErasure(canceled, answer.is_done)
 
 
-async def _cancel_subscriptions(work: Work, customer_id: UUID) -> int:
+async def _cancel_subscriptions(work: Work, customer_id: UUID, asked_by: Actor) -> int:
     """Cancel the customer's subscriptions, unless the customer has an open invoice or a call in progress."""
     found = require(await customers.find(work.tx, customer_id), "customer", id_=customer_id)
-    canceled = await erased_list.cancel_subscriptions(work, customer_id)
+    canceled = await erased_list.cancel_subscriptions(work, customer_id, asked_by)
     if not found.customer.is_erased:
         # checked last, because the canceled subscriptions are locked, so that no more invoices are generated
         erasure.check_unused(await erasures.uses(work.tx, customer_id, real_now=work.deps.clock()))
