@@ -44,7 +44,7 @@ AMOUNTS = table("Monthly price", "Months", "Discount", "Exact value", "Item amou
 def test_the_price_calls_on_the_other_page_come_before_their_periods():
     """[D-2, D-4]"""
     calls = table(
-        "The call comes on", "`cycle`", "`period`", "The use that your server bills", page=PRICE_PAGE
+        "The call comes on", "`cycle`", "`period`", "The usage that your server bills", page=PRICE_PAGE
     )
     cycle = first_cycle(date(2026, 11, 5), charge_day=10, first_charge_date=None)
     start, due = cycle.period_start, cycle.due_date
