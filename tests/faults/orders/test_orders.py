@@ -18,7 +18,8 @@ from tests.faults.report import Options
 
 pytestmark = pytest.mark.faults
 
-SCHEDULES = 16
+SCHEDULES = 80
+"""Enough for all schedules in which one operation runs completely between two steps of the other."""
 Weaker = Callable[[pytest.MonkeyPatch], None]
 
 
