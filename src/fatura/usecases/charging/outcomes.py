@@ -251,7 +251,7 @@ async def _record_charge(
 
 
 async def _is_replaced(work: Work, stored: InvoiceCharge) -> bool:
-    """Return whether nobody should pay a stored charge any more.
+    """Return whether a stored charge should no longer be paid.
 
     This is so for a canceled charge, and for an expired charge that is not the invoice's newest charge.
     """
