@@ -1,4 +1,4 @@
-"""Limits of open connections, of requests in progress and of unread answers, over real sockets (D-200)."""
+"""Limits of open connections, of requests in progress and of held bytes, over real sockets (D-200)."""
 
 import asyncio
 import socket
@@ -28,7 +28,7 @@ def limit(monkeypatch) -> Callable[..., None]:
     monkeypatch.setattr(server, "DRAIN_SECONDS", PATIENCE)
 
     def set_limit(of: str, **most: int) -> None:
-        numbers = {"requests": 100, "connections": 100, "unread_bytes": MANY, **most}
+        numbers = {"requests": 100, "connections": 100, "held_bytes": MANY, **most}
         monkeypatch.setattr(connections, of, Most(**numbers))
 
     return set_limit
@@ -183,7 +183,7 @@ async def test_an_answer_may_be_read_slowly_within_the_deadline(connect):
 
 async def test_unread_answers_have_a_limit_in_bytes(limit):
     """The answer that has been unread longest is discarded. [D-200]"""
-    limit("OF_ADDRESS", unread_bytes=LARGE_BYTES * 3 // 2)
+    limit("OF_ADDRESS", held_bytes=LARGE_BYTES * 3 // 2)
     async with served() as connect, AsyncExitStack() as stack:
         readers: list[asyncio.StreamReader] = []
         for _ in range(3):
@@ -194,6 +194,30 @@ async def test_unread_answers_have_a_limit_in_bytes(limit):
         received = [await received_bytes(reader, at_most=LARGE_BYTES) for reader in readers]
         assert received[2] == LARGE_BYTES
         assert max(received[:2]) < LARGE_BYTES
+
+
+async def test_unfinished_bodies_have_a_limit_in_bytes(limit):
+    """The connection whose body has been unfinished longest is closed. [D-200]"""
+    sent = f"{POST}Content-Length: 12\r\n\r\n".encode() + b'{"name":'
+    limit("OF_ADDRESS", held_bytes=2 * len(b'{"name":'))
+    async with served() as connect, AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(connect()) for _ in range(3)]
+        for reader, writer in opened:
+            writer.write(sent)
+            assert await is_open(reader)
+        assert not await is_open(opened[0][0])
+        for reader, writer in opened[1:]:
+            writer.write(b'"a"}')
+            assert (await answer(reader))[0] == 201
+
+
+async def test_bodies_that_have_arrived_are_not_counted(limit):
+    """[D-200]"""
+    limit("OF_ADDRESS", held_bytes=20)
+    async with served() as connect, connect() as (reader, writer):
+        for _ in range(5):
+            writer.write(f'{POST}Content-Length: 12\r\n\r\n{{"name":"a"}}'.encode())
+            assert (await answer(reader))[0] == 201
 
 
 async def received_bytes(reader: asyncio.StreamReader, *, at_most: int = MANY) -> int:

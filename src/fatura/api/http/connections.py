@@ -19,19 +19,21 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """Limits of a group of connections: requests in progress, open connections, and bytes of unread answers.
+    """Limits of a group of connections: requests in progress, open connections, and held bytes.
+
+    Held bytes are those of unfinished bodies and of unread answers.
 
     There are more connections than requests, so that a request above its limit can arrive and be refused.
     """
 
     requests: int
     connections: int
-    unread_bytes: int
+    held_bytes: int
 
 
-IN_ALL = Most(MAX_REQUESTS, connections=2200, unread_bytes=256 * MEBIBYTE)
-OF_NETWORK = Most(1000, connections=1100, unread_bytes=128 * MEBIBYTE)
-OF_ADDRESS = Most(500, connections=550, unread_bytes=64 * MEBIBYTE)
+IN_ALL = Most(MAX_REQUESTS, connections=2200, held_bytes=256 * MEBIBYTE)
+OF_NETWORK = Most(1000, connections=1100, held_bytes=128 * MEBIBYTE)
+OF_ADDRESS = Most(500, connections=550, held_bytes=64 * MEBIBYTE)
 _NETWORK_BITS = {4: 24, 6: 48}
 _ADDRESS_BITS = {4: 32, 6: 64}
 """Prefix lengths by IP version. One client often has all addresses of an IPv6 /64."""
@@ -55,16 +57,16 @@ class _Group:
     most: Most
     refusal: EngineError
     connections: int = 0
-    unread_bytes: int = 0
+    held_bytes: int = 0
     waiting: dict[Connection, None] = field(default_factory=dict[Connection, None])
 
 
 @dataclass(slots=True)
 class _Entry:
-    """The groups of a connection, the widest first, and the number of bytes that the client has not read."""
+    """The groups of a connection, the widest first, and the number of bytes that the server holds for its client."""
 
     groups: Sequence[_Group]
-    unread_bytes: int = 0
+    held_bytes: int = 0
 
 
 class Connections:
@@ -104,7 +106,7 @@ class Connections:
             return
         for group in entry.groups:
             group.connections -= 1
-            group.unread_bytes -= entry.unread_bytes
+            group.held_bytes -= entry.held_bytes
             group.waiting.pop(connection, None)
             if group.network and not group.connections:
                 del self._by_network[group.network]
@@ -126,13 +128,15 @@ class Connections:
     def serve(self, connection: Connection) -> None:
         """Note that a connection has a request in progress."""
         self._held_up.discard(connection)
+        self._hold(connection, 0)
         for group in self._groups(connection):
             group.waiting.pop(connection, None)
 
-    def wait(self, connection: Connection, *, has_request: bool = False) -> None:
+    def wait(self, connection: Connection, *, has_request: bool = False, held_bytes: int = 0) -> None:
         """Note that a connection now waits for its client. If it waited before, its wait continues.
 
         `has_request` says whether an unfinished request waits too, for its body or for the reading of earlier answers.
+        `held_bytes` is the size of what has arrived of this body, or of what the client has not read of the answers.
         """
         if has_request and connection in self._entries:
             self._held_up.add(connection)
@@ -140,22 +144,23 @@ class Connections:
             self._held_up.discard(connection)
         for group in self._groups(connection):
             group.waiting.setdefault(connection)
+        self._hold(connection, held_bytes)
 
-    def set_unread(self, connection: Connection, unread_bytes: int) -> None:
-        """Note how many bytes of an answer the client of a waiting connection has not read yet.
+    def _hold(self, connection: Connection, held_bytes: int) -> None:
+        """Note the bytes that the server holds for a connection.
 
-        If a group then has too many unread bytes, close those of its connections that have some, the longest-waiting
-        first, until the rest is within the limit.
+        If a group then has too many, close those of its connections that have some, the longest-waiting first, until
+        the rest is within the limit.
         """
         entry = self._entries.get(connection)
-        if entry is None:
+        if entry is None or entry.held_bytes == held_bytes:
             return
         for group in entry.groups:
-            group.unread_bytes += unread_bytes - entry.unread_bytes
-        entry.unread_bytes = unread_bytes
+            group.held_bytes += held_bytes - entry.held_bytes
+        entry.held_bytes = held_bytes
         for group in reversed(entry.groups):
-            while group.unread_bytes > group.most.unread_bytes:
-                self._abort(next(each for each in group.waiting if self._entries[each].unread_bytes))
+            while group.held_bytes > group.most.held_bytes:
+                self._abort(next(each for each in group.waiting if self._entries[each].held_bytes))
 
     def _abort(self, connection: Connection) -> None:
         self.remove(connection)

@@ -95,6 +95,8 @@ class LimitedProtocol(HttpToolsProtocol):
     _in_head: bool = True
     _in_body: bool = False
     _framing_bytes: int = 0
+    _body_bytes: int = 0
+    """What has arrived of the newest request's body."""
     _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
@@ -128,7 +130,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._watch()
 
     def on_message_begin(self) -> None:
-        self._in_head, self._framing_bytes = True, 0
+        self._in_head, self._framing_bytes, self._body_bytes = True, 0, 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -169,6 +171,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes -= len(body)
+        self._body_bytes += len(body)
         if not self.transport.is_closing():
             super().on_body(body)
 
@@ -188,11 +191,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """Called when the client reads so slowly that the buffer of answers is full."""
         super().pause_writing()
         self._watch()
-        self._open.set_unread(self, self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._open.set_unread(self, 0)
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
@@ -228,7 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if state is State.SERVING:
             self._open.serve(self)
         else:
-            self._open.wait(self, has_request=self._has_request())
+            self._open.wait(self, has_request=self._has_request(), held_bytes=self._held_bytes(state))
         if state is self._state:
             return
         self._state = state
@@ -238,6 +239,11 @@ class LimitedProtocol(HttpToolsProtocol):
         seconds = self._seconds(state)
         if seconds is not None:
             self._deadline = self.loop.call_later(seconds, self._give_up)
+
+    def _held_bytes(self, state: State) -> int:
+        if self.flow.write_paused:
+            return self.transport.get_write_buffer_size()
+        return self._body_bytes if state is State.BODY else 0
 
     def _seconds(self, state: State) -> int | None:
         """Return the maximum duration of a state."""
