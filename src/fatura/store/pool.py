@@ -1,9 +1,11 @@
 """The connection pool, and how transactions begin on PostgreSQL itself, through a pooler or on Citus."""
 
+import asyncio
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -24,6 +26,8 @@ STATEMENT_SECONDS = 60
 
 After this time, PostgreSQL plans the statement again. A plan for small tables is slow after the tables have grown.
 """
+AUTOGROUP_ATTEMPTS = 3
+AUTOGROUP_PAUSE_SECONDS = 1
 _NAMES = {"application_name": "fatura", "timezone": "UTC"}
 LIMITS = {
     "lock_timeout": f"{LOCK_TIMEOUT_MS}ms",
@@ -118,10 +122,27 @@ async def open_pool(
 async def _prepare(connection: Any, *, niceness: int) -> None:
     """Prepare a new connection. With a `niceness`, lower the priority of its backend, which must run on this host."""
     if niceness:
-        pid = connection.get_server_pid()
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + niceness)
+        await _lower_priority(connection.get_server_pid(), niceness)
     await _preload_array_types(connection)
+
+
+async def _lower_priority(pid: int, niceness: int) -> None:
+    """Lower the priority of a backend, and on Linux also that of its session, as far as the system allows it.
+
+    Linux may share the CPU between sessions first (`sched_autogroup_enabled`). Each backend has a session of its own,
+    so its own niceness alone would have no effect. Without privileges, Linux allows ten such changes per second.
+    """
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + niceness)
+    for _ in range(AUTOGROUP_ATTEMPTS):
+        try:
+            Path(f"/proc/{pid}/autogroup").write_text(str(niceness))  # noqa: ASYNC240 - the file is in memory
+        except BlockingIOError:
+            await asyncio.sleep(AUTOGROUP_PAUSE_SECONDS)
+        except OSError:
+            return
+        else:
+            return
 
 
 async def _preload_array_types(connection: Any) -> None:

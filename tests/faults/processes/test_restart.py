@@ -128,14 +128,26 @@ def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
         usual = os.getpriority(os.PRIO_PROCESS, database)
         assert os.getpriority(os.PRIO_PROCESS, children["api"]) == usual
         assert os.getpriority(os.PRIO_PROCESS, children["worker"]) == usual + WORKER_NICENESS
-        listed = ["ps", "--no-headers", "-o", "ni=,args=", "--ppid", str(database)]
+        listed = ["ps", "--no-headers", "-o", "pid=,ni=,args=", "--ppid", str(database)]
 
-        def priorities() -> Counter[int]:
+        def priorities() -> set[tuple[int, str]]:
+            """Return the niceness of each backend, and that of its session."""
             lines = subprocess.run(listed, capture_output=True, text=True, check=False).stdout.splitlines()
-            return Counter(int(line.split()[0]) for line in lines if "fatura fatura" in line)
+            backends = [line.split()[:2] for line in lines if "fatura fatura" in line]
+            return {(int(niceness), session_niceness(int(pid))) for pid, niceness in backends}
 
-        until(lambda: {usual, usual + WORKER_NICENESS} <= set(priorities()))
+        none = session_niceness(database)
+        lowered = none and str(WORKER_NICENESS)
+        until(lambda: {(usual, none), (usual + WORKER_NICENESS, lowered)} <= priorities())
         assert up.stop() == 0
+
+
+def session_niceness(pid: int) -> str:
+    """Return the niceness of a process's session, or an empty text if the process has ended or sessions have none."""
+    try:
+        return Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2].strip()
+    except OSError:
+        return ""
 
 
 def test_up_can_be_killed_and_started_again(engine: Up) -> None:
