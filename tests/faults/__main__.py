@@ -24,6 +24,7 @@ from tests.faults import breaks
 from tests.faults.report import Figure, Options, Report, Scale
 from tests.faults.runs import RUNS, Run
 
+EXIT_INTERRUPTED = 130
 AT_ONCE = 2
 """Maximum number of concurrent runs, not counting runs with `waits` (see `runs.Run`).
 
@@ -195,4 +196,7 @@ def _bounds(figure: Figure) -> str:
 
 if __name__ == "__main__":
     os.environ.setdefault("FATURA_LOG_LEVEL", "error")
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # the terminal sends Ctrl-C to each run's process, too
+        sys.exit(EXIT_INTERRUPTED)
