@@ -39,7 +39,7 @@ LAST_IN = Path(__file__).parent / "faults"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests of the SLOWEST modules to the front. Keep the order of all other tests.
 
-    Refuse tests that are marked `last` outside LAST_IN.
+    Refuse tests outside LAST_IN that are marked `last`.
     """
     misplaced = [
         item.nodeid for item in items if item.get_closest_marker("last") and LAST_IN not in item.path.parents

@@ -24,7 +24,7 @@ Connect = Callable[..., Any]
 
 @asynccontextmanager
 async def served(app: FastAPI | None = None, *, limits_addresses: bool = True) -> AsyncGenerator[Connect]:
-    """Serve an application, by default the tiny API. Yield a function that connects from `source`."""
+    """Serve an application, by default the tiny API. Yield a function that opens a connection from an address."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     stop = asyncio.Event()

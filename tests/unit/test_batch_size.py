@@ -1,4 +1,4 @@
-"""Generation's batches take about the same time on a fast and on a busy machine."""
+"""The size of generation's batches adapts, so that a batch takes about the same time on any machine."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """Due dates from the tests of other billing engines, for cases in which Fatura has the same rules.
 
-Days 29 to 31 become day 28, our last charge day (D-4). Cases with a partial first period are omitted, because Fatura
+Days 29 to 31 become day 28, the highest charge day (D-4). Cases with a partial first period are omitted, because Fatura
 bills whole periods. In one row from Kill Bill, Fatura's date differs because of D-3; the row says how.
 """
 

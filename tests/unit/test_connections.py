@@ -88,7 +88,7 @@ async def test_a_connection_with_a_request_in_progress_is_not_closed(limit):
 
 
 async def test_requests_above_the_limit_of_an_address_are_refused(limit):
-    """Other addresses are served. The limit of a network counts all its addresses. [D-200, D-13]"""
+    """A network has a limit for all its addresses together. Other networks are served. [D-200, D-13]"""
     limit("OF_ADDRESS", requests=1)
     limit("OF_NETWORK", requests=2)
     async with served() as connect, connect() as (_, first), connect(NEIGHBOUR) as (_, second):
@@ -135,7 +135,7 @@ async def test_a_full_server_answers_with_a_problem(limit):
 
 
 async def test_requests_that_wait_for_their_bodies_keep_nobody_out(limit):
-    """They do not count in the limit of the server, until their bodies arrive. [D-200, D-175]"""
+    """A request counts towards the server's limit only after its body has arrived. [D-200, D-175]"""
     limit("IN_ALL", requests=2)
     async with served() as connect, AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(connect()) for _ in range(4)]

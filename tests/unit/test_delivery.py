@@ -151,8 +151,9 @@ def test_an_endpoint_that_no_longer_has_to_be_disabled_soon_is_probed_daily():
 
 
 def test_failures_before_a_long_gap_do_not_count():
-    """An endpoint's earlier failures no longer count if no attempt was made for 30 hours after an attempt was
-    due. The retries of an undelivered event always come sooner. [D-39 disabling]
+    """If an attempt is made 30 hours or more after it was due, the failures before it no longer count.
+
+    [D-39 disabling]
     """
     failed = EndpointHealth(1, 9, NOW - 4 * DAY, NOW - 6 * DAY, NOW, REAL)
     assert failed.after_round([BAD], now=NOW + 27 * HOUR, real_now=REAL).failing_since == NOW - 4 * DAY

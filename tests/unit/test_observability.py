@@ -85,7 +85,7 @@ CANARY = "Ana Souza"
 
 
 def _fail_with_data() -> None:
-    """Raise a group of exceptions with a context and a cause, whose texts all have personal data."""
+    """Raise an exception group with a cause and a context. All texts of these exceptions contain CANARY."""
     try:
         try:
             raise KeyError(CANARY)  # noqa: TRY301 - the exception is the context of the next one
@@ -183,7 +183,7 @@ def _log_hostile_text() -> None:
 
 @pytest.mark.parametrize("format_", ["json", "console"])
 def test_logs_have_no_raw_control_characters_and_one_line_for_each_event(format_):
-    """The lines of a traceback in text logs are marked. [D-219]"""
+    """In text logs, each line of a traceback begins with TRACEBACK_MARK. [D-219]"""
     with captured_logs(format_) as stream:
         _log_hostile_text()
     written = stream.getvalue()

@@ -1,4 +1,4 @@
-"""The ledger's rules, whose results do not depend on the order in which the engine records the entries."""
+"""The ledger's rules. Their results do not depend on the order in which the engine records the entries."""
 
 import random
 from dataclasses import dataclass, field, replace

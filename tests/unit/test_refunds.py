@@ -1,4 +1,4 @@
-"""The stages of refunds, and which payments a refund takes."""
+"""The stages of refunds, and the choice of the charge that is refunded."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -56,7 +56,7 @@ class Lookups:
 
 
 async def test_callers_share_a_lookup_that_has_not_begun():
-    """So no caller gets a result from before its call. A canceled caller does not cancel the others. [D-241]"""
+    """No caller gets a result from before its call. A canceled caller does not cancel the others. [D-241]"""
     shared, lookups = SharedLookups(), Lookups()
     first = asyncio.create_task(shared.get(lookups, group="account", key="one"))
     await asyncio.sleep(0.01)

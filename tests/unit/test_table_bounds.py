@@ -1,4 +1,4 @@
-"""Every table is bounded by something that D-249 names."""
+"""D-249 says of every table what bounds it."""
 
 import re
 from pathlib import Path

@@ -61,7 +61,7 @@ def test_breaks_become_spaces_and_others_visible() -> None:
 
 
 def test_every_control_and_format_character_is_unsafe_or_visible() -> None:
-    """Except for joiners, the allowed signs are visible: they enclose the number that follows them. [D-218]"""
+    """Apart from two joiners, the allowed characters are visible signs of a script. [D-218]"""
     joiners = {"\u200c", "\u200d"}
     found = {
         char

@@ -20,7 +20,7 @@ from tests.support.world import Json, World
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """Return an issued invoice of 99.90, whose payer does nothing."""
+    """Return an issued invoice of 99.90 that nobody pays."""
     return await unpaid_invoice(world)
 
 

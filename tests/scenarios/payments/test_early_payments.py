@@ -15,7 +15,7 @@ PAID_CHARGE = """
 
 
 async def test_an_invoice_that_was_paid_before_its_values_is_not_charged(world: World) -> None:
-    """The invoices of other subscriptions are issued. [D-50, D-150]"""
+    """[D-50, D-150]"""
     waiting = await paid_early(world)
 
     await enter_value(world, waiting, 9990)

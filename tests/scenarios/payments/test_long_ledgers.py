@@ -1,4 +1,4 @@
-"""An invoice with many entries: its shown entries, the list of all entries, and the limits of payments and refunds."""
+"""An invoice with many entries: its detail, the list of all entries, and the limits of payments and refunds."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ async def test_a_long_ledger_is_shown_in_part_and_listed_whole(world: World) -> 
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-async def test_after_many_refunds_only_one_of_all_that_is_left_is_accepted(
+async def test_after_many_refunds_only_a_refund_of_the_whole_rest_is_accepted(
     world: World, *, by_hand: bool
 ) -> None:
     """[D-178, D-178 refunds]"""
@@ -200,7 +200,7 @@ async def test_an_open_charge_that_batches_cover_is_canceled_although_the_cancel
 async def test_sweeps_looks_and_late_look_ups_record_batches(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_second: bool
 ) -> None:
-    """A sweep finds 350 payments, of a second charge or of a replaced charge whose invoice is `ready`.
+    """A sweep finds 350 payments of a second charge, or of a replaced charge of a `ready` invoice.
 
     The ledger is read a few times for each batch, and not for each entry. [D-178, D-50, D-161]
     """
@@ -289,7 +289,7 @@ async def test_batches_of_a_second_charge_pay_an_invoice_that_was_never_issued(w
 async def test_a_look_at_a_canceled_charge_with_another_amount_records_batches(
     world: World, *, covers_total: bool
 ) -> None:
-    """If the payments cover the total, the invoice is issued with the charge before the payments are recorded.
+    """If the payments cover the total, the invoice adopts the charge before the payments are recorded.
 
     [D-178, D-170, D-50]
     """

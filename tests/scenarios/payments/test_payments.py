@@ -43,7 +43,7 @@ async def told(world: World) -> list[str]:
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """Return an issued invoice of 99.90, whose payer does nothing."""
+    """Return an issued invoice of 99.90 that nobody pays."""
     await world.set_up_gateway(behaviour="never_pay")
     return await issued_invoice(world)
 
@@ -110,7 +110,7 @@ async def test_a_partly_paid_invoice_becomes_overdue_and_can_still_be_paid(
     assert await world.broken() == []
 
 
-async def test_refunds_are_set_when_they_cover_what_was_paid(world: World, issued: Json) -> None:
+async def test_refunded_at_is_set_when_refunds_cover_what_was_paid(world: World, issued: Json) -> None:
     """[D-50, D-27]"""
     await deed(world, issued, "pay")
     await deed(world, issued, "refund", amountCents=4000)
@@ -316,7 +316,7 @@ async def test_a_malformed_answer_fails_only_its_own_charge(
 
 
 async def test_a_reference_is_recorded_once_for_a_connection(world: World, issued: Json) -> None:
-    """If a provider gives the payments of two charges the same reference, only one invoice is paid. [D-50]"""
+    """If a provider gives payments of two charges the same `reference`, only one of them is recorded. [D-50]"""
     other = await issued_invoice(world)
     await pay_silently(world, issued["gatewayInvoiceId"])
     await world.sql(

@@ -1,4 +1,4 @@
-"""For months, Fatura polls charges with payments, to find refunds and disputes without a webhook (D-55)."""
+"""Fatura polls a paid charge for months, so it finds refunds and disputes without a webhook (D-55)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> Polls:
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """Return the only invoice of a canceled subscription. The payer does nothing, and no sweep runs."""
+    """Return the only invoice of a canceled subscription. Nobody pays the invoice, and no sweep runs."""
     invoice = await unpaid_invoice(world)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
@@ -132,7 +132,7 @@ async def test_a_part_payment_of_an_invoice_that_the_merchant_cancels_is_polled(
 async def test_a_part_payment_that_is_recorded_with_the_cancellation_is_polled(
     world: World, issued: Json, polls: Polls
 ) -> None:
-    """One poll finds the part payment and that the charge was canceled. [D-55 paid charges, D-27]"""
+    """One poll finds both the part payment and the cancellation of the charge. [D-55 paid charges, D-27]"""
     charge_id, paid_at = issued["gatewayInvoiceId"], await now(world)
     await world.sql("""
         UPDATE sandbox_charge SET status = 'canceled', entries = jsonb_build_array(jsonb_build_object(

@@ -1,6 +1,6 @@
 """The gateway refuses to cancel a charge that nobody should pay any more (D-185).
 
-Fatura reports the charge, repeats the cancellation ever more rarely, and still records a payment of the charge.
+Fatura reports the charge, repeats the cancellation at growing intervals, and still records a payment of the charge.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tests.support.world import Json, World
 
 @pytest.fixture
 async def issued(world: World) -> Json:
-    """Return the only invoice of a canceled subscription. The payer does nothing, and no sweep runs."""
+    """Return the only invoice of a canceled subscription. Nobody pays the invoice, and no sweep runs."""
     invoice = await unpaid_invoice(world)
     await world.post(f"/v1/subscriptions/{invoice['subscriptionId']}/cancel")
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")

@@ -246,7 +246,7 @@ async def test_one_unrecordable_answer_does_not_drop_the_others(world: World, pr
 
 
 async def test_missing_file_descriptors_are_no_failed_call(world: World, prices: PriceServer) -> None:
-    """If the engine's host cannot make a call, the call is soon tried again, still as attempt 1. [D-29, D-30]"""
+    """The engine makes the call within seconds after the error, still as attempt 1. [D-29, D-30]"""
     prices.answers({"amount": 5})
     [invoice] = await enroll(world, prices, "/price")
     path = f"/v1/invoices/{invoice['id']}"

@@ -19,7 +19,7 @@ KINDS = {
 
 
 class Race:
-    """An invoice with a scheduled and a manual call in progress. A manual value can be entered, too."""
+    """An invoice with a scheduled and a manual call in progress. A person can also enter a manual value."""
 
     def __init__(self, world: World, prices: PriceServer) -> None:
         self.world, self.prices = world, prices

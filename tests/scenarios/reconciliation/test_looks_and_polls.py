@@ -1,4 +1,4 @@
-"""Polls, and looks at other systems' charges, share the budget of a connection (D-162, D-55)."""
+"""Polls and looks share the budget of a connection, and neither stops the other (D-162, D-55)."""
 
 from uuid import uuid4
 
@@ -14,7 +14,7 @@ from tests.support.world import World
 @pytest.mark.parametrize("polls_per_second", [1, 5])
 @pytest.mark.parametrize("seconds", [1, 3])
 async def test_looks_do_not_stop_polls(world: World, seconds: int, polls_per_second: int) -> None:
-    """A worker serves the account every `seconds` seconds. Looks at unknown charges are always due. [D-55 budget]"""
+    """A worker runs the lane every `seconds` seconds. Looks at unknown charges are always due. [D-55 budget]"""
     issued = await issued_with_webhooks(world)
     connection = await connection_id(world)
     await paid_unnoticed(world, issued)

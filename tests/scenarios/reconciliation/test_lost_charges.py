@@ -113,7 +113,7 @@ async def test_a_parked_charge_at_a_gateway_without_look_ups_is_adopted(
 
 @pytest.mark.usefixtures("lagging")
 async def test_the_invoice_adopts_one_of_two_charges_while_a_request_is_in_progress(world: World) -> None:
-    """Two look-ups found nothing, so the request is sent again. No person has to act. [D-162, D-181, D-125]"""
+    """Two look-ups found no charge, so the engine sends the request again. [D-162, D-181, D-125]"""
     invoice, lost = await lost_charge(world)
     await pass_time(world, seconds=81)
     await skip(world, timedelta(seconds=61))
@@ -134,7 +134,10 @@ async def test_the_invoice_adopts_one_of_two_charges_while_a_request_is_in_progr
 
 
 async def test_a_charge_with_the_requested_amount_is_adopted(world: World) -> None:
-    """After the request, a part payment of the replaced charge is recorded. [D-162, D-181, D-67 reissue]"""
+    """A payment of the replaced charge is recorded after the request, so the open amount is now lower.
+
+    [D-162, D-181, D-67 reissue]
+    """
     await world.set_up_gateway(webhookSecret=SECRET, behaviour="never_pay")
     issued = await issued_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")

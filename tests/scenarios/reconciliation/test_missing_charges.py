@@ -18,9 +18,9 @@ FORGET = "UPDATE sandbox_charge SET connection_id = $1"
 
 
 async def forgotten(world: World) -> Json:
-    """Return an issued invoice whose charge the gateway has forgotten. One poll has not found the charge.
+    """Return an issued invoice whose charge the newest poll has not found.
 
-    The function moves the charge in the sandbox to another connection.
+    To hide the charge from the poll, the function moves the charge to another sandbox connection.
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
@@ -131,7 +131,7 @@ async def test_a_charge_that_is_known_again_after_the_cancellation_is_canceled(w
     assert await world.broken() == []
 
 
-async def test_a_kept_payment_is_recorded_if_the_missing_charge_was_canceled(world: World) -> None:
+async def test_a_stored_payment_is_recorded_if_the_missing_charge_was_canceled(world: World) -> None:
     """[D-56, D-171, D-52]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
@@ -145,7 +145,7 @@ async def test_a_kept_payment_is_recorded_if_the_missing_charge_was_canceled(wor
     assert (await read(world, invoice))["charges"][0]["status"] == "not_made"
 
     await world.sql(FORGET, own)
-    await poll(world)  # a webhook would cause this poll
+    await poll(world)  # as after a webhook
 
     paid = await read(world, invoice)
     assert (paid["status"], paid["paidCents"]) == ("paid", 9990)
@@ -155,7 +155,7 @@ async def test_a_kept_payment_is_recorded_if_the_missing_charge_was_canceled(wor
 
 @pytest.mark.parametrize("action", ["payment", "reissue", "cancel", "none"])
 async def test_a_late_look_up_finds_the_missing_charge_canceled(world: World, action: str) -> None:
-    """The newest stored request is applied. Without one, the invoice is canceled. [D-56, D-171, D-27]"""
+    """The newest stored request is applied. If no request is stored, the invoice is canceled. [D-56, D-171, D-27]"""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)

@@ -51,7 +51,7 @@ async def statuses(world: World, invoices: Sequence[Json]) -> list[str]:
 
 
 async def test_polls_that_the_budget_does_not_allow_change_no_row(world: World, issued: Json) -> None:
-    """Otherwise, a backlog would be claimed and put off again and again. [D-55 budget]"""
+    """[D-55 budget]"""
     invoices = [issued, *[await issued_invoice(world) for _ in range(4)]]
     await world.sql(ALL_DUE)
     await world.sql("UPDATE connection_health SET polls_per_second = 2")
@@ -141,7 +141,7 @@ async def test_the_workers_continue_when_the_budget_is_free_again(world: World, 
 async def test_a_look_does_not_lock_the_budget_while_it_waits_for_an_invoice(
     world: World, issued: Json
 ) -> None:
-    """To avoid deadlocks, transactions that wait for invoices lock the budget only afterwards.
+    """To avoid deadlocks, no transaction waits for an invoice while it holds the lock of the budget.
 
     [D-162, D-35 polling]
     """

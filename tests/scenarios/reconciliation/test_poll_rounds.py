@@ -164,7 +164,7 @@ async def test_new_settings_of_a_sandbox_connection_start_a_round_at_once(world:
 
 
 async def test_a_round_that_began_in_the_future_delays_the_next_one_by_a_minute(world: World, issued: Json):
-    """The clock of a host was a day ahead. [D-190]"""
+    """A host whose clock was a day ahead began the round. [D-190]"""
     await notify(world)
     await world.run("reconciliation")
     await world.sql("UPDATE poll_round SET began_at = began_at + interval '1 day' RETURNING 1")

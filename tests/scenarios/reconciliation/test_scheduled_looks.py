@@ -1,4 +1,4 @@
-"""At most 20 charges that only webhooks named wait for looks, and which of them new charges replace (D-162)."""
+"""At most 20 charges that only webhooks named wait for looks. A new charge can replace a waiting one (D-162)."""
 
 import asyncio
 from datetime import timedelta
@@ -24,7 +24,7 @@ async def notify(world: World, charge_id: str) -> None:
 
 
 async def looked_at(world: World) -> None:
-    """Make all scheduled looks due, and run the lane that makes them."""
+    """Make all scheduled looks due, and run the lane `reconciliation`."""
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
     await world.run("reconciliation")
 
@@ -34,7 +34,7 @@ async def waiting(world: World) -> list[Json]:
 
 
 async def other_calls_succeed(world: World) -> None:
-    """Let the connection work again, although reads of some charges are not answered."""
+    """End the failing state of the connection, as a successful call would."""
     await world.sql(
         """
         UPDATE connection_health SET failures = 0, probes = 0, failing_since = NULL, next_probe_at = NULL,
@@ -44,7 +44,7 @@ async def other_calls_succeed(world: World) -> None:
 
 
 async def unanswered(world: World, *, looks: int = REPLACEABLE_LOOKS) -> None:
-    """Make looks that the gateway does not answer, and let an hour pass since the charges were found."""
+    """Look `looks` times at each waiting charge. Then set `found_at` of the charges back by an hour."""
     for _ in range(looks):
         await looked_at(world)
         await other_calls_succeed(world)
@@ -61,7 +61,7 @@ def strangers_charges(count: int = MAX_WAITING, *, start: int = 0) -> list[str]:
 
 
 def answer_all_but(monkeypatch: pytest.MonkeyPatch, unanswered_ids: set[str]) -> None:
-    """Let the gateway answer no read of these charges."""
+    """Let reads of these charges time out."""
     get_charge = SandboxGateway.get_charge
 
     async def answers_others(self: SandboxGateway, charge_id: str) -> Charge:
@@ -75,7 +75,7 @@ def answer_all_but(monkeypatch: pytest.MonkeyPatch, unanswered_ids: set[str]) ->
 async def test_unanswered_looks_leave_places_to_later_webhooks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway answers no read of the strangers' charges, and a new charge replaces the oldest one. [D-162]"""
+    """A new charge replaces the oldest of the charges whose looks the gateway has not answered. [D-162]"""
     second = await double_silently(world, await issued_with_webhooks(world))
     strangers = strangers_charges()
     others = strangers_charges(10, start=50)
@@ -116,7 +116,7 @@ async def test_a_full_waiting_list_still_takes_webhooks_about_known_charges(worl
 async def test_a_few_unanswered_looks_do_not_cost_a_charge_its_place(
     world: World, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    """The webhooks of strangers do not make the engine forget the second charge. [D-162, D-125]"""
+    """The charges of later webhooks do not replace the second charge. [D-162, D-125]"""
     second = await double_silently(world, await issued_with_webhooks(world))
     answer_all_but(monkeypatch, {second})
     await notify(world, second)
@@ -134,7 +134,7 @@ async def test_a_few_unanswered_looks_do_not_cost_a_charge_its_place(
 async def test_a_charge_of_the_nightly_sweep_needs_no_place(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Webhooks named it first. Its looks are not answered, but no other charge replaces it. [D-161, D-162]"""
+    """A webhook names the second charge before the sweep finds it, and its looks are not answered. [D-161, D-162]"""
     second = await double_silently(world, await issued_with_webhooks(world))
     answer_all_but(monkeypatch, {second})
     await notify(world, second)
@@ -152,7 +152,7 @@ async def test_a_charge_of_the_nightly_sweep_needs_no_place(
 async def test_webhooks_that_repeat_old_charges_cannot_exceed_the_places(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One webhook names 20 unanswered charges and 20 new ones, which do not replace the former. [D-162]"""
+    """One webhook names the 20 waiting charges, whose looks are not answered, and 20 new charges. [D-162]"""
     await double_silently(world, await issued_with_webhooks(world))
     old = strangers_charges()
     answer_all_but(monkeypatch, set(old))
@@ -171,7 +171,7 @@ async def test_webhooks_that_repeat_old_charges_cannot_exceed_the_places(
 async def test_a_charge_that_is_replaced_during_its_look_is_stored_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cancellation of the second charge is lost, so the look must be repeated. [D-162, D-125]"""
+    """The call that cancels the second charge fails, so the engine has to look at the charge again. [D-162, D-125]"""
     second = await double_silently(world, await issued_with_webhooks(world))
     await notify(world, second)
     get_charge, asked, answer = SandboxGateway.get_charge, asyncio.Event(), asyncio.Event()

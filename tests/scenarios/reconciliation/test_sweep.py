@@ -119,7 +119,7 @@ async def test_the_payment_of_a_second_charge_is_recorded_and_reported_once(
 
 
 async def test_a_charge_whose_answer_was_lost_is_not_a_second_charge(world: World) -> None:
-    """The list shows the charge before the engine knows it. [D-161, D-33]"""
+    """The list shows the charge before the engine has stored the charge's id. [D-161, D-33]"""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
@@ -226,7 +226,7 @@ async def test_an_invalid_charge_does_not_stop_the_others(world: World, issued: 
 async def test_an_interrupted_sweep_continues_where_it_was(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run has a time limit of zero, and so stops in the middle of the list. No charge is left out. [D-161]"""
+    """Each run stops in the middle of the list, because its time limit is zero. No charge is left out. [D-161]"""
     for _ in range(4):
         await pass_time(world, minutes=10)
         await issued_invoice(world)

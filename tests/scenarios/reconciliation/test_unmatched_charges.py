@@ -80,7 +80,7 @@ async def notify(world: World, charge_id: str, *, secret: str = SECRET) -> int:
 
 
 async def looked_at(world: World) -> None:
-    """Make all scheduled looks due, and run the lane that makes them."""
+    """Make all scheduled looks due, and run the lane `reconciliation`."""
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
     await world.run("reconciliation")
 

@@ -1,4 +1,4 @@
-"""Copies of an authentic webhook cannot keep other work of the connection waiting without end (D-35, D-162)."""
+"""Copies of an authentic webhook do not stop the connection's other work (D-35, D-162)."""
 
 import pytest
 
@@ -32,7 +32,7 @@ async def issued(world: World) -> Json:
 async def test_copies_do_not_stop_the_poll_of_another_named_charge(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """The budget allows one poll per second, and copies of a webhook that names the first charge keep arriving.
+    """The budget allows one poll per second. Copies of a webhook that names the first charge keep arriving.
 
     [D-35 webhook fair]
     """
@@ -62,7 +62,7 @@ async def test_copies_do_not_stop_the_poll_of_another_named_charge(
 async def test_copies_about_many_charges_do_not_stop_the_poll_of_another_named_charge(
     world: World, issued: Json
 ) -> None:
-    """The copies name four charges, as many as one batch claims, and arrive before the webhook about the other charge.
+    """Webhooks name four charges, as many as one batch claims. After them, a webhook names the other charge.
 
     [D-35 webhook fair]
     """
@@ -118,7 +118,7 @@ async def test_a_batch_has_no_free_places_while_invoices_are_due(world: World, i
 
 
 async def test_each_named_poll_ends_the_priority_of_the_charge(world: World, issued: Json) -> None:
-    """All charges that webhooks named fit into the batch, and none has priority afterwards. [D-35 webhook first]"""
+    """One batch polls all charges that webhooks named. Then no charge has priority. [D-35 webhook first]"""
     invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
     for each in invoices:
         await named_by_webhook(world, each)
@@ -162,7 +162,7 @@ async def test_polls_that_use_up_the_budget_do_not_stop_looks(world: World, issu
 async def test_looks_leave_half_of_the_budget_to_polls(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looks at unknown charges and a poll are due. Each run has a budget of one call. [D-162, D-35 webhook]"""
+    """Two looks and one poll are due. Each of the two runs has a budget of one call. [D-162, D-35 webhook]"""
     get_charge = SandboxGateway.get_charge
     asked: list[str] = []
 

@@ -66,7 +66,7 @@ async def pay_more_silently(world: World, charge_id: str, cents: int) -> None:
 
 
 async def partly_paid_and_parked(world: World) -> tuple[Json, str]:
-    """Return a `ready` invoice and the id of its canceled charge with another amount. 3000 cents of it were paid."""
+    """Return a `ready` invoice and the id of its canceled charge, which has another amount and was paid in part."""
     invoice, charge = await canceled_with_another_amount(world)
     await compare(world)
     await world.run()
@@ -132,7 +132,7 @@ async def test_a_refund_of_a_parked_charge_ends_after_the_charge_is_adopted(
 
 
 async def test_an_invoice_whose_only_charge_is_canceled_and_partly_paid_is_canceled(world: World):
-    """The merchant learns of the payment and of the cancellation. [D-123, D-27, D-50]"""
+    """[D-123, D-27, D-50]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     charge = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL)).charge_id

@@ -1,4 +1,4 @@
-"""A cycle was billed again before `fatura restored` ran, so its earlier charges name another invoice id (D-181)."""
+"""A cycle was billed again before `fatura restored` ran, so its old charges name the lost invoice's id (D-181)."""
 
 from uuid import UUID
 
@@ -12,9 +12,9 @@ from tests.support.world import Json, World
 
 
 async def billed_again(world: World, *, attempts: int, is_charged: bool = False) -> tuple[Json, list[str]]:
-    """Bill a cycle again whose earlier charges name another invoice id. With `is_charged`, also charge it again.
+    """Bill the cycle of a lost invoice, which has `attempts` charges. With `is_charged`, charge the new invoice.
 
-    Return the new invoice and the ids of the earlier charges.
+    Return the new invoice and the ids of the lost invoice's charges.
     """
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())

@@ -120,7 +120,7 @@ async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(wor
 
 
 async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, refused: dict[str, Exception]):
-    """The gateway once hid one charge. Hours later, it hides the other charge for a moment. [D-181, D-56]"""
+    """The gateway does not know the newer charge once. Hours later, it does not know the older one. [D-181, D-56]"""
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
     await compare(world)
     await stop_sweeps(world)
@@ -216,7 +216,7 @@ async def test_a_missing_charge_that_appears_again_after_a_retry_is_canceled(wor
 
 
 async def test_a_missing_charge_is_reported_once(world: World):
-    """The engine looks again at a canceled charge that was paid in part. [D-181]"""
+    """The engine goes on to look at the other charge, which was paid in part and canceled. [D-181]"""
     invoice, older, newer = await two_charges(world, 4000, TOTAL)
     await compare(world)
     await stop_sweeps(world)

@@ -206,7 +206,7 @@ async def test_charges_with_other_amounts_are_left_until_one_is_paid(world: Worl
 async def test_an_expired_charge_with_another_amount_is_replaced_after_a_retry(
     world: World, expired: set[str], *, is_open_again: bool
 ):
-    """The older charge has the right amount, but is canceled. The engine also cancels the expired charge.
+    """The invoice's older charge is canceled already. After the retry, the engine cancels the expired charge.
 
     [D-181, D-113, D-125]
     """
@@ -282,7 +282,7 @@ async def test_a_deleted_charge_does_not_delay_the_others_for_long(world: World)
 
 
 async def test_a_charge_that_was_left_out_is_canceled_if_it_appears_again(world: World):
-    """The gateway did not know the newer charge for hours, and no sweep runs. [D-181, D-125]"""
+    """For three hours, the gateway does not know the newer charge. No sweep runs. [D-181, D-125]"""
     invoice, older, newer = await two_charges(world)
     await compare(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")

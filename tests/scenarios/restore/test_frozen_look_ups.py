@@ -83,10 +83,10 @@ async def test_a_late_look_up_answered_after_the_freeze_is_not_recorded(
     assert (await read(world, invoice))["status"] == "ready"
 
 
-async def test_a_look_answered_after_the_freeze_is_not_recorded(
+async def test_a_look_that_is_answered_during_the_freeze_is_not_recorded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """Like a late look-up, a look at a second charge (D-162) waits for the end of the freeze."""
+    """The account is frozen while the look waits for the gateway. After the freeze, the look is repeated."""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     second = (await create_unmatched_charge(world, UUID(invoice["id"]), TOTAL, attempt=2)).charge_id

@@ -1,4 +1,4 @@
-"""A customer of a restored database is erased again while invoices are open: no data comes back (D-229, D-230)."""
+"""After a restore, a customer with open invoices is erased again. No personal data is stored later (D-229, D-230)."""
 
 from uuid import UUID
 

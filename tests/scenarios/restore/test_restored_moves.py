@@ -90,11 +90,11 @@ async def test_a_charge_of_a_cycle_that_was_billed_again_elsewhere_is_reported(w
 
 
 async def billed_elsewhere(world: World, *, is_charged: bool = True) -> tuple[Json, str, str]:
-    """Bill a cycle again that was charged on another connection, which was lost and is created again.
+    """Bill the cycle of a lost invoice that was charged on another connection, and create that connection again.
 
-    With `is_charged`, also charge the cycle again.
+    With `is_charged`, charge the new invoice.
 
-    Return the cycle's invoice, the gateway's id of its earlier charge, and the id of the earlier charge's connection.
+    Return the new invoice, the gateway's id of the lost invoice's charge, and the id of that charge's connection.
     """
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await subscribe(world, await connection_id(world))

@@ -1,4 +1,4 @@
-"""A restored database lacks reissues after the backup, or payments of the charges that reissues replaced.
+"""A restored database lacks reissues, or payments of the charges that the reissues replaced.
 
 The engine finds the payments of the replaced charges, and charges only the rest.
 """
@@ -91,7 +91,7 @@ async def test_a_ready_invoice_gets_the_payments_of_its_replaced_charge(world: W
 
 @pytest.mark.parametrize("is_payment_in_backup", [True, False])
 async def test_a_reissued_invoice_gets_the_charge_of_the_rest(world: World, *, is_payment_in_backup: bool):
-    """The backup lacks the reissue, and perhaps the part payment before it. [D-123, D-51, D-67 reissue]"""
+    """The backup lacks the reissue. It may also lack the part payment before it. [D-123, D-51, D-67 reissue]"""
     invoice = await unpaid_invoice(world)
     await end_subscription(world, invoice)
     body = {"amountCents": PAID_FIRST}
@@ -155,7 +155,10 @@ async def test_a_found_charge_with_another_amount_is_adopted_when_it_is_paid(wor
 
 
 async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(world: World):
-    """The adopted charge is stored with the canceled charge's number, not with its own. [D-123, D-125]"""
+    """The adopted charge has number 1 at the gateway. The engine stores it with number 2, as the canceled charge has.
+
+    [D-123, D-125]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     adopted, canceled = [
@@ -180,10 +183,7 @@ async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(worl
 
 
 async def test_a_charge_of_an_invoice_that_another_found_charge_paid_is_a_second_charge(world: World):
-    """Before the backup, the gateway refused the request for a charge. One found charge was paid, and canceled later.
-
-    [D-123, D-125]
-    """
+    """`fatura restored` finds two charges. One was paid and then canceled; the other is open. [D-123, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "rejected")
@@ -266,7 +266,7 @@ async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_rep
     shown = await read(world, invoice)
     assert (shown["status"], shown["paidCents"]) == (status, total - open_cents)
     states = {each["chargeId"]: each["status"] for each in await charges(world)}
-    # a person decides about a charge that is for more than the rest
+    # a charge above the open amount stays open until a person decides
     assert states[successor] == ("canceled" if status == "paid" else "open")
 
 

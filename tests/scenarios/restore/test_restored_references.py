@@ -32,7 +32,7 @@ def natural_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def create_reissued(world: World, invoice_id: UUID) -> list[Charge]:
-    """Create the charges of an invoice that was reissued after the backup: a canceled one and an open one."""
+    """Create a canceled and an open charge at the gateway, as if the invoice was reissued after the backup."""
     first = await create_unmatched_charge(world, invoice_id, 9990)
     await world.made(f"/v1/sandbox/charges/{first.charge_id}/cancel")
     return [first, await create_unmatched_charge(world, invoice_id, 9990, attempt=2)]

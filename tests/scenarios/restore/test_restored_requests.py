@@ -1,4 +1,4 @@
-"""In a backup, a request waits for the cancellation of a charge. After the backup, it was applied (D-123)."""
+"""In a backup, a merchant's request waits for a cancellation. The request was applied after the backup (D-123)."""
 
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from tests.support.world import Json, World
 
 
 async def reissue_unsure(world: World) -> Json:
-    """Ask for a reissue with the key `r`. The gateway's answer is lost. Return the invoice."""
+    """Ask for a reissue with the key `r`. The gateway does not answer the cancellation. Return the invoice."""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -32,7 +32,10 @@ async def restore(world: World, invoice: Json) -> None:
 
 @pytest.mark.parametrize("is_canceled_later", [False, True])
 async def test_a_repeated_key_makes_no_second_reissue(world: World, *, is_canceled_later: bool) -> None:
-    """With `is_canceled_later`, a lost cancellation follows the reissue in the backup. [D-123, D-171]"""
+    """With `is_canceled_later`, the backup also has a request to cancel the invoice, made after the reissue.
+
+    [D-123, D-171]
+    """
     invoice = await reissue_unsure(world)
     if is_canceled_later:
         await queue_fault(world, "cancel_charge", "timeout_before")

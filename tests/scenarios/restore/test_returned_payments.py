@@ -12,7 +12,7 @@ from tests.support.world import World
 
 
 async def pay_and_return(world: World, charge_id: str, *, back: str = "refund") -> None:
-    """The payer pays a canceled charge, and the provider returns the money at once."""
+    """Pay a canceled charge at the gateway, and return the money at once by a refund or a dispute."""
     await world.sql(
         """
         UPDATE sandbox_charge SET status = 'canceled', entries = entries || jsonb_build_array(
@@ -49,7 +49,7 @@ async def test_an_invoice_adopts_the_charge_that_paid_it(
     assert await world.broken() == []
 
 
-async def test_an_invoice_adopts_it_while_another_found_charge_is_missing(world: World) -> None:
+async def test_an_invoice_adopts_such_a_charge_while_another_found_charge_is_missing(world: World) -> None:
     """The money was paid and returned between two look-ups. [D-150, D-181]"""
     invoice, older, newer = await two_charges(world)
     await stop_sweeps(world)

@@ -111,7 +111,10 @@ async def test_a_disabled_webhook_keeps_no_events(world: World, receiver: Receiv
 
 
 async def test_a_deleted_delivery_blocks_no_later_one(world: World, receiver: Receiver) -> None:
-    """One deleted delivery is open; another is closed, but has not unblocked the next one yet. [D-246, D-39]"""
+    """One deleted delivery is open. Another is closed, but has not unblocked its invoice's next delivery yet.
+
+    [D-246, D-39]
+    """
     await register(world, receiver)
     await emit(world, 1)
     await world.run("push")
@@ -162,7 +165,10 @@ async def test_attempts_are_deleted_before_their_events(world: World, receiver: 
 async def test_half_deleted_attempts_of_an_event_are_no_fault(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attempts are kept for ever, but their events are deleted. A batch ends between an event's attempts. [D-246]"""
+    """Without a limit of their own, attempts are deleted with their events. The first batch deletes three of four.
+
+    [D-246]
+    """
     monkeypatch.setattr(deletion, "ATTEMPTS", 3)
     kept = {kind: days for kind, days in world.deps.settings.retention.items() if kind != "deliveries"}
     deps = replace(world.deps, settings=replace(world.deps.settings, retention=kept))
@@ -221,7 +227,7 @@ async def test_a_test_clock_that_jumps_deletes_nothing(world: World) -> None:
 
 
 async def test_redelivery_and_replay_beside_the_deletion(world: World, receiver: Receiver) -> None:
-    """An event is redelivered, or it is gone; a reader gets all events or learns that some are gone. [D-248, D-39]"""
+    """A redelivery succeeds or gets 404. A reader gets all events from its cursor on, or 410. [D-248, D-39]"""
     await register(world, receiver)
     await emit(world, 60)
     await world.run("push")

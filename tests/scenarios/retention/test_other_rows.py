@@ -1,4 +1,4 @@
-"""Old price calls and audit entries are deleted; idle accounts cost nothing (D-246, D-247)."""
+"""Old price calls and audit entries are deleted. An account without old rows is not visited (D-246, D-247)."""
 
 from datetime import timedelta
 
@@ -47,8 +47,8 @@ async def test_price_calls_of_open_invoices_are_kept(world: World, prices: Price
     assert await _calls(world) == [0, 0]
 
 
-async def test_price_calls_are_looked_at_once_an_hour(world: World, prices: PriceServer) -> None:
-    """The calls of a second invoice turn old a minute after those of the first one. [D-247]"""
+async def test_old_price_calls_are_deleted_once_an_hour(world: World, prices: PriceServer) -> None:
+    """The second invoice's call reaches the age of deletion a minute after the first invoice's call. [D-247]"""
     prices.answers({"amount": 500})
     plan = await world.plan(await usage(world, prices))
     await world.set_up_gateway(behaviour="never_pay")

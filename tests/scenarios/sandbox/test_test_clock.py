@@ -1,4 +1,4 @@
-"""The test clock sets a sandbox account's time. On its way, an advance stops to run the work that becomes due."""
+"""The test clock sets a sandbox account's time. On its way, an advance stops at due work and runs it."""
 
 import asyncio
 from dataclasses import replace
@@ -126,7 +126,7 @@ async def test_the_clock_cannot_go_back(world: World) -> None:
 
 async def test_a_second_concurrent_advance_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """[D-45]"""
-    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # requests do not wait for their advance
+    monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)  # a request to advance is answered at once
     assert (await world.post("/v1/test-clock/advance", {"to": "2035-01-01"})).status == 202
 
     for body in ({"to": "2036-01-01"}, {"days": 1}, {"days": 0}, {"to": "2020-01-01"}):
@@ -151,7 +151,7 @@ async def test_a_long_advance_answers_202_with_its_progress(
     assert (await world.get("/v1/test-clock")).json["status"] == "ready"
 
 
-async def test_a_frozen_worker_does_not_end_a_later_advance(
+async def test_a_suspended_worker_does_not_end_a_later_advance(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[D-45]"""

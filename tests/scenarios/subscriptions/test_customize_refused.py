@@ -26,7 +26,7 @@ BAD: list[tuple[str, Json]] = [
     ("name", {"name": "Mine"}),
     ("chargeDay", {"chargeDay": 5}),
 ]
-"""Invalid fields of the body, each after the path that the 400 response names."""
+"""Invalid bodies, each with the path of the invalid field that the 400 response names."""
 
 
 async def test_each_invalid_field_is_named(world: World):

@@ -23,7 +23,7 @@ CHANGED_BY_ANY_REQUEST = {"account_counter", "api_key", "webhook"}
 
 @dataclass(slots=True)
 class Two:
-    """Two customers of one account, and the servers that it calls. `logged` are all log lines so far."""
+    """Two customers of one account, the servers that the account calls, and all log lines so far (`logged`)."""
 
     world: World
     erased: CanaryCustomer
@@ -83,9 +83,9 @@ async def answers(world: World, customer: CanaryCustomer) -> list[str]:
 
 
 async def test_nothing_is_left_of_an_erased_customer(two: Two):
-    """Rows (also decrypted), answers, events, metrics and logs are searched for fifty canaries: texts that occur only
-    in the data of this customer.
-    [D-62, D-226, D-228, D-231]
+    """The test searches rows (also decrypted), answers, events, metrics and logs for fifty canaries.
+
+    A canary is a text that occurs only in this customer's data. [D-62, D-226, D-228, D-231]
     """
     world, gone, kept = two.world, two.erased, two.kept
     assert len({*gone.stored, *gone.keys}) >= 50

@@ -1,6 +1,6 @@
 """One delivery that fails unexpectedly delays only the later events of its invoice (D-186).
 
-`emit_five` emits five events. The events 2, 3 and 5 belong to one invoice, and 1 and 4 to another one.
+`emit_five` emits five events. The events 2, 3 and 5 belong to one invoice. The events 1 and 4 belong to another.
 """
 
 from collections.abc import Awaitable, Callable
