@@ -15,12 +15,12 @@ class BatchSize:
         self.current = MOST
 
     def note(self, done: int, *, seconds: float) -> None:
-        """Adapt the size to a batch that billed `done` subscriptions, unless `done` is below half of `current`."""
+        """Adapt the size to the speed of a batch of `done` subscriptions. Ignore a batch below half of `current`."""
         if 2 * done < self.current or seconds <= 0:
             return
         wanted = done * TARGET_SECONDS / seconds
         self.current = round(min(max((self.current + wanted) / 2, LEAST), MOST))
 
     def note_failure(self) -> None:
-        """Halve the size: if a time limit of the database ended the batch, the same size would fail again."""
+        """Halve the size, because a batch of the same size may exceed the database's time limit again."""
         self.current = max(self.current // 2, LEAST)

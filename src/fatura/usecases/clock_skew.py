@@ -19,7 +19,7 @@ of one endpoint at the same time. The events of an invoice could then arrive out
 CACHE_SECONDS = 1
 """How long a measurement is cached. Without the cache, every transaction would ask the database for its time."""
 JUMP = timedelta(seconds=0.1)
-"""If the real-time and monotonic clocks have diverged by this much since the last measurement, measure again."""
+"""If the real-time and monotonic clocks have diverged by this much since the cached measurement, measure again."""
 
 
 class WrongClockError(OwnTextError):

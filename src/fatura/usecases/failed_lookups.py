@@ -11,7 +11,7 @@ from fatura.domain.errors import RATE_LIMITED, EngineError
 LOOKUP_SECONDS = 0.1
 """Mean time between two failed look-ups of an account."""
 BURST_SECONDS = 10
-"""After a pause, an account may have the failed look-ups of this time at once."""
+"""After a pause, as many look-ups of an account may fail at once as are otherwise allowed in this time."""
 MOST_REMEMBERED = 10_000
 ROUNDING_SECONDS = 1e-6
 """Tolerance for rounding errors in sums of fractions of a second."""
@@ -20,7 +20,7 @@ ROUNDING_SECONDS = 1e-6
 class FailedLookups:
     """A token bucket for each account, stored as the time when the bucket will be full again.
 
-    Look-ups that run at the same time may overdraw a bucket, so that the limit holds on average.
+    Look-ups that run at the same time may overdraw a bucket, so the limit holds only on average.
     """
 
     __slots__ = ("_clock", "_full_at")

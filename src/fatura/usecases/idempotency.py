@@ -57,7 +57,7 @@ class IdempotentRequest:
 
     @property
     def stored_key(self) -> str:
-        """Return a hash of the key, because merchants make keys from the ids and addresses of customers (D-228)."""
+        """Return a hash of the key, because the key may contain ids or addresses of customers (D-228)."""
         return hashlib.sha256(self.key.encode()).hexdigest()
 
     def body_hash(self) -> bytes:
@@ -271,7 +271,7 @@ async def finish(
 
 
 async def abandon(work: Work, request: IdempotentRequest | None) -> None:
-    """Free the key that `begin` claimed for a request that changes nothing."""
+    """Free the key that `begin` claimed, because the request has changed nothing."""
     if request is not None:
         await idempotency.delete_unanswered(work.tx, request.stored_key)
 

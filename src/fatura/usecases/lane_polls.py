@@ -26,7 +26,7 @@ class LanePolls:
         self._lanes: set[str] = set()
         self._failing_since: dict[str, float] = {}
         self.tried_at: float | None = None
-        """When a process that runs no lanes last tried the lanes' polls; None in a worker."""
+        """When the newest try of the lanes' polls began in a process that runs no lanes; None in a worker."""
         self.trying: asyncio.Task[None] | None = None
         """The newest try of the lanes' polls in a process that runs no lanes. It may have ended."""
 

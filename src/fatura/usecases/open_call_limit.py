@@ -20,8 +20,8 @@ MAX_GATEWAY_REQUESTS = 100
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
 """Maximum concurrent requests of all accounts that wait for gateways, except those that ALWAYS_ALLOWED permits.
 
-Together with MAX_OPEN_CALLS_IN_ALL, this leaves 400 of MAX_OPEN_REQUESTS_IN_ALL for ALWAYS_ALLOWED, and for requests
-that wait for no third party (D-175).
+Of MAX_OPEN_REQUESTS_IN_ALL, this and MAX_OPEN_CALLS_IN_ALL leave 400 for requests that wait for no third party, and for
+those that ALWAYS_ALLOWED permits (D-175).
 """
 MAX_OPEN_REQUESTS = 400
 """Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
@@ -35,8 +35,8 @@ RETRY_AFTER_SECONDS = 10
 class OpenCallLimit:
     """Counts open calls. An account may have at most as many calls open as are still free for all accounts (D-175).
 
-    About a dozen accounts whose endpoints hang can use up all calls. Every other account may still have
-    `always_allowed` calls open.
+    So no single account can use up all calls. If about a dozen accounts whose endpoints hang use them up, every other
+    account may still have `always_allowed` calls open.
     """
 
     def __init__(self, most: int, *, most_in_all: int, what: str) -> None:
@@ -50,7 +50,7 @@ class OpenCallLimit:
 
     @contextmanager
     def places(self, account_id: UUID) -> Generator["Places"]:
-        """Yield a counter of one request's open calls. The end of the block counts these calls as closed."""
+        """Yield a counter of one request's open calls. When the block ends, these calls count as closed."""
         places = Places(self, account_id)
         try:
             yield places

@@ -1,4 +1,4 @@
-"""How often a connection's refused webhooks are logged (D-241)."""
+"""Limit how often a connection's refused webhooks are logged (D-241)."""
 
 import time
 from collections import OrderedDict
@@ -18,9 +18,8 @@ class RefusedWebhooks:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
         self._clock = clock
-        self._lines = OrderedDict[
-            UUID, tuple[float, int]
-        ]()  # when the next line is due, and webhooks since the last
+        # for each connection, when the next line is due, and how many webhooks came since the previous line
+        self._lines = OrderedDict[UUID, tuple[float, int]]()
 
     def count(self, connection_id: UUID) -> int:
         """Count a webhook. If a log line is due, return the number of webhooks since the previous line, else 0."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 ACCEPTED_SECONDS = 1
 REFUSED_SECONDS = 60
 WORKING_SECONDS = 3600
-"""How long after its last request a key that works is exempt from the limit of failed look-ups."""
+"""A key is exempt from the limit of failed look-ups for this time after the latest request that it authenticated."""
 MOST_REMEMBERED = 20_000
 
 
@@ -19,7 +19,7 @@ class RememberedKeys:
         """`clock` returns seconds."""
         self._seconds = seconds
         self._clock = clock
-        self._until: dict[bytes, float] = {}  # in the order of their ends
+        self._until: dict[bytes, float] = {}  # sorted by its values
 
     def __contains__(self, secret_hash: bytes) -> bool:
         return self._until.get(secret_hash, float("-inf")) > self._clock()

@@ -80,7 +80,7 @@ class LaneName(StrEnum):
 
 @dataclass(slots=True)
 class Work:
-    """A running transaction; `now` is the account's time at the start, or at the last `refresh`.
+    """A running transaction; `now` is the account's time at the start, or at the most recent `refresh`.
 
     If `draft` is set, the transaction makes the change of a request or command. It commits only after `audit` or
     `audit_nothing` was called.
@@ -145,9 +145,9 @@ class Work:
     ) -> None:
         """Complete the audit entry of the request or command; do nothing in the engine's own work (D-63).
 
-        Pass the state of the resource before and after the change; the entry has their differences. `before` is None
-        for a new resource, and `after` for a removed one. `hidden` are the names of changed fields that the entry lists
-        without their values.
+        Pass the state of the resource before and after the change; the entry has only the fields that differ. `before`
+        is None for a new resource, and `after` is None for a removed one. `hidden` are the names of changed fields that
+        the entry lists without their values.
         """
         if self.draft is not None:
             assert not self.is_audited, "a request has one audit entry"
@@ -173,7 +173,10 @@ class Work:
         after: View | Mapping[str, Any] | None = None,
         hidden: Collection[str] = (),
     ) -> None:
-        """Add an audit entry of the engine, or of an earlier request that takes effect now; like `audit` otherwise."""
+        """Add an audit entry for a change by the engine itself, or by an earlier request that takes effect now.
+
+        The other arguments are those of `audit`.
+        """
         self.pending_entries.append(
             audit.new_entry(
                 origin,
@@ -200,7 +203,7 @@ class Work:
             raise
 
     def notify(self, *lanes: LaneName, after: timedelta = timedelta()) -> None:
-        """Notify the workers of these lanes when the transaction is committed and then `after` has passed."""
+        """Notify the workers of these lanes when `after` has passed since the commit."""
         for lane in lanes:
             self.lanes_to_notify[lane] = min(after, self.lanes_to_notify.get(lane, after))
 
@@ -264,8 +267,8 @@ async def open_work(
 ) -> AsyncGenerator[Work]:
     """Open a transaction of an account. A sandbox account's clock offset is read in the same transaction.
 
-    With `snapshot` the transaction is read-only and all its statements see the same state. With `draft`, it must add
-    this audit entry.
+    With `snapshot`, the transaction is read-only, and all its statements see the same state. With `draft`, the
+    transaction must add this audit entry.
     Raises DATABASE_FAILURES; with `snapshot`, all of them except WrongClockError.
     """
     assert draft is None or not draft.is_settled, "a request has one audit entry"

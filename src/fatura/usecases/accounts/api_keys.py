@@ -40,20 +40,21 @@ LAST_USED_PRECISION = timedelta(minutes=1)
 MAX_API_KEYS = 100
 """Maximum number of an account's keys that are neither revoked nor expired (D-189)."""
 MAX_ENDED_KEYS = 1000
-"""How many keys that are revoked or expired are kept for the list of keys (D-245)."""
+"""Number of revoked or expired keys that an account keeps, so that the list of keys shows them (D-245)."""
 ENDED_BATCH = 100
-"""Maximum number of keys beyond MAX_ENDED_KEYS that are deleted when a key is created.
+"""Maximum number of revoked or expired keys that are deleted when a key is created.
 
-It is above 1, so that keys that expire together are all deleted in time.
+It is above 1, because many keys may expire at the same time.
 """
 
 
 async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID], None]) -> Caller:
     """Return the account of an API key, and the key (spec 5, D-41).
 
-    `count` counts a request of the account, and raises an error if there are too many (D-48). If the key was accepted a
-    moment ago, this error costs no transaction. A malformed or forged key, or one that was refused a moment ago, costs
-    none either. Look-ups that fail have a limit of their own (D-240).
+    `count` counts a request of the account, and raises an error if the account has sent too many requests (D-48). If
+    the key was accepted a moment ago, `count` is called before the database is asked. A malformed or forged key, or one
+    that was refused a moment ago, is refused without the database. A separate limit applies to failed look-ups of keys
+    in the database (D-240).
 
     Raises EngineError: `engine.unauthorized`, whose message does not reveal why the key was refused;
     `engine.rate_limited`.
@@ -80,7 +81,7 @@ async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID],
 
 
 async def _find(deps: Deps, parsed: ParsedKey) -> Caller | None:
-    """Return a key that works, and note its use; return None if the key is unknown, revoked or expired."""
+    """Return the key's caller, and note the key's use. Return None if the key is unknown, revoked or expired."""
     real_now = deps.clock()
     async with deps.db.transaction(parsed.account_id, quick=True) as tx:
         holder = await api_keys.find(tx, parsed.secret_hash)
@@ -160,9 +161,9 @@ async def list_all(work: Work, page: Page) -> ApiKeyPageView:
 
 
 async def revoke(work: Work, api_key_id: UUID, *, may_be_last: bool = False) -> None:
-    """Revoke a key immediately and permanently (D-41). With `may_be_last`, also the last key that can create keys.
+    """Revoke a key immediately and permanently (D-41).
 
-    Only operators may revoke the last such key (D-243).
+    `may_be_last` allows revoking the account's last key that can create keys. Only operators may do this (D-243).
 
     Raises EngineError: `engine.not_found`, `engine.last_key`.
     """

@@ -37,9 +37,9 @@ async def suspend(
 ) -> datetime:
     """Stop an account's billing and calls, and return since when they are stopped.
 
-    Wait for billing transactions in progress, then for the calls that they reserved. If this process dies while it
-    waits, the account is suspended already. If the account is suspended already, only wait. `on_wait` is called once
-    if calls may still be sent, with the maximum wait in seconds.
+    Wait for billing transactions in progress, then for the calls that they reserved. The account is suspended before
+    the wait begins, so it stays suspended if this process dies while it waits. If the account was already suspended,
+    only wait. If calls can still be sent, `on_wait` is called once with the maximum wait in seconds.
     Raises EngineError: `engine.not_found`, and DatabaseUnavailableError, WrongClockError.
     """
     account = await load(deps, account_id)
@@ -60,12 +60,12 @@ async def suspend(
 async def _wait_for_calls(deps: Deps, account_id: UUID, on_wait: Callable[[float], None]) -> None:
     """Wait until no reserved charge, refund or merchant's cancellation of the account can still be sent.
 
-    Look-ups of refunds continue, and their later leases do not prolong the wait.
+    Look-ups of refunds continue in a suspended account. Leases that they take during the wait do not prolong the wait.
     """
     until: datetime | None = None
     while True:
         async with deps.db.transaction(account_id, quick=True) as tx:
-            # each lease is long enough for a host whose clock differs from the database's
+            # compare with the database's clock: leases are long enough even if a worker's clock differs from it
             now = await tx.clock_time()
             ends_at = await suspension.last_call_ends_at(tx, now=now, until=until or leases.horizon(now))
         if ends_at is None:

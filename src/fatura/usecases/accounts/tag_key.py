@@ -18,9 +18,9 @@ _LOST = (
 
 
 async def load(db: Database, vault: Vault) -> Tagger:
-    """Return a tagger with the tag key of the database. Before the first account, the first process creates this key.
+    """Return a tagger with the tag key of the database. If there is no tag key and no account yet, create the key.
 
-    Each process calls this when it starts, so no process encrypts anything with a wrong key ring.
+    Each process calls this function when it starts, so no process encrypts anything with a wrong key ring.
     Raises KeyRingError if the tag key is lost, or if the key ring lacks the key that encrypts the tag key. Also raises
     DatabaseUnavailableError.
     """
@@ -36,7 +36,7 @@ async def load(db: Database, vault: Vault) -> Tagger:
 
 
 async def ring_key(deps: Deps) -> bytes:
-    """Return the id of the key of the key ring that encrypts the tag key."""
+    """Return the id of the key ring's key that encrypts the tag key."""
     sealed = await tag_keys.find(deps.db)
     assert sealed is not None, "the process has loaded it at its start"
     return tag_keys.ring_key_of(sealed)
@@ -45,7 +45,7 @@ async def ring_key(deps: Deps) -> bytes:
 async def reencrypt(deps: Deps) -> int:
     """Encrypt the tag key with the first key of the key ring; return how many values changed: 0 or 1.
 
-    The tag key itself stays, because merchants' API keys, and the URLs of gateways' webhooks, contain its tags.
+    The tag key itself does not change, because API keys and the URLs of gateways' webhooks contain tags made with it.
     """
     async with deps.db.transaction(NO_ACCOUNT) as tx:
         sealed = await tag_keys.lock(tx)

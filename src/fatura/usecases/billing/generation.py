@@ -47,9 +47,9 @@ class DraftKey(NamedTuple):
 
 
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
-    """Bill one batch of due subscriptions. If it fails, bill each subscription alone and put off those that fail.
+    """Bill one batch of due subscriptions. If this fails, bill each subscription alone, and put off those that fail.
 
-    A subscription that was put off is retried alone, so that it cannot make a batch fail.
+    A subscription that was put off is later billed alone, so that it cannot make a batch fail.
     Returns the number of subscriptions billed or put off. Raises DATABASE_FAILURES.
     """
     try:
@@ -100,9 +100,9 @@ async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _put_off(work: Work, subscription_id: UUID) -> int:
-    """Put off the subscription for an hour. Emit one event for all failures since its newest invoice (D-142).
+    """Put off the subscription for an hour. Emit an event at the first failure after its newest invoice (D-142).
 
-    If the event cannot be built, the engine tries again to emit it at the next failure.
+    If the event cannot be built, the engine tries to emit it at the next failure.
     """
     until = work.now + PUT_OFF_BY
     if await generation.put_off(work.tx, subscription_id, now=work.now, until=until):
@@ -120,7 +120,7 @@ async def _emit_failed(work: Work, subscription_ids: Sequence[UUID]) -> Sequence
 
 
 async def _log_not_emitted(_work: Work, subscription_id: UUID) -> None:
-    """Log that the event cannot be built. The subscription is put off nevertheless, so that others are billed."""
+    """Log that the event cannot be built. The subscription is put off nevertheless, so that it delays no other."""
     log.exception("generation.failure_not_emitted", subscription_id=str(subscription_id))
 
 

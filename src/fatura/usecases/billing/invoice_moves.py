@@ -50,7 +50,7 @@ class Report:
 
 
 _Shown = dict[UUID, tuple[Transition, InvoiceDetail]]
-"""By invoice id: the transition after which the invoice's details were most recently read, and these details."""
+"""By invoice id: the invoice's newest transition before its details were read, and the details."""
 
 
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
@@ -156,7 +156,7 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
 async def _read(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]], *, shown: _Shown) -> None:
     """Read the details of an invoice if `shown` lacks them, or if the transition changed them.
 
-    A transition that is equal to the one in `shown` changed nothing, because each stamp keeps its first value.
+    A transition equal to the one in `shown` changed nothing, because a timestamp that is set keeps its first value.
     """
     after = {
         locked.invoice_id: transition

@@ -34,7 +34,7 @@ MAX_SORTED = 50_000
 
 
 async def read(work: Work, invoice_id: UUID) -> InvoiceView:
-    """Return an invoice with its items, attempts, charges and refunds. Raises EngineError: `engine.not_found`."""
+    """Return an invoice with its items, price attempts, charges and refunds. Raises EngineError: `engine.not_found`."""
     details = await invoices.details(work.tx, [invoice_id])
     detail = require(details.get(invoice_id), "invoice", id_=invoice_id)
     attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit_per_item=SHOWN_ATTEMPTS_PER_ITEM)
@@ -66,7 +66,7 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
 async def _read_records(
     work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
 ) -> Sequence[Invoice]:
-    """Read a page, counting from the nearer end of the list. For lists filtered by due date, see MAX_SORTED."""
+    """Read a page from the nearer end of the list. A list filtered by due date is sorted instead, up to MAX_SORTED."""
     is_by_date = wanted.due_from is not None or wanted.due_to is not None
     if is_by_date and total <= MAX_SORTED:
         return await invoices.page_of_few(work.tx, wanted, skip=skip, limit=limit)

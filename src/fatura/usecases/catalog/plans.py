@@ -98,7 +98,7 @@ async def account_connections(work: Work) -> list[Connection]:
 
 
 async def check_product_ids(work: Work, terms: Terms) -> None:
-    """Check that the products exist, before the checks that answer 409: an answer 404 takes precedence (D-10).
+    """Check that the products exist. Call this before the checks that answer 409, because 404 takes precedence (D-10).
 
     Raises EngineError: `engine.not_found`.
     """
@@ -109,7 +109,7 @@ async def check_product_ids(work: Work, terms: Terms) -> None:
 
 
 async def check_terms(work: Work, terms: Terms, billing: list[Connection] | Connection) -> None:
-    """Check the products, and that a connection of `billing` supports method and installments (spec 4.3, D-20).
+    """Check the products, and that a connection of `billing` supports payment method and installments (spec 4.3, D-20).
 
     Raises the EngineErrors listed at `create`.
     """
@@ -127,7 +127,10 @@ async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id
 
 
 async def drop_private_terms(work: Work, replaced: PlanView, plan_version_id: UUID) -> None:
-    """Stop counting the items of a subscription's former private terms. Delete them unless they billed an invoice."""
+    """Stop counting the items of a subscription's former private terms.
+
+    Delete these items, unless an invoice was billed under the terms.
+    """
     work.totals["plan_items"] -= len(replaced.items)
     await plans.delete_unbilled_items(work.tx, plan_version_id)
 

@@ -40,7 +40,7 @@ WAIT_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class PropagationAnswer:
-    """The progress when the request ends. `is_replayed` is true for a repeated request with the same key."""
+    """The progress when the request ends. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
 
     view: PropagationView
     is_done: bool
@@ -145,9 +145,10 @@ async def _read(work: Work, propagation_id: UUID) -> tuple[Propagation, Propagat
 
 
 async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Started:
-    """Store the target, unless a propagation to the same target is running. Replace a propagation to another target.
+    """Store a target, unless a propagation with the same target is running.
 
-    The new target must include all subscribers that the replaced propagation selects, so that each is still moved.
+    Replace a running propagation that has another target. Raises EngineError: `engine.propagation_running` if the new target would leave out subscribers that the running
+    propagation selects.
     """
     plan = await _locked_plan(work, plan_id, for_share=False, from_version=from_version)
     work.audit(plan_id, before={}, after={"version": plan.version, "fromVersion": from_version})

@@ -13,7 +13,7 @@ Read `issuance` first, then `reservation`, `next_charge`, `gateway_calls`, `outc
 #   T + 25 s       first look-up; an empty result is ignored, because the request may still be in transit
 #   T + 80 s       first look-up whose empty result counts
 #   T + 140 s      second empty look-up; the charge is marked `absent` and is due to be sent again under the same
-#                  number, unless D-57 puts the invoice off
+#                  number, unless the invoice has to wait for another invoice of its subscription (D-57)
 #   10 min to 24 h after `absent`: four late look-ups search for a charge that appears late
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored charge.

@@ -86,9 +86,10 @@ async def is_paid(
     charge: Charge,
     others: Sequence[Charge],
 ) -> bool:
-    """Return whether the invoice can be issued with `charge` despite its wrong amount, because it has payments (D-170).
+    """Return whether payments allow issuing the invoice with `charge`, although its amount is wrong (D-170).
 
-    If `charge` is canceled, the invoice's payments must cover the total, because nobody can pay the rest of `charge`.
+    `charge` must have a payment. If `charge` is canceled, the invoice's payments must cover the total, because nobody
+    can pay the rest of `charge`.
     """
     if charge.state is not ChargeState.CANCELED or not charge.entries:
         return bool(charge.entries)

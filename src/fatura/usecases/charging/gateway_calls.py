@@ -36,8 +36,8 @@ class GatewayCall:
     """A call to make, as decided when the charge was reserved.
 
     `reserved_at` is on the account's clock, `reserved_at_real` is real time, `send_before` is on the process's
-    monotonic clock. A SEND and a REPEAT have a `request`. For a REPEAT, `earlier_sent_at` is when the
-    request was last sent before this call, on the account's clock.
+    monotonic clock. A SEND and a REPEAT have a `request`. For a REPEAT, `earlier_sent_at` is when the previous call
+    sent the request, on the account's clock.
     """
 
     kind: CallKind

@@ -88,10 +88,10 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    If the newest charge failed or is parked, a new charge is sent. But if charges were found for a parked charge, and
-    it was not parked as `charge_missing`, the found charges are looked up, and no charge is sent. If the outcome of the
-    newest request is unknown, the request is repeated or its charge is looked up. While the invoice is leased, nothing
-    is sent.
+    If the newest charge failed or is parked, send a new charge. Exception: if charges were found at the gateway for a
+    parked charge, look up the found charges instead, unless the parked charge has the error `charge_missing`. If the
+    outcome of the newest request is unknown, repeat the request or look up its charge. While the invoice is leased,
+    make no call.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
     `engine.account_recovering`, `engine.account_suspended`, `engine.rate_limited`, `engine.unavailable`.
     """
@@ -246,7 +246,7 @@ async def _reserve_one(
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
     """Record answers in one transaction. If that fails, record each answer in a transaction of its own.
 
-    Then cancel the second charges among the answers at the gateway.
+    If an answer is a second charge, then cancel this charge at the gateway.
     """
     if not answered:
         return

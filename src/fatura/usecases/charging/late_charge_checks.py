@@ -160,7 +160,7 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {
         each.charge_id for each in found
     }:
-        # the poll makes this charge payable again, or applies a request that waits for its cancellation (D-56)
+        # the poll makes this charge payable again, or applies a merchant's request that waits for an answer (D-56)
         real_now = work.deps.clock()
         await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)
@@ -169,7 +169,8 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     await second_charges.note_canceled(work, [(call.charge.connection_id, charge) for charge in found])
     await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
     after = await charges.lock_one(work.tx, call.charge)
-    # issuance looks up the known charges and issues the invoice; the next poll records their payments
+    # while the outcome is unknown, leave the found charges to issuance: it first issues the invoice with one of them,
+    # and the next poll then records their payments
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
     answers = [each for each in _answers(call, found) if each.charge.charge_id not in looked_up]
     await gateway_payments.record(work, answers)
@@ -182,8 +183,8 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
 async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge]) -> None:
     """Schedule the next late look-up of a charge.
 
-    If the caller now cancels second charges (`to_cancel`), schedule the look-up just made once more, to check that they
-    were canceled, unless the engine has stopped trying to cancel them.
+    If the caller now cancels second charges (`to_cancel`), repeat the look-up later, to check that they were canceled.
+    If the engine has stopped trying to cancel them, schedule the next look-up as usual.
     """
     charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
     if to_cancel:

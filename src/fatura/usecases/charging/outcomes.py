@@ -71,9 +71,10 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     """Record one answer.
 
     If the answer is a second charge, emit an event and return the charge; the caller cancels it. A charge in an answer
-    is never ignored, whichever worker got the answer. But if other charges were found for the request meanwhile, record
-    nothing, and look up all found charges. A failure or an empty look-up is ignored if the outcome is known by now, or
-    if this worker's lease expired and another worker has sent the request again.
+    is never ignored, whichever worker got the answer. But if other charges were found for the request during the call,
+    add a charge in the answer to them, and schedule a look-up of all found charges. Ignore a failure or an empty
+    look-up if the outcome is known by now, or if this worker's lease expired and another worker has sent the request
+    again.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
@@ -221,8 +222,8 @@ async def _record_charge(
 
     But a charge that has payments becomes the invoice's charge whatever its amount, unless it is canceled and the
     invoice's payments do not cover the total (D-170). If the invoice already has another charge or is closed, emit an
-    event and return `charge`, which the caller must cancel. If another stored charge has the gateway's id of `charge`,
-    park the stored charge.
+    event and return `charge`, which the caller must cancel. If another stored charge already has the gateway's id of
+    `charge`, park `current`.
     `others` are other charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice

@@ -125,7 +125,10 @@ def _in_an_hour(work: Work, invoice_id: UUID) -> datetime:
 
 
 async def pace(work: Work, state: IssuanceState) -> None:
-    """Count a person's retry that may call the gateway (D-113). Raises EngineError: `engine.rate_limited`."""
+    """Count a person's retry of the issuance, before it calls the gateway (D-113).
+
+    Raises EngineError: `engine.rate_limited`.
+    """
     until, wait = paced_retry(state.retry_paced_until, real_now=work.deps.clock())
     if wait:
         minutes = int(RETRY_GAP.total_seconds()) // 60
@@ -141,7 +144,7 @@ async def pace(work: Work, state: IssuanceState) -> None:
 async def refuse_unsent(
     work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, refusal: EngineError
 ) -> None:
-    """Give up a charge whose request is not sent because of `refusal` (D-49, D-176)."""
+    """Mark a charge as failed, because `refusal` forbids sending its request (D-49, D-176, D-227)."""
     await charges.save_sending(work.tx, [charge])
     if refusal.problem is CUSTOMER_ERASED:
         await erased_rows.charges(work.tx, [charge.invoice_id])

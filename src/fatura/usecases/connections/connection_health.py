@@ -71,7 +71,7 @@ async def record_probe(
 
 
 async def put_off_probe(work: Work, connection_id: UUID) -> None:
-    """End the lease of a probe that made no call because of an unexpected error, and schedule the next one (D-186)."""
+    """End the lease of a probe that made no call because of an unexpected error; schedule the next probe (D-186)."""
     await _store(work, connection_id, [], is_probe=True)
 
 

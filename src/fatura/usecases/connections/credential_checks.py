@@ -11,8 +11,9 @@ from fatura.usecases.transaction import Work, in_transaction
 
 
 async def check(deps: Deps, account: Account, gateway: port.Gateway) -> str | None:
-    """Ask the provider to check the credentials. Return the provider's id of the account, or None without such an id.
+    """Ask the provider to check the credentials.
 
+    Return the provider's id of the account to which the credentials belong, or None if the provider has no such id.
     Raises EngineError: `engine.invalid_request`, `engine.rate_limited`, `engine.account_suspended`.
     """
     await in_transaction(deps, account, _refuse_suspended)

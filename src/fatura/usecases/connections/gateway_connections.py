@@ -37,7 +37,7 @@ from fatura.usecases.transaction import LaneName, Work, in_audited_transaction, 
 from fatura.views.integration import ConnectionListView, ConnectionView, IntegrationView
 
 MAX_CONNECTIONS = 50
-"""Maximum connections of an account, because every read of the connections reads all of them (D-177)."""
+"""Maximum number of an account's connections. Every read of connections reads all of them (D-177)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,10 @@ class OpenedConnection:
 
 
 async def open_for_calls(work: Work, connection_ids: Collection[UUID]) -> dict[UUID, OpenedConnection]:
-    """Open connections that need a call now. Unless they are failing, count unreadable credentials as a failed call."""
+    """Open connections that need a call now.
+
+    If a connection's credentials cannot be decrypted, count a failed call, unless the connection is already failing.
+    """
     opened = await open_gateways(work, connection_ids)
     for connection_id, each in sorted(opened.items()):
         if each.gateway is None and not each.stored.health.is_failing:
@@ -83,10 +86,7 @@ async def open_for_calls(work: Work, connection_ids: Collection[UUID]) -> dict[U
 async def open_gateways(
     work: Work, connection_ids: Collection[UUID], *, is_probe: bool = False
 ) -> dict[UUID, OpenedConnection]:
-    """Return the connections with these ids.
-
-    With `is_probe`, the calls of their gateways count as a probe (`ObservedGateway`).
-    """
+    """Open the connections with these ids. With `is_probe`, their calls count as calls of a probe."""
     return {
         stored.connection.connection_id: OpenedConnection(
             stored, open_gateway(work, stored, is_probe=is_probe)
@@ -322,8 +322,8 @@ async def _update_health(
 ) -> None:
     """Store since when the connection is inactive. After new credentials, treat it as working (D-55).
 
-    After new settings or an activation, probe a failing connection now. If an active connection is not failing after
-    such a change, make its waiting invoices due.
+    After new settings or an activation, probe a failing connection now. After any of these three changes, make the
+    waiting invoices of the connection due if it is active and not failing.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

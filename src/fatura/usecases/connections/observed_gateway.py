@@ -156,9 +156,9 @@ def _outcome(error: BaseException) -> str:
 
 
 def _failure(error: BaseException, operation: str) -> CallError | None:
-    """Return why a call failed; None for any answer, even an invalid one, and for an exception in the adapter.
+    """Return why a call failed, or None if the provider answered or the adapter's own code raised the exception.
 
-    The text belongs to the connection and is shown for all its customers, so it repeats nothing that the provider says.
+    The error is shown for the whole connection, so it contains no text of the provider, which may name one customer.
     """
     if isinstance(error, port.InvalidAnswerError):
         return None

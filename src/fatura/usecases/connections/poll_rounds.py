@@ -1,7 +1,7 @@
 """Poll all unpaid charges of a connection in a round (D-190).
 
-A webhook that names no charge only requests a round, so that many webhooks cost little. The lane of reconciliation runs
-the round in batches. All progress is stored, so a process that dies loses no request.
+A webhook that names no charge only requests a round, so that many webhooks cost little. The lane `reconciliation` runs
+the round in batches. All progress is stored, so a round continues after a process died.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) 
     is running, the requested round follows it. The transaction must not have locked invoices yet, because `advance`
     locks the round before the invoices.
     """
-    # Wait until a running batch commits. Polls that it made due may have read charges before the change that this
-    # request is for.
+    # This waits until a running batch commits. If a round is running, its polls may have read charges before they
+    # changed, so another round follows.
     found = await poll_rounds.lock(work.tx, connection_id)
     if found.done_to is not None:
         changed = replace(found, again=True)

@@ -132,7 +132,7 @@ async def _about_other_requests(work: Work, request: MerchantRequest) -> str:
 
 
 async def _complete(work: Work, *, stored: MerchantRequest, released: Released) -> InvoiceView:
-    """Cancel the invoice whose charge was canceled, and return it."""
+    """Cancel the invoice after its charge was canceled, and return the invoice."""
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()

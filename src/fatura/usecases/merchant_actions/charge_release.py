@@ -130,7 +130,7 @@ async def begin(
     places: Places,
     refusal: Problem,
 ) -> Begun:
-    """Store a request, reserve the call that cancels its charge, and return what `release` needs.
+    """Store a request, and reserve the call that cancels its charge. Return both.
 
     Raises EngineError: the errors of `reserve`.
     """

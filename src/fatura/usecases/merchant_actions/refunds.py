@@ -45,7 +45,7 @@ _BEING_ISSUED = IN_DOUBT | {ChargeStage.PLANNED, ChargeStage.ABSENT}
 
 @dataclass(frozen=True, slots=True)
 class RefundAnswer:
-    """The invoice when the request ends. `is_replayed` is true for a repeated request with the same key."""
+    """The invoice when the request ends. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
 
     view: InvoiceView
     is_done: bool
@@ -150,7 +150,7 @@ async def _start(
 
 
 async def _store(work: Work, new: RefundRequest, part: Part, *, places: Places) -> None:
-    """Store a refund. For an erased customer, never store its reason or a text that the gateway sends later (D-229)."""
+    """Store a refund. If the customer is erased, store neither `reason` nor later texts of the gateway (D-229)."""
     is_erased = await erasures.is_erased(work.tx, new.invoice_id)
     if is_erased and new.reason is not None:
         new = replace(new, reason=ERASED)
@@ -165,7 +165,7 @@ async def _store(work: Work, new: RefundRequest, part: Part, *, places: Places) 
 
 
 def _is_being_issued(state: IssuanceState) -> bool:
-    """Return whether a charge of the open amount is being requested, or will be.
+    """Return whether the engine requests a charge of the open amount now, or will request it.
 
     A refund would raise the open amount, so this charge would be too small.
     """

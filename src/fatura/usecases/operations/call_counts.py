@@ -30,7 +30,8 @@ sweep_findings = counter(
     "kind",
 )
 FINDINGS = ("entry_missing", "invalid", "not_listed", "state_differs", "unmatched", "without_invoice")
-for _kind in FINDINGS:  # a counter that exists before its first finding lets Prometheus notice this finding
+# create each counter at 0, because Prometheus notices only an increase of an existing counter
+for _kind in FINDINGS:
     sweep_findings.labels(_kind)
 
 _FAILURES: tuple[tuple[type[port.GatewayError], str], ...] = (

@@ -1,4 +1,4 @@
-"""Run a function for every account, also if it fails for some of them (D-216)."""
+"""Run code for every account, even if it fails for some accounts (D-216)."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

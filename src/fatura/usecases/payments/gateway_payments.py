@@ -30,7 +30,7 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""Error codes of parked charges. When the charges found for such a charge are paid, issuance looks them up (D-181)."""
+"""Error codes of parked charges for which issuance looks up the found charges when these pay the invoice (D-181)."""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 
@@ -101,9 +101,9 @@ async def _adopting(
 
 
 async def _look_up(work: Work, newest: Sequence[InvoiceCharge]) -> None:
-    """Let issuance look up the charges found for these charges, if they are parked.
+    """For each charge that is parked, let issuance look up the charges that were found for it.
 
-    For charges whose outcome is unknown, a look-up is scheduled already.
+    For a charge whose outcome is unknown, a look-up is scheduled already.
     """
     for charge in newest:
         if charge.stage is ChargeStage.PARKED:
@@ -168,7 +168,7 @@ async def _add(
 
 
 async def unrecorded(work: Work, connection_id: UUID, found: Sequence[Charge]) -> set[str]:
-    """Return the gateway's ids of the charges that have unrecorded entries. All charges are of one connection."""
+    """Return the gateway's ids of the charges that have unrecorded entries. All charges must be of the connection."""
     references = {entry.reference for charge in found for entry in charge.entries}
     if not references:
         return set()
@@ -193,7 +193,8 @@ async def report_new(
 ) -> None:
     """Report to `invoice_moves` the facts of entries that were just added to the ledgers of locked invoices.
 
-    Also schedule the next polls. If an invoice is now paid, drop its merchant's requests and stop charging it.
+    Also schedule the next polls. If an invoice is now paid, drop the merchant's stored requests for it. If it was
+    `ready`, also stop charging it.
     """
     new_ids = {entry.payment_entry_id for entry in new}
     ledgers = await payment_entries.of_invoices(work.tx, list(invoices))
@@ -295,7 +296,7 @@ def _is_elsewhere(invoice: LedgerInvoice, entry: PaymentEntry) -> bool:
 async def _charges_by_gateway_id(
     work: Work, invoice_ids: Sequence[UUID]
 ) -> Mapping[_GatewayId, InvoiceCharge]:
-    """Return the confirmed charges of invoices. Gateways' other charges of these invoices are second charges."""
+    """Return the confirmed charges of invoices. Other charges of these invoices at a gateway are second charges."""
     return {
         (charge.invoice_id, charge.gateway_invoice_id or ""): charge
         for charge in await charges.confirmed(work.tx, invoice_ids)

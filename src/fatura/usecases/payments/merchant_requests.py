@@ -78,14 +78,12 @@ async def store(work: Work, request: MerchantRequest) -> tuple[MerchantRequest, 
 
 
 async def end_unsure(work: Work, request: MerchantRequest) -> bool:
-    """End an attempt, which is one HTTP request, whose answer from the gateway was lost.
+    """End an attempt for which the gateway's answer was lost. Return whether the request stays stored.
 
-    Return whether the request stays stored.
-
-    If the request stays stored, and the charge was canceled, a poll applies the request. A reissue or a payment
-    replaces the earlier requests: drop them, unless a repeat of this request has begun and decides about them. A
-    cancellation drops no requests, because it does not apply if the charge expires. If the request is not stored any
-    more, nothing changes.
+    An attempt is one HTTP request. If the merchant's request stays stored, and the charge was canceled, a poll applies
+    the request. A reissue or a payment replaces the earlier requests: drop them, unless a repeat of this request has
+    begun and decides about them. A cancellation drops no requests, because it does not apply if the charge expires. If
+    the request is not stored any more, nothing changes.
     """
     stored = await of_invoice(work, request.invoice_id)
     if await end_attempt(work, request) and not request.is_cancellation:
@@ -106,7 +104,7 @@ async def end_attempt(work: Work, request: MerchantRequest) -> bool:
 async def end_refused(work: Work, request: MerchantRequest, *, previous: MerchantRequest | None) -> bool:
     """End an attempt that the gateway refused. Return whether the request stays stored.
 
-    It stays stored if an earlier attempt (`previous`) or a later one may still take effect.
+    The request stays stored if an earlier attempt (`previous`) or a later attempt may still take effect.
     """
     stored = await of_invoice(work, request.invoice_id)
     if not any(_is_same_attempt(each, request) for each in stored):
@@ -126,8 +124,8 @@ def _is_same_attempt(one: MerchantRequest, other: MerchantRequest) -> bool:
 async def is_replaced(work: Work, request: MerchantRequest) -> bool:
     """Return whether a later request of a locked invoice decides what happens after the charge was canceled.
 
-    A request that is not stored any more is older than all stored ones. A cancellation does not replace another one,
-    because both have the same effect.
+    A request that is not stored any more counts as older than all stored requests. A cancellation does not replace
+    another cancellation, because both have the same effect.
     """
     stored = await of_invoice(work, request.invoice_id)
     number = next((each.number for each in stored if each.request_id == request.request_id), 0)
@@ -138,8 +136,8 @@ async def is_replaced(work: Work, request: MerchantRequest) -> bool:
 async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
     """Return the locked invoices whose newest request is in progress, and which have an earlier request too.
 
-    If the gateway refuses the newest request, an earlier one applies. So a poll that finds the charge canceled must not
-    apply any of them yet.
+    If the gateway refuses the newest request, an earlier one applies. So a poll that finds the charge canceled must
+    apply none of these requests yet.
     """
     stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
     now = work.deps.clock()

@@ -44,7 +44,7 @@ assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a refund whose answer was lost."""
 LOOKED_UP_WITHIN = timedelta(minutes=1)
-"""Maximum time from a look-up that must precede the first request of a refund to this request (D-53, D-151)."""
+"""Maximum age of a look-up that must precede a refund's first request, when that request is sent (D-53, D-151)."""
 
 
 class _CallKind(Enum):
@@ -82,8 +82,8 @@ _Answer = port.Charge | port.GatewayError | TimeoutError
 async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed.
 
-    If a look-up must precede the first request, send the request in the same batch. Otherwise, other due refunds would
-    come first, and LOOKED_UP_WITHIN could pass before it is sent, each time.
+    If a look-up must precede the first request, send the request in the same batch. Otherwise, other due refunds could
+    come first, and the look-up would be older than LOOKED_UP_WITHIN each time.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)

@@ -25,11 +25,11 @@ _STAGES = {
     RefundState.FAILED: RefundStage.FAILED,
 }
 _Reported = Mapping[UUID, tuple[UUID, Refund]]
-"""The refunds that gateways reported, by the engine's id, each with the id of its connection."""
+"""The refunds that gateways reported, by the engine's id of the refund, each with the id of its connection."""
 
 
 async def record(work: Work, reported: _Reported) -> None:
-    """Store the new stages of refunds. The caller has locked their invoices and recorded their entries.
+    """Store the new stages of refunds. The caller has locked the invoices and recorded the entries of the refunds.
 
     An outdated answer changes nothing: a refund that is done stays done.
     """

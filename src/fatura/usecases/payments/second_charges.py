@@ -42,10 +42,10 @@ async def emit(
 async def report_elsewhere(
     work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
 ) -> None:
-    """Report a second charge that is on another connection than its invoice. Make it due for `unmatched_charges.look`.
+    """Report a second charge on another connection than its invoice, and make it due for `unmatched_charges.look`.
 
     `look` ignores such a charge unless its state is stored, because both connections may belong to one account at the
-    provider. So store the state of a canceled charge too, although no event reports a canceled charge.
+    provider. So store the state even if the charge is canceled. No event reports a canceled charge.
     """
     if charge.state is ChargeState.CANCELED:
         stage = ChargeStage.CANCELED
@@ -133,7 +133,7 @@ async def look_now(work: Work, connection_id: UUID, gateway_charge_ids: Sequence
 async def look_late(
     work: Work, connection_id: UUID, *, expired: Sequence[str], missing: Sequence[str]
 ) -> None:
-    """Schedule later reads of found charges that the invoice did not adopt and nobody can pay now (D-181).
+    """Schedule later reads of found charges that the invoice did not adopt and that nobody can pay now (D-181).
 
     The gateway may open an `expired` charge again, or show a `missing` charge again. Because of the stored states, no
     event is emitted until this happens.

@@ -48,8 +48,8 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
 async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> None:
     """Close a locked invoice's newest charge, and apply the reissue or payment that waits for its cancellation (D-123).
 
-    `replaced` is the gateway's answer, which shows the charge as canceled or expired. A stored cancellation of the
-    invoice was not applied, because a reissue has replaced the charge.
+    `replaced` is the gateway's answer, which shows the charge as canceled or expired. Do not apply a stored
+    cancellation of the invoice, because a reissue has replaced the charge.
     """
     charge = (await charges.newest(work.tx, [invoice_id]))[invoice_id]
     await replacement.release(work, charge, replaced.state)

@@ -78,7 +78,7 @@ async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]
 
 
 async def _put_off_lost(work: Work, key: CallKey) -> None:
-    """Put off recording a lost call by LOST_RETRY, and make the next call for its item after PUT_OFF_BY or later.
+    """Put off recording a lost call by LOST_RETRY, and the next call for its item by at least PUT_OFF_BY.
 
     Until then, the item is not due, so it does not stop the test clock.
     """
@@ -100,7 +100,7 @@ async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:
 
 
 def _values(live: Iterable[AnsweredCall]) -> list[ItemValue]:
-    """Return the values of items. If several answers for an item have a value, the first such answer counts."""
+    """Return the items' new values. If several answers for an item have a value, the first of these answers counts."""
     values: dict[ItemKey, ItemValue] = {}
     for call, answer in live:
         if answer.outcome in CLOSING:

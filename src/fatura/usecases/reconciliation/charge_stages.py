@@ -1,4 +1,4 @@
-"""Store what polls found out about the stages of charges, and drop the answers that are outdated by now."""
+"""Store the stages of charges that polls found, and drop answers that are outdated because the charge has changed."""
 
 from collections.abc import Sequence
 from dataclasses import replace

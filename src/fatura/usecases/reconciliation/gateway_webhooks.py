@@ -43,7 +43,7 @@ def check_ids(deps: Deps, account_id: UUID, connection_id: UUID) -> None:
 async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> VerifiedWebhook:
     """Return the webhook's contents if it is authentic (D-35). The caller has checked the ids.
 
-    An account uses one database connection, however many webhooks arrive at the same time (D-241).
+    Look-ups for one account use one database connection, however many webhooks arrive at the same time (D-241).
     Raises EngineError: `engine.not_found`, for every webhook that is refused.
     """
     found = await deps.webhook_lookups.get(

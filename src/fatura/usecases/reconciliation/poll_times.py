@@ -80,9 +80,9 @@ def in_turn(queues: Iterable[Sequence[T]]) -> list[T]:
 
 
 def _named_in_turn(due: Sequence[D], *, after_named: bool) -> list[D]:
-    """Order due polls: in turn one that a webhook asked for, and one on schedule. `after_named` reverses the turns.
+    """Order due polls alternately: one that a webhook asked for, then one on schedule. `after_named` reverses this.
 
-    Without turns, repeated webhooks about some charges could keep all other charges waiting without end (D-190).
+    Otherwise, repeated webhooks about some charges could keep all other charges waiting without end (D-190).
     """
     groups = [[each for each in due if each.polls_first], [each for each in due if not each.polls_first]]
     return in_turn(reversed(groups) if after_named else groups)

@@ -73,7 +73,7 @@ async def schedule(
 ) -> None:
     """Schedule a look at these charges. The caller has checked that none of them is a stored charge.
 
-    With `only_webhook`, nothing but a webhook named the charges that are not stored in `unmatched_charge` yet.
+    With `only_webhook`, the reason is a webhook. This does not change a charge that is scheduled for another reason too.
     """
     await stored_unmatched.add(
         work.tx,

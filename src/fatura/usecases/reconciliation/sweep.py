@@ -189,9 +189,9 @@ async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta
 async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
-    `delay` is how long the first page has waited for the budget. A page that has waited uses up budget only when it was
-    read. The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after this run
-    has advanced `listed_to`. Otherwise, all runs could read the same charges without end.
+    `delay` is how long the first page has waited for the budget. A page that has waited counts in the budget only after
+    it was read. The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after
+    this run has advanced `listed_to`. Otherwise, all runs could read the same charges without end.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -274,7 +274,7 @@ async def _compare_charges(
 
 
 async def _with_current_ids(work: Work, charges: Sequence[Charge]) -> Sequence[Charge]:
-    """Return the charges with their invoices' current ids. The provider may have ids from before a restore."""
+    """Return the charges with the current ids of their invoices. The provider may have ids from before a restore."""
     current = await lost_invoices.current_ids(
         work.tx, [(each.charge_id, each.invoice_id) for each in charges]
     )
@@ -333,7 +333,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when an unpaid charge, and since when a paid one, must have been listed at least once."""
+    """Return two instants: an unpaid charge must have been listed since the first, a paid charge since the second."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

@@ -56,7 +56,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A charge that the engine has stored by now, so that it is polled instead."""
+    """A charge that the engine has stored by now, so it is polled and not looked at."""
 
     found: UnmatchedCharge
 
@@ -213,7 +213,7 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 
 async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """Return the charge's answer if its entries may be recorded before `_record`, else an empty list.
+    """Return the gateway's answer if `record_ahead` may record the charge's entries now, else an empty list.
 
     If the charge is certainly a second charge, and not canceled, report it.
     """
@@ -300,11 +300,12 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 
 
 async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """If `charge` removes the reason for parking the invoice's stored charge, let issuance look up the found charges.
+    """If the invoice's stored charge is parked and the reason is gone, let issuance look up the found charges.
 
-    A found charge with a wrong amount is adopted when it is paid (D-170). If it is canceled, only record its payments:
-    `gateway_payments.record` schedules the look-up if these payments cover the invoice. A found charge that the gateway
-    did not know may exist again (D-181). If it is canceled, it is looked up only if it has unrecorded entries.
+    - `amount_differs`: the reason is gone if `charge` has payments (D-170). But if `charge` is canceled, only record
+      its payments: `gateway_payments.record` schedules the look-up if the payments cover the invoice.
+    - `charge_missing`: the reason is gone, because the gateway shows `charge` again (D-181). But a canceled `charge`
+      must have unrecorded entries.
     """
     parked = await _newest(work, invoice)
     if parked.stage is not ChargeStage.PARKED:

@@ -239,8 +239,8 @@ async def _released(
 async def _record_replaced(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
     """Record the payments of replaced charges, so that the next charge is only for the rest (D-67, D-123).
 
-    The backup may lack a payment that arrived after the charge was canceled. This runs after the matching: an invoice
-    whose next charge was found is left out. Raises GatewayError, TimeoutError.
+    The backup may lack a payment that arrived after the charge was canceled. Call this after the matching, so that
+    invoices whose next charge was found are left out. Raises GatewayError, TimeoutError.
     """
     deps, account = comparison.deps, comparison.account
     async with deps.db.transaction(account.account_id) as tx:
@@ -288,7 +288,7 @@ def _take_charges_of(
 ) -> Sequence[ChargeOfCycle]:
     """Remove from `wanted` the charges of each subscription's candidate cycles; return each charge with its cycle.
 
-    The candidate cycles are the last billed cycle plus each of `steps`; a step may be zero or negative.
+    The candidate cycles are the latest billed cycle plus each of `steps`; a step may be zero or negative.
     """
     return [
         ChargeOfCycle(billed.subscription_id, listed.connection_of(billed.connection_id), cycle, listed)

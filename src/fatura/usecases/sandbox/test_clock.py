@@ -47,7 +47,7 @@ POLL_SECONDS = 0.05
 POLL_SHARE = 0.05
 """The pause between two polls of a waiting `advance` grows to this share of the time it has waited."""
 MAX_ADVANCE = timedelta(days=3660)
-"""Maximum distance that one call may advance the clock."""
+"""Maximum time by which one call may advance the clock."""
 RUN_SECONDS = 5
 """How long a worker moves one account's clock before it releases the lease and serves other accounts."""
 MAX_WORK = 1000

@@ -46,7 +46,7 @@ WAIT_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class MoveAnswer:
-    """The progress when the request ends. `is_replayed` is true for a repeated request with the same key."""
+    """The progress when the request ends. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
 
     view: ConnectionMoveView
     is_done: bool
@@ -192,9 +192,9 @@ async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
 async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
     """Move or skip the next subscriptions, and store the progress, in this transaction.
 
-    The move ends when each active subscription of the old connection was moved or skipped. If a new subscription has a
-    lower id than the last visited one, the batches begin again at the lowest id. If the target connection must not
-    bill any more, the move stops. While the account is suspended, do nothing (D-242).
+    The move ends when each active subscription of the old connection was moved or skipped. If a subscription that was
+    created meanwhile has a lower id than the subscriptions already visited, the batches begin again at the lowest id.
+    If the target connection must not bill any more, the move stops. While the account is suspended, do nothing (D-242).
     """
     if not await suspension.may_work(work.tx):
         return 0

@@ -32,8 +32,8 @@ async def create_or_reuse(work: Work, given: CustomerInput) -> tuple[Customer, b
     """Return the customer with this externalRef, or create one. Also return whether the customer is new.
 
     If the customer exists without a tax document, the given document is stored.
-    Raises EngineError: `engine.customer_erased`; `engine.invalid_request` if no customer has this externalRef, and it
-    begins with ERASED_REF.
+    Raises EngineError: `engine.customer_erased`; `engine.invalid_request` if the externalRef begins with ERASED_REF,
+    but no erased customer has it.
     """
     if given.external_ref.startswith(ERASED_REF):
         known = await customers.find_to_subscribe(work.tx, given.external_ref)

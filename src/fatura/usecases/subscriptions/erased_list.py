@@ -55,9 +55,10 @@ async def _page(work: Work, *, after: UUID) -> Sequence[UUID]:
 
 
 async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Actor) -> Applied:
-    """Erase a customer that was erased after the backup, although it is in use again. Safe to repeat.
+    """Erase a customer who was erased after the backup was made. Safe to repeat.
 
-    The customer's subscriptions had been canceled before the erasure, so they are canceled again.
+    In the restored database, the customer may be in use. The customer's subscriptions had been canceled before the
+    first erasure, so cancel them again.
     """
     account = await load_account(deps, account_id)
     if not await in_transaction(deps, account, _exists, customer_id):

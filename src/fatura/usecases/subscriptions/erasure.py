@@ -1,10 +1,10 @@
-"""Erase a customer: remove the personal data from the customer's row and from all rows about it (D-62, D-226).
+"""Erase a customer: remove the personal data from the customer's row and from all rows that repeat it (D-62, D-226).
 
 The first transaction erases the customer's own row, and stores that an erasure is running. From then on, no transaction
 reads the old data of the customer. Further transactions remove the data from older rows, a batch each. A batch locks
 its subscriptions or invoices, so it waits for transactions that still use the old data. Therefore no old data is left
-when the last batch is committed. The request runs batches for some seconds; workers run all further ones, also after a
-crash.
+when the final batch is committed. The request runs batches for some seconds, and workers run all further batches, also
+after a crash.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ KEYS = 5000
 
 @dataclass(frozen=True, slots=True)
 class ErasureAnswer:
-    """The customer when the request ends. `is_replayed` is true for a repeated request with the same key."""
+    """The customer when the request ends. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
 
     view: CustomerProfileView
     is_replayed: bool
@@ -72,7 +72,7 @@ async def erase(
     *,
     draft: AuditDraft | None,
 ) -> ErasureAnswer:
-    """Erase a customer, or continue its erasure. If it is erased already, nothing changes.
+    """Erase a customer, or continue the erasure. If the customer is erased already, nothing changes.
 
     Raises EngineError: `engine.not_found`, `engine.customer_in_use`, and the errors of `execute_once`.
     """

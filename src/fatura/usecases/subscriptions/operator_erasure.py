@@ -1,4 +1,4 @@
-"""Erase a customer for an operator, also in a suspended account, whose keys are refused (D-255)."""
+"""Erase a customer for an operator. This also works in a suspended account, whose API keys are refused (D-255)."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -40,6 +40,6 @@ async def _cancel_subscriptions(work: Work, customer_id: UUID, asked_by: Actor) 
     found = require(await customers.find(work.tx, customer_id), "customer", id_=customer_id)
     canceled = await erased_list.cancel_subscriptions(work, customer_id, asked_by)
     if not found.customer.is_erased:
-        # checked last, because the canceled subscriptions are locked, so that no more invoices are generated
+        # check only now: the cancellation has locked the subscriptions, so no more invoices are generated
         erasure.check_unused(await erasures.uses(work.tx, customer_id, real_now=work.deps.clock()))
     return canceled

@@ -143,7 +143,7 @@ def _check_first_charge(first_charge_date: date | None, *, today: date) -> None:
 
 
 def _check_pinned(connection: Connection, method: PaymentMethod, max_installments: int) -> None:
-    """Check that a subscription's connection supports method and installments (spec 4.4 gateway rule 5, D-20)."""
+    """Check that the connection supports the payment method and the installments (spec 4.4 gateway rule 5, D-20)."""
     check_support(method, max_installments if method is PaymentMethod.CARD else 1, connections=connection)
 
 
@@ -283,7 +283,7 @@ async def customize(
 
 
 def _with_terms(subscription: SubscriptionView, terms: PlanView) -> Mapping[str, Any]:
-    """Return the state of a subscription for the audit log."""
+    """Return the state of a subscription, including its terms, for the audit log."""
     return msgspec.to_builtins(subscription) | {"terms": msgspec.to_builtins(terms)}
 
 

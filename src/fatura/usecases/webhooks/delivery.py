@@ -128,7 +128,7 @@ async def _release(work: Work, leased_by: UUID) -> None:
 async def _claim(work: Work, leased_by: UUID) -> Round | None:
     """Take or renew the endpoint's lease and choose deliveries. If none is due, release the lease and return None.
 
-    In a suspended account, none is due (D-242).
+    While the account is suspended, also release the lease and return None (D-242).
     """
     if not await suspension.may_work(work.tx):
         await webhooks.release(work.tx, leased_by)
@@ -226,7 +226,10 @@ async def _send(
 
 
 async def _record(work: Work, claimed: Round, results: Results) -> None:
-    """Record a round. If the lease was lost, record only successes: another worker may have retried the failures."""
+    """Record the results of a round.
+
+    If the lease was lost, record only successes, because another worker may have retried the failed deliveries.
+    """
     stored = await webhooks.lock(work.tx)
     answered = {number: each for number, each in results.items() if each is not None}
     if stored is None or stored.leased_by != claimed.leased_by:

@@ -27,7 +27,7 @@ async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> Ev
     """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39).
 
     If fewer than `limit` events have the type of the filter, the next cursor is the account's newest event. Otherwise,
-    the cursor of a client that reads a rare type would fall behind, and the events after it would be deleted.
+    the cursor of a client that reads a rare type would fall behind, and events after this cursor would be deleted.
 
     Raises EngineError: `engine.events_deleted`.
     """
