@@ -46,7 +46,7 @@ from fatura.workers.loop import Loop
 KEY_RING_FILE = "secret_keys"
 MAX_OPEN_FILES = 65_536
 SANDBOX_TRANSACTIONS = 2
-"""Maximum concurrent transactions of the sandbox gateway in one process, so that live accounts get connections."""
+"""Maximum concurrent transactions of the sandbox gateway in a process, so that live accounts get connections."""
 WORKER_NICENESS = 5
 """Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
 
@@ -114,7 +114,7 @@ async def _check_has_no_secrets(db: Database, path: Path) -> None:
 
 
 def url_rules(settings: Settings) -> Mapping[Mode, UrlRules]:
-    """Return the rules for merchants' endpoints, by the mode of the account (D-47)."""
+    """Return the rules for the URLs of merchants' endpoints, by the mode of the account (D-47)."""
     ports, for_all = settings.outbound_ports, settings.outbound_allow_live
     return {
         Mode.LIVE: UrlRules(ports, for_all),
@@ -131,7 +131,7 @@ def wire(
     clock: Callable[[], datetime] = real_clock,
     notify: Callable[[str], None],
 ) -> Deps:
-    """Build the dependencies; tests pass their own clock."""
+    """Build the dependencies. Tests pass their own clock."""
     rules = url_rules(settings)
     of_sandbox = db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS))
     return Deps(
@@ -199,8 +199,8 @@ def _engine_role(urls: DatabaseUrls) -> str | None:
 def revive_database(settings: Settings) -> None:
     """Restart the embedded PostgreSQL if it died. If FATURA_DATABASE_URL is set, do nothing.
 
-    Call this only inside the block of `database`, which keeps the server in use. Outside that block, this function
-    would stop the server that it has started.
+    Call this only inside the block of `database`. Outside that block, this function would stop the server again, unless
+    another process uses it.
 
     Raises EmbeddedPostgresError.
     """
@@ -273,7 +273,7 @@ def warn_of_server(db: Database) -> None:
 async def open_account(
     settings: Settings, url: str, *, name: str, mode: Mode, opened_by: Actor
 ) -> OpenedAccount:
-    """Open an account (D-44, D-47). Raises DatabaseUnavailableError, KeyRingError, WrongClockError."""
+    """Open an account (D-44, D-47). Raises the errors of `opened`, and WrongClockError."""
     async with opened(settings, url) as deps:
         return await accounts.open_account(deps, name=name, mode=mode, opened_by=opened_by)
 
@@ -281,9 +281,10 @@ async def open_account(
 async def open_first_account(
     settings: Settings, url: str, *, name: str, mode: Mode, opened_by: Actor
 ) -> OpenedAccount | None:
-    """Open an account if there is none, else return None (D-47). Raises like `open_account`, and MigrationError.
+    """Open an account if there is none, else return None (D-47).
 
     Of several processes that start at the same time, only one opens an account.
+    Raises MigrationError and the errors of `open_account`.
     """
     async with alone(url), opened(settings, url) as deps:
         if await accounts.newest_account(deps) is not None:
@@ -306,7 +307,7 @@ def check_port(address: Address, *, option: str = "--port") -> None:
 
 
 def allow_many_open_files() -> None:
-    """Raise this process's limit of open files, up to MAX_OPEN_FILES, because thousands of calls may be open (D-31)."""
+    """Raise this process's limit of open files, up to MAX_OPEN_FILES, for thousands of concurrent calls (D-31)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -321,7 +322,7 @@ async def work(
     metrics: Address | None = None,
     beside_api: bool = False,
 ) -> None:
-    """Run all lanes until `stop` is set. Serve health and metrics on the address `metrics`, if there is one (D-128).
+    """Run all lanes until `stop` is set. Serve health and metrics on the address `metrics`, if it is given (D-128).
 
     If `beside_api` is true, this process and its database connections run at a lower priority than the API on the host.
     Raises the errors of `opened`.
@@ -360,7 +361,8 @@ async def serve(
             port=address.port,
             limits_addresses=not settings.trusted_proxies,
         )
-        gc.freeze()  # a full collection would stop all requests for 50 ms, to visit the objects of imported modules
+        # without this, a garbage collection would visit the objects of all modules, and stop all requests for 50 ms
+        gc.freeze()
         await asyncio.gather(api, _serve_metrics(deps, stop, metrics))
 
 

@@ -7,7 +7,7 @@ import ssl
 
 
 class OwnTextError(Exception):
-    """An error whose text Fatura writes, without data of customers, clients or providers. So logs show the text."""
+    """An error whose text logs may show: Fatura writes the text, without data of customers, clients or providers."""
 
     @property
     def log_text(self) -> str:
@@ -22,14 +22,14 @@ _CAUSES = {
     errno.ENOENT: "the socket file does not exist; start the server, or correct the path",
 }
 _REFUSED = re.compile(r"Connect call failed \('([^']+)', (\d+)")
-"""asyncio's text for a refused connection, also if it tried several addresses."""
+"""Part of asyncio's text for a refused connection. If asyncio tried several addresses, the text has several parts."""
 _NO_NAME = "the host name is unknown; check how it is spelt"
 _TIMEOUT = "no answer in time; check that the server runs and that no firewall blocks it"
 _OTHER = "the connection failed; try again"
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what went wrong, without the name of an exception, and where it helps what to do."""
+    """Return what went wrong and, in most cases, what to do. The text contains no name of an exception."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its TLS certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

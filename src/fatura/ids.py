@@ -61,6 +61,6 @@ def mark_of(invoice_id: UUID) -> int:
 def bill_same_cycle(invoice_id: UUID, other_id: UUID) -> bool:
     """Return whether two invoice ids encode the same subscription and cycle.
 
-    After a restore, a cycle may get another invoice id.
+    After a restore, the engine may bill a cycle a second time; the second invoice has another timestamp in its id.
     """
     return mark_of(invoice_id) == mark_of(other_id)

@@ -23,14 +23,14 @@ log: FilteringBoundLogger = structlog.get_logger()
 
 
 def add_to_logs(**values: str) -> None:
-    """Add values to the following log lines of this task: those of the request, or of the batch of a lane."""
+    """Add values to all later log lines of this task. A task handles one request, or one batch of a lane."""
     structlog.contextvars.bind_contextvars(**values)
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace the value of each secret name with BLANK, and each exception by `logged`. A structlog processor.
+    """Replace the value of each secret name with BLANK, and each exception with `logged(exception)`, at any depth.
 
-    Nested values are replaced too.
+    This is a structlog processor.
     """
     for name, value in event.items():
         if _is_secret(name):
@@ -66,14 +66,14 @@ def printable(text: str) -> str:
 
 
 def logged(error: BaseException) -> str:
-    """Return what logs show of an exception (D-231): its type and, if it has them, its `log_text` and two other facts.
+    """Return what logs show of an exception (D-231): its type and, if it has them, three facts.
 
-    These are the violated constraint and the operating system's error. Other texts are left out, because they may
-    contain data of customers. For example, int("Ana") repeats its argument.
+    The facts are its `log_text`, the violated constraint, and the operating system's error. Other texts are left out,
+    because they may contain data of customers. For example, the error of int("Ana") repeats its argument.
     """
     facts = (
         getattr(error, "log_text", None),
-        getattr(error, "constraint_name", None),  # of PostgreSQL
+        getattr(error, "constraint_name", None),  # only errors of PostgreSQL have it
         os.strerror(error.errno) if isinstance(error, OSError) and error.errno is not None else None,
     )
     said = ", ".join(str(each) for each in facts if each)

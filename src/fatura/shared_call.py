@@ -12,7 +12,7 @@ T = TypeVar("T")
 class SharedCall(Generic[T]):
     """Runs at most one call at a time. Callers that come while it runs get its result.
 
-    The result is kept for `keep_seconds`. An exception is raised for every caller that waits, and is not kept.
+    The result is kept for `keep_seconds`. If the call fails, all waiting callers get the exception, which is not kept.
     """
 
     __slots__ = ("_clock", "_kept", "_kept_until", "_running", "keep_seconds")
@@ -30,9 +30,8 @@ class SharedCall(Generic[T]):
             if self._clock() < self._kept_until:
                 return self._kept
             self._running = asyncio.create_task(self._call(function))
-        return await asyncio.shield(
-            self._running
-        )  # a caller that is canceled must not cancel the others' call
+        # a canceled caller must not cancel the call for which others wait
+        return await asyncio.shield(self._running)
 
     async def _call(self, function: Callable[[], Awaitable[T]]) -> T:
         try:

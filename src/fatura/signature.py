@@ -63,7 +63,7 @@ def verify(
 def standard_signature(message_id: str, body: bytes, *, secrets: Sequence[str], timestamp: int) -> str:
     """Return the `webhook-signature` header of Standard Webhooks, signed with the decoded secrets (D-42).
 
-    Raises SignatureError if a secret is not valid base64.
+    Raises SignatureError if a secret is empty or not valid base64.
     """
     content = f"{message_id}.{timestamp}.".encode() + body
     digests = (hmac.digest(_decoded(secret), content, hashlib.sha256) for secret in secrets)

@@ -169,8 +169,8 @@ def store_keys_separately() -> None:
 def number_events_by_sequence() -> None:
     """Number events by a PostgreSQL sequence instead of the counter row. The run `orders` detects this.
 
-    With this break, a transaction gets its numbers before it locks the counter row. Transactions may therefore commit
-    their events out of order.
+    With this break, a transaction gets the numbers of its events before it locks the counter row. Transactions may
+    therefore commit in another order than that of the numbers.
     """
     add = counters.add
 
@@ -268,7 +268,7 @@ def sweep_nothing() -> None:
 
 @_break
 def issue_all_at_once() -> None:
-    """Issue all waiting invoices of a subscription at the same time, not a day apart.
+    """Issue all waiting invoices of a subscription at the same time, instead of 24 hours apart.
 
     The run `simulator` detects this.
     """

@@ -44,7 +44,7 @@ _NUMBERS_BY_SEQUENCE = """
 """
 """Creates one PostgreSQL sequence per account.
 
-When a trial restores the account's counter row, a trigger sets the PostgreSQL sequence to `last_sequence`.
+When a trial restores the account's counter row, a trigger sets the PostgreSQL sequence to the restored number.
 """
 
 SQL = {

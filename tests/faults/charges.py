@@ -23,9 +23,8 @@ from tests.faults.journal import Journal
 def capabilities_of(config: ConnectionConfig) -> Capabilities:
     """Return the gateway's capabilities.
 
-    The connection's setting `idempotency` says how the gateway protects against duplicate charges. By default, the
-    engine looks up a charge by its reference before it repeats a request. The setting `refunds` says how the gateway
-    makes refunds. By default, the gateway makes no refunds.
+    The connection's setting `idempotency` says how the gateway protects against duplicate charges (default: only by
+    look-ups). The setting `refunds` says how the gateway makes refunds (default: none).
     """
     return Capabilities(
         issues_charges=True,

@@ -32,7 +32,8 @@ _CONTINUES = frozenset({"invoice.created", "invoice.ready", "invoice.issued", "i
 class Entry:
     """A payment, a refund, or a step of a dispute.
 
-    `charge_id` is the provider's charge. It is None for a payment that a merchant recorded by hand.
+    `charge_id` is the provider's id of the charge. It is None for payments that a merchant recorded by hand, and for
+    refunds of such payments.
     """
 
     invoice_id: str
@@ -164,12 +165,10 @@ def unpaid_or_uncovered(
 def may_be_charged(
     amount_cents: int, *, total_cents: int, theirs: Collection[Entry], by_hand: Collection[Entry]
 ) -> bool:
-    """Return whether the engine may have seen `amount_cents` as the invoice's open amount at some time.
+    """Return whether `amount_cents` may have been the invoice's open amount at some time, as far as the engine knew.
 
-    The open amount is the total minus the money that the merchant holds.
-
-    The engine may learn of the charges and of the recorded payments in any order. At a given time, the engine knows the
-    oldest entries of each charge (none, some or all), and some of the recorded payments. Every combination is possible.
+    The open amount is the total minus the money that the merchant holds. The engine learns of the entries of a charge
+    from the oldest to the newest, but may learn of different charges and of manual payments in any order.
     """
     ledgers = defaultdict[str, list[Entry]](list)
     for entry in (*theirs, *by_hand):
@@ -183,7 +182,7 @@ def may_be_charged(
 def unreported(
     ours: Collection[Entry], ids: Mapping[Entry, str], *, status: str, named: Collection[str]
 ) -> Sequence[str]:
-    """Return a message for each payment that no event reports; `named` has the ids of the entries that events name.
+    """Return messages about payments that no event reports. `named` has the ids of the entries that events name.
 
     `invoice.paid` names no entry, so no event needs to name the payment that covered the total.
     """

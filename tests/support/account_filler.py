@@ -60,7 +60,7 @@ class Account:
 
 
 def fill(account: Account, merchant_url: str) -> Resources:
-    """Fill an account that a worker serves. `merchant_url` must answer `/price` with a price and `/later` with 500."""
+    """Fill an account while a worker runs. `merchant_url` must serve a price at `/price`, and a 500 at `/later`."""
     settings = {"productCatalog": True, "behaviour": "never_pay"}
     connection_id = account.all("/v1/integration/gateways")[0]["connectionId"]
     account("PATCH", f"/v1/integration/gateways/{connection_id}", {"settings": settings})
@@ -136,9 +136,9 @@ def _api_keys(account: Account) -> list[str]:
 
 
 def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
-    """Connect a second gateway, request a move away from it, and deactivate it.
+    """Add a second connection, request a move of its subscriptions, and deactivate it.
 
-    Return its id as the path parameters of an operation.
+    Return the new connection's id as the path parameters of an operation.
     """
     body = {"provider": "sandbox", "credentials": {}}
     old = account("POST", "/v1/integration/gateways", body)["connectionId"]
@@ -148,7 +148,7 @@ def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
 
 
 def _refused_by_the_gateway(account: Account, plan_id: str, connection_id: str) -> Json:
-    """Return an invoice whose charge the gateway has rejected. The engine retries only at a person's request."""
+    """Return an invoice whose charge the gateway has rejected. The engine retries only if a client asks for it."""
     refused = {"connectionId": connection_id, "operation": "create_charge", "fault": "rejected"}
     account("POST", "/v1/sandbox/faults", refused)
     subscription = account.enroll(plan_id)

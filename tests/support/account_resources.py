@@ -83,7 +83,7 @@ async def everything_of(merchant: Merchant) -> dict[str, Json]:
 
 
 def valid_bodies(own: Owned) -> dict[str, Json]:
-    """Return a valid body for every route that takes one. The bodies refer to resources of this account."""
+    """Return a valid body for every route that takes one. The bodies refer to resources of `own`."""
     terms = plan_body({"id": own.one("productId")})
     enrollment = subscription_body({"id": own.one("planId")})
     return {

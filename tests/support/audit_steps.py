@@ -47,9 +47,9 @@ class Recorder:
                 return
 
     async def check(self, merchant: Merchant, *, earlier: int) -> None:
-        """Compare the recorded requests with the entries after the first `earlier` entries.
+        """Compare the recorded requests with the audit log, except its oldest `earlier` entries.
 
-        Each request that owes an entry must have exactly one, and there must be no other entry.
+        Each successful change must have exactly one entry. Repeats, dry runs and refused requests must have none.
         """
         entries = (await merchant.audit())[earlier:]
         by_request: dict[str, list[Json]] = {}

@@ -1,4 +1,4 @@
-"""Customers whose data is unique text (canaries), used wherever Fatura, a gateway or a merchant may copy it."""
+"""Customers whose data is unique text (canaries). Their story brings the text to every place that may keep a copy."""
 
 import json
 import random
@@ -23,7 +23,7 @@ from tests.support.world import Answer, Json, World, item, plan_body
 class EchoingGateway:
     """The sandbox gateway, but its errors and pay links repeat the data of the payer.
 
-    `refusals` has, for each customer, the errors of the next requests for charges.
+    `refusals` has, by customer id, the errors that the next requests for charges raise, one each.
     """
 
     refusals: dict[UUID, list[Callable[[str], Exception]]] = field(default_factory=dict[UUID, Any])
@@ -69,7 +69,7 @@ def _echo(payer: Payer) -> str:
 
 
 def echo_events(receiver: Receiver) -> None:
-    """Let a webhook's receiver answer 500, and repeat in its answers the customer of the event."""
+    """Make the receiver answer 500. The body of the answer repeats the data of the event's customer."""
 
     def answer(received: Received) -> Response:
         named = json.dumps(next(iter(received.json["data"].values())).get("customer", {}))

@@ -39,9 +39,9 @@ def suspended(
     *,
     after: Callable[[], Awaitable[object]] = nothing,
 ) -> Generator[None]:
-    """Suspend the process of the first request for over 30 s, before its call to the gateway.
+    """Suspend the process of the first request before its call to the gateway, until the request has expired.
 
-    Do `meanwhile` in this time. Do `after` after each cancellation, except those during `meanwhile`.
+    During the suspension, call `meanwhile`. After it, call `after` after each cancellation at the gateway.
     """
     is_first = True
     is_over = False
@@ -78,6 +78,6 @@ async def killed(
 
 
 async def end_requests(world: World) -> None:
-    """Expire the requests in progress, as if their processes had waited too long for the gateway."""
+    """Make the time limit of all requests in progress pass, as if the gateway had not answered them."""
     await world.sql("UPDATE idempotency_key SET in_progress_until = now() WHERE status IS NULL")
     await world.sql("UPDATE merchant_request SET in_progress_until = now() - interval '1 minute'")

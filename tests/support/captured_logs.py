@@ -1,4 +1,4 @@
-"""Capture the engine's log lines, whatever logging configuration the process had before."""
+"""Capture the engine's log lines."""
 
 import io
 import logging

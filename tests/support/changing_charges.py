@@ -1,4 +1,4 @@
-"""Changes of an invoice's charges at the sandbox gateway, made by others than the engine and without a webhook."""
+"""Changes of an invoice's charges at the sandbox gateway that the engine did not request. No webhook reports them."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,8 @@ _HAS_PART = f"entries::text LIKE '%{AT_GATEWAY}part%'"
 class ChangingCharges:
     """The charges of one invoice, and which of them somebody changed at the gateway.
 
-    `connections` are the invoice's connection, and another one. A charge that is moved to the other one is hidden.
+    `connections` are the invoice's connection and an unused one. To hide a charge from the engine, `forget_or_show`
+    moves the charge to the unused connection.
     """
 
     world: World
@@ -79,7 +80,7 @@ class ChangingCharges:
         )
 
     async def close_expired(self) -> None:
-        """Close the charges that were only shown as expired, before `fatura check` compares the charges."""
+        """Cancel the charges that `shown` shows as expired, because `fatura check` reads their stored status."""
         await self._set_status("canceled", list(self.expired))
 
     async def _set_status(self, status: str, charge_ids: Sequence[str]) -> None:
@@ -91,7 +92,7 @@ class ChangingCharges:
     async def _add_entry(
         self, kind: str, name: str, amount: str, where: str, *, status: str | None = None
     ) -> None:
-        """Add an entry to the matching charges that have no entry with this name."""
+        """Add an entry to the charges that meet the condition `where` and have no entry with this name."""
         entry = f"""
             jsonb_build_object('kind', $2::text, 'reference', '{AT_GATEWAY}{name}-' || charge_id,
                 'amount_cents', {amount}, 'occurred_at', created_at)

@@ -31,7 +31,7 @@ def closed(document: Json) -> Json:
 
 
 class Contract:
-    """An OpenAPI document, and the operations and statuses that were checked against it so far."""
+    """An OpenAPI document, and the operations and statuses of the responses that it has checked so far."""
 
     def __init__(self, document: Json) -> None:
         self.document = closed(document)

@@ -1,6 +1,6 @@
 """A migrated database that many tests use, one after another. Each test begins with empty tables.
 
-A new database for each test would be slower. Its connections would be new, and a new connection has no cached plans.
+A new database for each test would be slower, because its connections would have no cached plans.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def migrate_as_owner(url: str) -> None:
 
 
 async def extend_roles(url: str) -> None:
-    """Let tests create databases as the engine's role, and see as the owner which statements wait."""
+    """Let the engine's role create databases, and let the owner of the tables see which statements wait."""
     connection = await asyncpg.connect(as_superuser(url))
     await connection.execute("ALTER ROLE fatura CREATEDB; GRANT pg_monitor TO fatura_owner")
     await connection.close()

@@ -1,4 +1,4 @@
-"""A full dump of the database as text, also of encrypted values, to search it for personal data."""
+"""Dump the whole database as text, with encrypted values decrypted, so that tests can search it for personal data."""
 
 import json
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def _text(table: str, values: Mapping[str, Any], vault: Vault) -> str:
 
 
 def _opened(table: str, column: str, values: Mapping[str, Any], vault: Vault) -> str:
-    """Return bytes as text. Bytes of SEALED columns are decrypted, because each encryption gives other bytes."""
+    """Return bytes as text. Bytes of SEALED columns are decrypted, because encrypting again gives other bytes."""
     raw: bytes = values[column]
     if (table, column) not in SEALED:
         return raw.decode("utf-8", "backslashreplace")

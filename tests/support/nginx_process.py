@@ -48,7 +48,7 @@ class Proxy:
 def nginx(api_port: int, folder: Path) -> Generator[Proxy]:
     """Run nginx in front of the API on `api_port` during the block.
 
-    It listens on other ports than in `contrib`, and each client may send fewer requests, so that tests are fast.
+    nginx listens on free ports instead of those in `contrib`. A client may send fewer requests, so that tests are fast.
     """
     assert PROGRAM, "check PROGRAM before"
     port, plain_port = free_port(), free_port()

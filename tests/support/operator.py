@@ -1,4 +1,4 @@
-"""The actor of audit entries when a test does the work of a command, and the audited actions of real commands."""
+"""The actor in audit entries of commands: OPERATOR if a test calls the use case, else the user who runs the tests."""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ OPERATOR = Actor(ActorKind.OPERATOR, "tests")
 
 
 def audited(database_url: str, account_id: UUID | str) -> list[str]:
-    """Return the actions that commands have added to the account's audit log for the user who runs the tests."""
+    """Return the actions that commands of the user who runs the tests have added to the account's audit log."""
     name = pwd.getpwuid(os.geteuid()).pw_name
     entries = f"""
         SELECT array_agg(action ORDER BY sequence) FROM audit_entry

@@ -46,7 +46,7 @@ async def skip(world: World, duration: timedelta) -> None:
 
 
 async def fail_for_ten_minutes(world: World) -> None:
-    """Move the start of the endpoint's failures ten minutes of real time into the past (D-65)."""
+    """Move the start of the webhook's failures ten minutes of real time into the past (D-65)."""
     await world.sql(
         "UPDATE webhook SET real_failing_since = real_failing_since - interval '10 minutes' WHERE account_id = $1",
         world.account_id,

@@ -4,7 +4,7 @@ from tests.support.world import World
 
 
 async def refuse(world: World, table: str, event: str, condition: str) -> None:
-    """Make PostgreSQL refuse an operation, such as `UPDATE`, on the rows of a table for which a condition holds."""
+    """Make PostgreSQL refuse an operation, such as `UPDATE`, on the rows of a table that meet a condition."""
     await world.sql(
         f"""
         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$

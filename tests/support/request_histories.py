@@ -1,8 +1,8 @@
 """Random histories of requests and polls of one invoice, with suspended and dead processes and lost answers (D-171).
 
-Requests and polls stop where they wait for the gateway: a request before its call, a poll after its reads. The history
-then lets any of them continue. It can thus produce every order in which concurrent processes take their turns. The
-same seed produces the same order again.
+Each request stops before its call to the gateway, and some polls stop after their reads. `History` then chooses at
+random which of them continues. Every order of the steps of concurrent processes can thus occur. A seed determines the
+order.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ STEPS = (
     *("poll", "read", "read", "issue", "issue", "hour", "change", "change", "change"),
 )
 BEGINNINGS = (*("nothing",) * 6, "expired", "missing")
-"""What happened to the first charge before the requests began: it may have expired, or the gateway forgot it."""
+"""What happened to the first charge before the first request: nothing, or it expired, or the gateway forgot it."""
 ACTIONS = ("reissue", "reissue", "payment", "payment", "cancel", "cancel", "part_payment")
 FAULTS = (
     *(None, None, None, "timeout_before", "timeout_after", "rate_limited", "dies before", "dies after"),
     "does nothing",
 )
-"""What happens to a request at the gateway. If it "does nothing", the gateway confirms without canceling."""
+"""What happens when a request cancels a charge. With "does nothing", the gateway confirms but does not cancel."""
 QUEUED = frozenset({"timeout_before", "timeout_after", "rate_limited"})
 MAX_RUNNING = 4
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A request that reached the gateway. `outcome` is what its process knows of the cancellation at the end."""
+    """A request that began to cancel a charge. `outcome` is what its process learned from the gateway."""
 
     action: str
     key: str
@@ -53,17 +53,17 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request or a poll that waits for the gateway. The result of `continues` ends the wait, and names the fault."""
+    """A stopped request or poll. Setting the result of `continues` lets it continue; the result names its fault."""
 
     name: str
     continues: asyncio.Future[str | None]
 
 
 class History:
-    """The requests and polls of one invoice, and what became of them. `log` explains a failure.
+    """The requests and polls of one invoice, with their answers. `log` lists all steps, and is shown if a test fails.
 
-    `actions` and `answers` have the action and the most recent answer of each Idempotency-Key. The answer is None if
-    the process died.
+    `actions` and `answers` have the action and the newest answer for each Idempotency-Key. An answer is None if the
+    process of the request died.
     """
 
     def __init__(self, world: World, invoice: Json, random: Random, *, connections: tuple[str, str]) -> None:
@@ -88,7 +88,7 @@ class History:
 
     @contextmanager
     def _stopping(self) -> Generator[None]:
-        """Stop requests before their cancellation of a charge, and polls whose name is "read" after their reads."""
+        """Stop each request before it cancels a charge, and each poll of `_read` after it has read the charges."""
         cancel_charge, ask_gateway = charge_release.cancel, polling.ask
 
         async def wait_and_cancel(gateway: Any, gateway_id: str, **named: Any) -> Any:
@@ -161,7 +161,7 @@ class History:
             self.log.append(f"  {name} -> {shown}")
 
     async def _begin(self, beginning: str) -> None:
-        """Let the charge be expired or missing, show it as canceled, and begin a poll."""
+        """Let polls find the charge expired or missing. Then cancel the charge, and begin another poll."""
         self.log.append(f"beginning: {beginning}")
         if beginning == "nothing":
             return
@@ -225,7 +225,7 @@ class History:
                 return await cancel(self.world, self.invoice, key=key)
 
     async def _half_a_minute(self) -> None:
-        """Let half a minute of real time pass, so that requests and leases end."""
+        """Expire all requests and leases, as if half a minute of real time had passed."""
         self.log.append("half a minute")
         await end_requests(self.world)
         await end_leases(self.world)
@@ -253,7 +253,7 @@ class History:
         await self.world.sql(passed, minutes)
 
     async def _settle(self) -> None:
-        """Let the engine do all that it has planned for the next day."""
+        """Show all charges, and let the engine do its work of the next day."""
         await self._half_a_minute()
         if self.charges.is_forgotten:
             await self.charges.forget_or_show()

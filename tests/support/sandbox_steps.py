@@ -74,7 +74,7 @@ async def pass_time(merchant: Merchant, **duration: float) -> None:
 async def skip_days(world: World, count: int) -> None:
     """Advance the account's clock day by day, and run all lanes after each day.
 
-    This is faster than `pass_time`, which stops at each probe of a failing connection: every 15 minutes.
+    While a connection is failing, this is faster than `pass_time`, which stops every 15 minutes for a probe.
     """
     for _ in range(count):
         await world.sql("UPDATE account SET clock_offset = clock_offset + interval '1 day'")

@@ -33,10 +33,7 @@ NEEDED = {
     "archive_product": ("productId", RESOURCES["product_id"]),
     "revoke_api_key": ("apiKeyId", FILLED["api_key_id"]),
 }
-"""Resources that later requests need. Each key is the operation that would end the resource.
-
-The value is the path parameter of the operation, and the id of the resource.
-"""
+"""Resources that later requests need: by the operation that would end the resource, its path parameter and id."""
 MAX_DAYS = 2
 """Maximum number of days by which one request advances the test clock. The engine's work for a day takes time."""
 
@@ -71,7 +68,7 @@ def before_call(_context: Any, case: Any, _options: Any) -> None:
         if fix is not None:
             fix(case)
         if "Idempotency-Key" in (case.headers or {}):
-            # Schemathesis may generate one key for two requests. The API would refuse the second (D-14).
+            # Schemathesis may give two requests the same key. The API would refuse the second request (D-14).
             case.headers["Idempotency-Key"] = str(uuid4())
     restrict(operation, case, is_valid=is_valid)
 
@@ -188,7 +185,7 @@ def fix_payment(case: Any) -> None:
 
 
 def fix_expiry(case: Any) -> None:
-    """Replace the expiry of a key, if given, by a day in the future, on the clock of every account."""
+    """Replace the expiry of a key, if given, by a day that is in the future on every account's clock."""
     if given(case, "expiresAt"):
         case.body["expiresAt"] = str((datetime.now(UTC) + 2 * MAX_CLOCK_OFFSET).date())
 

@@ -1,4 +1,4 @@
-"""Settings for tests: no limits of requests, and calls to servers on this machine."""
+"""Settings for tests: no rate limits, and calls to servers on this machine are allowed."""
 
 UNLIMITED: dict[str, str] = {
     "FATURA_RATE_LIMIT": "0",

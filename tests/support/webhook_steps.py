@@ -61,5 +61,5 @@ async def named_by_webhook(world: World, invoice: Json) -> None:
 
 
 async def budget_free(world: World) -> None:
-    """Make the budget allow the next poll now."""
+    """Let the connection's budget of polls allow a poll now."""
     await world.sql("UPDATE connection_health SET polls_from = NULL")

@@ -75,7 +75,7 @@ def commands_of_docs() -> Iterator[Command]:
 
 
 def fault_of(words: Words) -> str | None:
-    """Return what is wrong with the arguments of `fatura`: an unknown command or option. None if nothing is."""
+    """Return the error if the arguments of `fatura` contain an unknown command or option, else None."""
     command: Any = typer.main.get_command(app)
     rest = list(words)
     while (commands := getattr(command, "commands", None)) and rest and not rest[0].startswith("-"):

@@ -25,7 +25,7 @@ COMPUTING = (ast.FuncCall, ast.SubLink, ast.SQLValueFunction, ast.CoalesceExpr, 
 def on_own_account(tree: Any) -> Iterator[str]:
     """Rule 2: every table in a statement has its own condition `account_id = $1`.
 
-    A statement must also be of a kind that can run on many nodes.
+    Statements other than SELECT, INSERT, UPDATE and DELETE are refused too, because they cannot run on many nodes.
     """
     named = {cte.ctename for cte in nodes(tree, ast.CommonTableExpr)}
     for query in nodes(tree, ast.SelectStmt, ast.UpdateStmt, ast.DeleteStmt):
@@ -75,7 +75,7 @@ def account_stays(tree: Any) -> Iterator[str]:
 
 
 def deterministic(tree: Any) -> Iterator[str]:
-    """Rule 5: instants, random values and counters are parameters of statements. UPDATE and DELETE may use now()."""
+    """Rule 5: a statement gets instants, random values and counters as parameters. UPDATE and DELETE may use now()."""
     if not any(nodes(tree, ast.RangeVar)):
         return
     allowed = {"now"} if isinstance(tree, ast.UpdateStmt | ast.DeleteStmt) else set[str]()
@@ -122,9 +122,9 @@ def local_settings(tree: Any) -> Iterator[str]:
 
 
 def plain_changes(tree: Any) -> Iterator[str]:
-    """Rule 5: UPDATE and DELETE use no `CASE x WHEN`, and no column as an array index.
+    """Rule 5: UPDATE and DELETE use no `CASE x WHEN` and no column as an array index.
 
-    They also add no interval to a column or a parameter.
+    They also add no interval to a column or a parameter, and subtract none.
     """
     if not isinstance(tree, ast.UpdateStmt | ast.DeleteStmt):
         return

@@ -77,7 +77,7 @@ def _is_context(leading: list[str]) -> bool:
 
 
 def logged_texts(source: Source) -> Iterator[Finding]:
-    """Refuse log calls that format an exception. The log hides texts from outside only in an exception object."""
+    """Refuse log calls that turn an exception into text. Logs redact an exception only if they get the object."""
     caught = {
         node.name
         for node in ast.walk(source.tree)

@@ -36,7 +36,7 @@ class RecordedSpan:
 
 
 class OpenTelemetry:
-    """Records spans, and gives them to a processor, which sends them away in another thread."""
+    """Records spans, and gives them to a processor, which exports them in another thread."""
 
     def __init__(self, processor: SpanProcessor) -> None:
         self._provider = TracerProvider(
@@ -56,7 +56,8 @@ class OpenTelemetry:
     ) -> Generator[RecordedSpan]:
         """Begin a trace, and add its id to the log lines of this task.
 
-        The client's trace is only linked: as a parent, its id and its sampled flag would decide what is recorded here.
+        The client's trace is only linked. If it were the parent, its id would be the id of this trace, and its sampled
+        flag would decide whether this trace is recorded.
         """
         links: list[Link] = []
         if client is not None:
@@ -88,7 +89,7 @@ class OpenTelemetry:
         context: Context | None = None,
         links: list[Link] | None = None,
     ) -> Generator[RecordedSpan]:
-        """Record a span. Of an exception, only the class is recorded, because its message may contain personal data."""
+        """Record a span. Of an exception, only the class is recorded, because the message may contain personal data."""
         with self._tracer.start_as_current_span(
             name,
             context=context,
@@ -119,7 +120,7 @@ class OpenTelemetry:
 
 
 def _named() -> Resource:
-    """Return the resource whose name is OTEL_SERVICE_NAME or, if that is not set, `fatura`."""
+    """Return a resource with the `service.name` that the OTEL_ variables set or, if they set none, `fatura`."""
     own = Resource.create()
     is_named = not str(own.attributes.get("service.name", "")).startswith("unknown_service")
     return own if is_named else own.merge(Resource({"service.name": "fatura"}))

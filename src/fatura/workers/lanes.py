@@ -27,7 +27,7 @@ An account whose gateway hangs counts towards this limit for 20 s per call. Afte
 only probes, which the lane GATEWAY_PROBE sends.
 """
 PRICE_BATCH = 64
-"""Maximum number of price calls claimed together. Four batches, the limit of an account, make MAX_CALLS_OF_ACCOUNT."""
+"""Maximum number of price calls claimed together. An account's four batches make MAX_CALLS_OF_ACCOUNT calls."""
 MAX_PUSHES = 128
 """Maximum number of accounts to whose webhooks one lane delivers concurrently.
 
@@ -39,7 +39,7 @@ MAX_SWEEPS = 32
 MAX_CLOCKS = 32
 """Maximum number of test clocks moved concurrently. A price endpoint that hangs delays its account's clock by 10 s."""
 CLOCK_TRANSACTIONS = 2
-"""Maximum concurrent transactions of all test clocks of a process, so that they leave connections to other work."""
+"""Maximum concurrent transactions of all test clocks of a process, so that connections remain for other work."""
 CLOCK_BATCH = 100
 """Maximum number of subscriptions that a moving test clock bills in one transaction (D-214)."""
 
@@ -51,9 +51,9 @@ RunLane = Callable[[Deps, Account], Awaitable[int]]
 class Lane:
     """One kind of work: `due` finds the accounts with due work, `run` does one batch for an account.
 
-    `run` returns the number of items it processed, or 0 when nothing was due. Accounts take turns, one batch each, so
-    that an account with much work does not delay others. `batches_at_once` limits the concurrent batches of all
-    accounts, and `batches_an_account` limits those of one account.
+    `run` returns the number of items that it processed, or 0 if nothing was due. Accounts take turns, one batch each,
+    so an account with much work does not delay others. `batches_at_once` limits the concurrent batches of all accounts,
+    and `batches_an_account` limits the concurrent batches of one account.
     Some lanes run many concurrent batches, because their batches mostly wait for calls. `transactions_at_once` limits
     the concurrent transactions of such a lane, so that the other lanes get database connections too.
     """

@@ -23,7 +23,7 @@ from fatura.workers.lanes import Lane
 POLL_SECONDS = 1
 """Time between two polls for due work when no notification arrives."""
 IDLE_PAUSE_SECONDS = 0.05
-"""Minimum pause after an empty poll, even when notified: all workers get each notification, but most find no work."""
+"""Minimum pause after an empty poll. A notification does not end it: all workers are notified, but few find work."""
 MOST_BACK_OFF_SECONDS = 5
 """Maximum pause after a failed poll. The first pause is about one second; each further failure doubles the pause."""
 POLL_SHARE = 0.2
@@ -74,7 +74,7 @@ class LaneRunner:
     async def _pass(self, due: Sequence[Account], stop: asyncio.Event) -> None:
         """Start a batch for each due account, at most `batches_at_once` concurrently.
 
-        After POLL_SECONDS, start no further batches and return, so that the lane polls again.
+        After POLL_SECONDS, return without starting the remaining batches. The lane then polls at once.
         """
         polled_at = time.monotonic()
         for account in due:
@@ -82,7 +82,7 @@ class LaneRunner:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             if self._transactions is not None:
                 async with self._transactions:
-                    pass  # wait behind running batches, which need transactions to record their answers
+                    pass  # wait for a free transaction: running batches, which record answers, go first
             if stop.is_set() or time.monotonic() - polled_at > POLL_SECONDS:
                 self.notified.set()
                 return
@@ -119,9 +119,9 @@ class LaneRunner:
     def _in_turn(self, due: Sequence[Account]) -> list[Account]:
         """Return the accounts that may run another batch, starting after the account that got the previous batch.
 
-        The order of accounts is the same in each pass, but different in each worker. Each account has one turn. If an
-        account's previous batch found work and `batches_an_account` allows it, the account has a second turn after the
-        turns of all accounts, so that its batches overlap.
+        A worker keeps the same order of accounts in each pass; other workers have other orders. Each account has one
+        turn. If an account's previous batch found work, the account gets a second turn at the end, unless it would then
+        exceed `batches_an_account`.
         """
         limit, batches = self._lane.batches_an_account, Counter(self._running.values())
         free = [each for each in due if batches[each.account_id] < limit]

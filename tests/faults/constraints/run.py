@@ -1,4 +1,4 @@
-"""Test each unique index, foreign key, check, trigger and policy by itself: it must refuse its violations.
+"""Test each unique index, foreign key, check, trigger and policy alone. Each must refuse the rows that it forbids.
 
 Violations are derived from the catalog or written by hand. The run reports each violation that PostgreSQL accepts, and
 each constraint for which the run has no violation.

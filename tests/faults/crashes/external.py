@@ -22,9 +22,9 @@ from tests.faults.gateway import faults
 CLOCK_FILE = "clock"
 FAULTS_FILE = "faults"
 KILL_FILE = "kill"
-"""File names in a trial's folder. `kill` contains the id of a process.
+"""Names of files in a trial's folder. If the file `kill` exists, it contains the id of a process.
 
-The external services kill this process before they answer the next call of the trial.
+The external services kill this process before they answer the trial's next call.
 """
 KEPT = 32
 """Maximum number of open journals. The least recently used journal is closed first."""

@@ -1,7 +1,7 @@
 """Let the simulator's merchants, payers and persons act in the run `gateway`.
 
-Their code needs the simulator's `World`. `gather` builds a `World` that uses the run's clock, sends requests to the
-run's API, and gets the charges from the journal.
+The simulator's code for these people needs the simulator's `World`. `gather` builds a `World` that uses the run's
+clock, sends requests to the run's API, and gets the charges from the journal.
 """
 
 import asyncio

@@ -50,7 +50,7 @@ _CHARGE = msgspec.json.Decoder(SimCharge)
 def read_record(row: Mapping[str, Any]) -> SimCharge:
     """Return the newest version of a charge from its row of the journal."""
     charge = _CHARGE.decode(row["record"])
-    # These times may be newer than `record`: a repeated request creates a delayed charge immediately.
+    # If a request is repeated, its delayed charge is created at once, so these times may be newer than `record`.
     charge.created_at = datetime.fromisoformat(row["created_at"])
     charge.visible_at = datetime.fromisoformat(row["visible_at"])
     return charge
@@ -116,8 +116,8 @@ class Provider(GatewayAndMerchant):
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
         for each in alike:
-            # Several requests with one reference create several charges. An answer may be lost, so the engine may not
-            # know all of these charges. Each of them therefore counts as double.
+            # Several requests with one reference create several charges. If an answer was lost, the engine may not know
+            # all of them, so each counts as double.
             each.is_double = len(alike) > 1
         self.journal.write(
             "charge",

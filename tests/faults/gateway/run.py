@@ -30,9 +30,9 @@ SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
 STEP_SECONDS, DAY_SECONDS = 8 * 3600, 86400
 REST_DAYS, MENDING_DAYS = 9, 4
-"""REST_DAYS is the number of days without faults at the end of a run.
+"""A run ends with REST_DAYS days without faults.
 
-On the first MENDING_DAYS of these days, persons do what the engine leaves to persons.
+On the first MENDING_DAYS of them, people resolve the invoices for which the engine waits for a person.
 """
 MOVED_PERMILLE = 20
 """How many of a thousand charges the gateway refunds or disputes by itself in each step of `Story.collect`."""
@@ -44,8 +44,8 @@ A worker that is frozen between its lease check and its request can create a sec
 FEW_SECOND_CHARGES = 15
 """Maximum number of second charges if SECOND_CHARGES_PERMILLE gives a smaller number, as it does in a short run.
 
-A single frozen worker has several requests in progress, and a busy machine may suspend workers too. Without look-ups,
-about 120 of the short run's 300 charges would be created twice.
+A single frozen worker has several requests in progress, and a busy machine may suspend workers too. If the engine made
+no look-ups, the short run would create about 120 second charges.
 """
 ACTION_SECONDS = 0.1
 

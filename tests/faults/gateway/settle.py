@@ -30,8 +30,8 @@ NEXT = """
 """
 """Selects two times: when the next work is due, and when the latest lease of a webhook ends.
 
-The next cycle of a subscription does not count as work. If it did, the clock could pass due dates before the late
-look-ups have canceled second charges (D-125).
+The next cycle of a subscription does not count as work. If it did, the run could set the clock beyond due dates before
+late look-ups have found and canceled all second charges (D-125).
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
@@ -66,8 +66,8 @@ QUIET_SECONDS = 0.25
 DEAD_PUSHER_SECONDS = 2
 """Replaces QUIET_SECONDS while a webhook is leased.
 
-If the lease has not changed for this long, the run assumes that the worker with this lease is dead. The clock may then
-pass the end of the lease.
+If the lease has not changed for this long, the run assumes that the worker with this lease is dead. The run then sets
+the clock beyond the end of the lease.
 """
 STUCK_SECONDS = 2
 LEASE_SECONDS = 70

@@ -12,12 +12,12 @@ from tests.faults.orders.outcome import NEW_ID, Outcome
 
 @dataclass(frozen=True, slots=True)
 class NamedOutcome:
-    """A correct outcome, described by its differences from the outcome of a reference execution.
+    """A correct outcome, described by its differences from the outcome of another execution.
 
-    `reference` names this execution: a serial order of both operations (`a b` or `b a`), or one operation alone (`a` or
-    `b`). `answers` has a regular expression for each response that differs. Rows of `ignored_tables` are not compared.
-    If any tables are ignored, all new ids count as equal, because the name of an id depends on all rows that contain
-    it.
+    `reference` names that execution: both operations in serial order (`a b` or `b a`), or one operation alone (`a` or
+    `b`). `answers` has, by operation, a regular expression for the response, if it differs. Rows of `ignored_tables`
+    are not compared. If any tables are ignored, all new ids count as equal, because the name of an id depends on the
+    ignored rows too.
     """
 
     reason: str
@@ -26,7 +26,7 @@ class NamedOutcome:
     ignored_tables: frozenset[str] = frozenset()
 
     def is_met(self, outcome: Outcome, reference: Outcome) -> bool:
-        """Return whether `outcome` differs from the outcome `reference` only as this object allows."""
+        """Return whether `outcome` equals the outcome `reference`, except for the allowed differences."""
         return self._rows(outcome) == self._rows(reference) and all(
             re.search(self.answers[side], answer)
             if side in self.answers
@@ -44,7 +44,7 @@ class NamedOutcome:
 _ASKED = frozenset({"price_pull", "pricing_attempt"})
 _ANSWERED = frozenset({"idempotency_key"})
 _AUDITED = frozenset({"account_counter", "audit_entry"})
-"""The tables that differ if one of the operations has added an audit entry, but changed nothing else."""
+"""The tables that differ if an operation adds only an audit entry."""
 _ASKED_BEFORE = "the endpoint was called before the other operation, so its answer is only recorded (D-32)"
 _BEING_ISSUED = "the invoice was being issued, so it is not canceled (D-27)"
 _ISSUED_BY_THE_OTHER = (

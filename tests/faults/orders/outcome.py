@@ -20,7 +20,7 @@ NEW_ID = re.compile(r"new-[0-9a-f]{10}")
 """The normalized name of an id that the fixture does not have."""
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00|\+00)")
 _SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
-_PIX_CHECKSUM = re.compile(r'(bcb\.pix[^"\\]*6304)[0-9A-F]{4}')  # a checksum over the random id of the charge
+_PIX_CHECKSUM = re.compile(r'(bcb\.pix[^"\\]*6304)[0-9A-F]{4}')  # it depends on the random id of the charge
 _LATENCY = re.compile(r'("latencyMs": )\d+')
 _BYTES = re.compile(r"\\\\x([0-9a-f]*)")
 _STEP = timedelta(seconds=10)
@@ -31,8 +31,8 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "account": frozenset({"clock_offset"}),
     "account_counter": frozenset({"untaken_events"}),
     "api_key": frozenset({"last_used_at"}),
-    # A request in several transactions adds its entry in one of them, so the entries may be in an order that no serial
-    # execution has.
+    # A request with several transactions adds its audit entry in one of them. No serial execution may have the
+    # resulting order of entries.
     "audit_entry": frozenset({"sequence"}),
     "connection_health": frozenset({"looked", "polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
@@ -100,8 +100,8 @@ def outcome_of(answers: Mapping[str, Json], rows: Rows, *, saved: Rows, base: da
 def _names(texts: Sequence[tuple[str, str]], known: frozenset[str]) -> dict[str, str]:
     """Compute a name for each new id from the texts that contain it.
 
-    The texts may contain other new ids. The first round calls each of them `new`. The second round uses their names
-    from the first round.
+    If a text also contains other new ids, they are replaced: by `new` in the first round, and by their names from the
+    first round in the second round.
     """
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for place, text in texts:

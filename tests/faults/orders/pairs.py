@@ -1,4 +1,4 @@
-"""The pairs of operations that change the same rows, and their fixtures."""
+"""The pairs of operations that run concurrently and change the same rows, each with a fixture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from tests.faults.orders.setup import MakeFixture
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two operations, their fixture, and the outcomes that are allowed in addition to those of the serial orders."""
+    """Two operations, the fixture that they change, and the named outcomes that are correct for this pair."""
 
     a: Operation
     b: Operation

@@ -33,7 +33,7 @@ _LOOK_AFTER_SECONDS = 0.002
 _DEADLOCK_LOOKED_SECONDS = 0.01
 """After this time, a blocked statement has made its only deadlock check."""
 _PATIENCE_SECONDS = 2
-"""Maximum time for which an actor that waits for a socket or a timer delays the other actors."""
+"""Maximum time for which the other actors wait for an actor that waits for a socket or a timer."""
 _STUCK_SECONDS = 60
 
 
@@ -109,11 +109,11 @@ class Stepper:
 
     Every network access of an actor must be a step. Statements are steps already; other calls must be made inside
     `doing`. Pools must be opened first (`stepping_connection.open_whole`), because connecting is not a step. Code
-    outside actors is not stopped. A stepper works in one asyncio loop, not in uvloop.
+    outside actors is not stopped. The event loop must be asyncio's own, not uvloop.
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
-        """`control` is a connection of the actors' role or of a superuser. The stepper queries lock waits on it."""
+        """On `control`, the stepper queries lock waits. Its role must be a superuser or the actors' role."""
         self._control = control
         self._actors: list[_Actor] = []
         self._changed = asyncio.Event()
@@ -235,7 +235,7 @@ class Stepper:
                 await self._mark_waiting(at_work)
 
     async def _mark_waiting(self, at_work: Sequence[_Thread]) -> None:
-        """If locks block all statements, wait for PostgreSQL's deadlock check.
+        """If all statements wait for locks, wait for PostgreSQL's deadlock check.
 
         Then record which sessions block each statement.
         """

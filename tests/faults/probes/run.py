@@ -1,7 +1,7 @@
 """Send own, foreign, unknown and malformed ids in every place where a route takes an id.
 
-Own ids belong to the account that sends the request, and foreign ids belong to other accounts. The places come from the
-OpenAPI document, so new routes and fields are included automatically.
+Own ids belong to the account that sends the request, foreign ids to other accounts, and unknown ids to no account. The
+places come from the OpenAPI document, so new routes and fields are included automatically.
 """
 
 import asyncio

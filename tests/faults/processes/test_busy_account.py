@@ -16,7 +16,7 @@ pytestmark = pytest.mark.faults
 WORKERS = 4
 SUBSCRIPTIONS = 20_000
 BATCH_SECONDS = 5
-"""More than the longest batch of a billing run takes on a busy machine."""
+"""Upper limit of the duration of one billing batch on a busy machine."""
 INVOICES = "SELECT count(*) FROM invoice WHERE account_id = $1"
 
 

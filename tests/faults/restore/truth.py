@@ -50,7 +50,7 @@ class Truth:
     async def record_lost_database(self, story: Story, *, since: datetime) -> None:
         """Record the charges since the backup, the cycle of each invoice, and the payments on canceled charges.
 
-        The database is lost afterwards.
+        Call this before the restore, because the restore discards the database.
         """
         self.since = since
         self.charges = story.charges(since)

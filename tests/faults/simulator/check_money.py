@@ -19,9 +19,9 @@ ASKED_WITHIN = timedelta(days=2)
 KNOWN_WITHIN = timedelta(hours=12)
 """While no faults occur, the engine must have recorded every entry that is older than this."""
 LAST_DAYS = {"boleto": 10}
-"""For a payment method, the maximum number of days from a charge's due date until its invoice is overdue.
+"""By payment method, the maximum number of days from a charge's due date until its invoice is overdue.
 
-The default is two.
+For all other methods, the maximum is two days.
 """
 FAILING_SPAN, FAILING_CALLS, CALLS_APART = timedelta(hours=12), 6, timedelta(minutes=30)
 """A connection must be reported as failing after FAILING_CALLS refused calls in a row, over at least FAILING_SPAN.

@@ -34,7 +34,7 @@ SERVER = {
     "track_activities": "off",
     "track_counts": "off",
     "update_process_title": "off",
-    "deadlock_timeout": "1h",  # in practice never: the schedule ends deadlocks itself
+    "deadlock_timeout": "1h",  # PostgreSQL never checks, because the schedule ends deadlocks itself
 }
 
 
