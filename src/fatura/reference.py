@@ -30,7 +30,8 @@ the decisions [D-33](../decisions.md#d-33-one-charge-per-invoice) and
 [D-49](../decisions.md#d-49-charges-of-an-invoice).
 
 A charge is a request for payment at the gateway. An invoice may have several charges, numbered from 1. The engine
-stores a charge before it sends the request, so that a crash at any moment leaves a record of what may exist.
+stores a charge before it sends the request, so that after a crash the engine knows which charge may
+exist at the gateway.
 
 The engine keeps the *stage* of each charge. Clients see a `status` instead, in `charges[]` of an invoice:
 
@@ -48,15 +49,15 @@ The following steps use the names of the stages:
    If two look-ups find nothing, the charge becomes `absent` and its request is sent again.
 5. The engine polls an `open` charge until it is paid, canceled or long past due. If a payment is declined, the charge
    becomes `refused` and the invoice `overdue`, even before its due date; the payer may try again. If somebody cancels
-   the charge in the provider's dashboard, the invoice becomes `canceled`, which is final.
+   the charge in the provider's dashboard, the invoice becomes `canceled`. An invoice never leaves this state.
 6. A reissue ([D-51](../decisions.md#d-51-reissuing-an-invoice)) cancels the charge at the gateway. Then the engine
    stores the amount, payment method and due date of the next charge, which is `planned` until issuance sends its
    request.
 7. If two polls, an hour apart, show that the gateway does not know an `open` charge any more, the charge becomes
    `missing`, and `invoice.charge_missing` is emitted
    ([D-56](../decisions.md#d-56-a-charge-that-the-gateway-does-not-know)).
-8. A paid charge stays `paid` when its payments are refunded or disputed. The ledger of the invoice has the refunds, and
-   the engine stores each refund that a merchant asks for as a record of its own
+8. A paid charge stays `paid` when its payments are refunded or disputed. The refunds are entries of the invoice's
+   ledger. For each refund that a merchant asks for, the engine stores a record that has stages too
    ([D-53](../decisions.md#d-53-refunds)).
 9. Every night, a sweep compares the engine's charges with the provider's list
    ([D-161](../decisions.md#d-161-the-nightly-sweep)). The engine polls each stored charge that differs from the list.

@@ -56,13 +56,13 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_OUTBOUND_ALLOW",
         "",
-        "comma-separated `host:port` or `host:first-last` (ports) that endpoints of sandbox accounts may have, also "
-        "with http or a private address (D-47)",
+        "comma-separated servers, each `host:port` or `host:first-last` for a range of ports, that the engine calls "
+        "for sandbox accounts even over http or at a private address (D-47)",
     ),
     Variable(
         "FATURA_OUTBOUND_ALLOW_LIVE",
         "",
-        "like FATURA_OUTBOUND_ALLOW, but for live accounts too: every merchant can make the engine call these servers "
+        "like FATURA_OUTBOUND_ALLOW, but also for live accounts: every merchant can make the engine call these servers "
         "(D-215)",
     ),
     Variable(
@@ -94,8 +94,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_QUOTA_PLAN_ITEMS",
         "1000000",
-        "how many items the versions of an account's plans, and the private terms of its subscriptions, may have in "
-        "all (D-245)",
+        "how many items an account may store: those of all plan versions, and those of the current terms of customized "
+        "subscriptions (D-245)",
     ),
     Variable(
         "FATURA_RETENTION_EVENTS",
@@ -111,8 +111,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RETENTION_PRICE_CALLS",
         "400",
-        "for how many days price calls are kept after their invoice was paid or canceled, at least 30; 0 means for "
-        "ever (D-246)",
+        "for how many days price calls are kept after their invoice was paid or canceled, at least 30; 0 means never "
+        "deleted (D-246)",
     ),
     Variable(
         "FATURA_RETENTION_AUDIT",
@@ -141,7 +141,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_MAX_CONNECTIONS",
         "10",
-        "largest number of database connections in the pool of one process; one or two more are outside of the pool",
+        "largest number of database connections in the pool of one process; each process has one or two more, outside "
+        "of the pool",
     ),
     Variable(
         "FATURA_LOG_FORMAT", "auto", "`json`, `console`, or `auto`: `console` on a terminal, else `json`"
