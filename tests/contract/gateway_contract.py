@@ -178,7 +178,7 @@ class GatewayContract:
     async def test_a_lost_answer_is_found_by_its_reference(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """A look-up by reference finds a charge whose creation timed out. [D-33]"""
+        """[D-33]"""
         request = charge_request()
         await provider.lose_next_answer(gateway)
 
@@ -261,7 +261,7 @@ class GatewayContract:
         assert await gateway.get_charge(created.charge_id) == paid
 
     async def test_a_lost_cancellation_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
-        """After a timeout, reading the charge shows whether the provider canceled it. [D-27 not confirmed]"""
+        """[D-27 not confirmed]"""
         created = await gateway.create_charge(charge_request())
         await provider.lose_next_cancel(gateway)
 

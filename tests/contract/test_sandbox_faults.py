@@ -79,9 +79,7 @@ async def test_every_fault_affects_every_operation(
     was_done: bool,
     for_all: bool,
 ) -> None:
-    """With `timeout_after`, the sandbox executes the operation. With every other fault, it executes nothing.
-    [D-46, D-61 faults]
-    """
+    """[D-46, D-61 faults]"""
     charge_id, product_id = (await gateway.create_charge(charge_request())).charge_id, uuid4()
     await gateway.add_fault(ALL if for_all else operation, fault, times=2)
 
@@ -154,7 +152,7 @@ async def test_faults_of_all_operations_affect_the_check_of_the_credentials(
 
 
 async def test_a_call_that_hangs_holds_no_connection_and_ends_when_it_is_canceled(database_url: str) -> None:
-    """All connections of the pool are free while many calls hang. [D-61 faults]"""
+    """[D-61 faults]"""
     database = await connect(database_url, max_connections=4)
     provider = SandboxProvider(database)
     gateway = provider.gateway(await provider.add(productCatalog=True))

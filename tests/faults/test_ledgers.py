@@ -204,10 +204,7 @@ async def _bill(merchant: Merchant, clock: FastClock, gateway_url: str) -> None:
 
 
 async def test_each_injected_error_is_reported(database_url: str, tmp_path: Path) -> None:
-    """Without an injected error, the comparison reports nothing.
-
-    With an injected error, it reports exactly the expected findings. [D-33]
-    """
+    """[D-33]"""
     async with _open_ledgers(database_url, tmp_path) as ledgers_:
         assert await ledgers_.reported() == []
         for change, sentences in JOURNAL_ERRORS:

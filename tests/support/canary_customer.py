@@ -174,7 +174,7 @@ class Story:
         await self._redelivered()
 
     async def _redelivered(self) -> None:
-        """An event is sent again. The API's answer shows what the receiver answered to earlier attempts."""
+        """Redeliver an event. The API answers with the earlier attempts, including the receiver's answers."""
         of, world = self.of, self.of.world
         created = await world.events("subscription.created")
         [event] = [each for each in created if each["data"]["subscription"]["customer"]["id"] == of.id][:1]

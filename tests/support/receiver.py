@@ -63,7 +63,6 @@ class Receiver:
         self.most_at_once = 0
 
     async def take(self, request: web.Request) -> web.Response:
-        """Record a request and respond to it."""
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:

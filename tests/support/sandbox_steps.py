@@ -126,7 +126,6 @@ async def cancel_refused(world: World, invoice: Json) -> str:
 
 
 async def stored_charges(world: World) -> list[Json]:
-    """Return the rows of `charge`."""
     found = await world.sql(
         "SELECT to_json(c) AS row FROM charge c WHERE c.account_id = $1 ORDER BY c.invoice_id, c.number",
         world.account_id,

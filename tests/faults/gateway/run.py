@@ -131,7 +131,7 @@ class Story:
             await asyncio.sleep(1)
 
     async def collect(self) -> None:
-        """Let the due date and some more days pass. Some payers pay, and gateways take money back."""
+        """Let the due date and some more days pass. Payers pay, and the gateways refund and dispute some payments."""
         steps = self.options.pick(short=12, full=15)
         await self.world.control("refuse")
         for number in range(steps):
@@ -144,7 +144,7 @@ class Story:
             await drained(self.world, seconds=15)
 
     async def rest(self) -> None:
-        """Stop all faults, do what the engine leaves to persons, and let the engine finish all work."""
+        """Stop all faults, act as the people for whom invoices wait, and let the engine finish all work."""
         world, people = self.world, self.people
         people.world.faults.on = False
         await world.control("calm")

@@ -160,7 +160,7 @@ async def _drain(setup: Setup) -> int:
 
 
 async def _round(setup: Setup, doing: str, enrolled: int, *, every: Callable[[], Awaitable[None]]) -> Round:
-    """Subscribe customers to the plans of the healthy merchants in turn, and call `every` at intervals."""
+    """Subscribe customers to the healthy merchants' plans in turn, and call `every` once per REARM_EVERY_SECONDS."""
     await every()
     await asyncio.sleep(SETTLE_SECONDS)
     began, again_at = datetime.now(UTC), time.monotonic() + REARM_EVERY_SECONDS

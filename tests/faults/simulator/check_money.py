@@ -63,8 +63,8 @@ class Books:
     """What the gateway, the engine and the merchant know about one invoice.
 
     `made` has the gateway's charges. `true` has the entries that the engine must have recorded. `ours` has the entries
-    that the engine has recorded, and `ids` the ids of these entries. `by_hand` has the payments that the merchant
-    recorded. `types` has the types of the invoice's events, and `named` the ids of the entries that these events name.
+    that the engine has recorded, and `ids` the ids of these entries. `by_hand` has the payments that the
+    merchant recorded, and their refunds. `types` has the types of the invoice's events, and `named` the ids of the entries that these events name.
     While the world is not at rest, `types` and `named` are empty.
     """
 
@@ -223,9 +223,9 @@ class MoneyChecker:
             yield from self._unfinished(books)
 
     def _unfinished(self, books: Books) -> Iterator[str]:
-        """Yield the unfinished work of an invoice.
+        """Yield what the engine has left undone for an invoice, although it had enough time.
 
-        If the gateway canceled a charge more than ASKED_WITHIN ago, a poll must have found the cancellation.
+        Examples: a charge that should be canceled can still be paid, or no poll has found a canceled charge.
         """
         now, status, shown = self._world.schedule.now, books.invoice["status"], books.named_charge
         others = [
@@ -259,7 +259,7 @@ class MoneyChecker:
         return local_date(now) <= overdue_on
 
     def _check_spacing(self, books: Iterable[Books]) -> None:
-        """Check that two invoices of one subscription were issued at least SPACING apart, if both waited (D-57)."""
+        """Check that two invoices of one subscription were charged at least SPACING apart, if both waited (D-57)."""
         first: defaultdict[str, list[tuple[datetime, datetime, str]]] = defaultdict(list)
         for each in books:
             made = [charge.created_at for charge in each.made if charge.attempt == 1]

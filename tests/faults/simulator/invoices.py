@@ -92,7 +92,10 @@ def actions(merchant: Merchant) -> list[tuple[int, Callable[[], Awaitable[None]]
 
 
 async def resolve_all(merchant: Merchant) -> None:
-    """Do what the engine leaves to a person, except for invoices for which `is_left` is true."""
+    """Act as the person for whom invoices wait, except for invoices for which `is_left` is true.
+
+    Also send valid credentials, activate all connections, and register the webhook.
+    """
     await merchant.send_credentials()
     for each in merchant.connections:
         await merchant.call("PATCH", f"/v1/integration/gateways/{each}", {"active": True})
@@ -106,8 +109,8 @@ async def resolve_all(merchant: Merchant) -> None:
 
 
 def is_left(invoice_id: str) -> bool:
-    """Return true for one in six invoices, for which no person ever acts.
+    """Return true for one in six invoices. No person ever acts for these invoices.
 
-    Such an invoice must end with an event that says what to do, if the engine waits for a person.
+    If the engine waits for a person, the newest event of such an invoice must say what the person has to do.
     """
     return UUID(invoice_id).int % 6 == 0

@@ -43,7 +43,7 @@ The pauses are long, so that much work is due at each poll.
 LONGEST_NAP = timedelta(hours=16)
 HINT_HEARD = 0.1
 GOES_ON = 0.3
-"""Chance that a worker polls again soon after a poll that found work."""
+"""Chance that a worker polls again soon after a poll that found work, while faults are on."""
 IDLE_TIMEOUT_SECONDS = 30
 """PostgreSQL ends a session that is idle in a transaction for this time."""
 _RISKS = {"gateway.list": LIST_STEP, "gateway.refund": REFUND_STEP}
@@ -134,8 +134,8 @@ class Process:
     def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
         """Return the time of the worker's next poll.
 
-        After a poll that found work, the worker sometimes polls again after half a second. Otherwise it pauses for a
-        long time.
+        After a poll that found work, the worker may poll again after half a second: with the chance GOES_ON while
+        faults are on, and always while they are off. Otherwise, the worker pauses for a long time.
         """
         now = self.world.schedule.now
         soon = now + timedelta(seconds=0.5)

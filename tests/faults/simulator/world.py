@@ -308,7 +308,7 @@ class Story:
                 process.start()
 
     async def _settle(self, checker: Checker) -> None:
-        """Stop all faults, and do what the engine leaves to a person.
+        """Stop all faults, and let merchants act where the engine waits for a person.
 
         When all work should be final, check everything.
         """
