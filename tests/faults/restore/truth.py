@@ -80,8 +80,8 @@ async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
 def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) -> None:
     """Check that `fatura restored` reported exactly the open and paid charges of lost subscriptions.
 
-    A subscription is lost if it was created after the backup. After the check, delete the charges of lost
-    subscriptions.
+    A subscription is lost if it was created after the backup. After the check, delete the charges of lost subscriptions
+    from the journal.
     """
     live = {each["charge_id"] for each in truth.charges if each["state"] in LIVE}
     truth.unmatched += len(newer & live)

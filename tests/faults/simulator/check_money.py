@@ -63,9 +63,9 @@ class Books:
     """What the gateway, the engine and the merchant know about one invoice.
 
     `made` has the gateway's charges. `true` has the entries that the engine must have recorded. `ours` has the entries
-    that the engine has recorded, and `ids` the ids of these entries. `by_hand` has the payments that the
-    merchant recorded, and their refunds. `types` has the types of the invoice's events, and `named` the ids of the entries that these events name.
-    While the world is not at rest, `types` and `named` are empty.
+    that the engine has recorded, and `ids` the ids of these entries. `by_hand` has the payments that the merchant
+    recorded, and their refunds. `types` has the types of the invoice's events, and `named` the ids of the entries that
+    these events name. While the world is not at rest, `types` and `named` are empty.
     """
 
     invoice: Mapping[str, Any]
