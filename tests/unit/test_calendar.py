@@ -101,7 +101,7 @@ def test_the_first_cycle_has_these_dates(given_day, first_charge, expected):
 
 
 @given(st.dates(date(2021, 1, 1), date(2061, 1, 1)), st.integers(1, 28))
-def test_a_charge_day_alone_is_its_next_date_after_the_lead(today, charge_day):
+def test_with_a_charge_day_alone_the_first_charge_is_on_its_next_date_after_the_lead(today, charge_day):
     """[D-3]"""
     due = today + timedelta(days=3)
     while due.day != charge_day:

@@ -77,7 +77,7 @@ def test_lago_fifteen_months_from_new_years_eve():
 KILL_BILL_FIRST = rows("""
     start      | day | first cycle | how it compares
     2012-01-16 | 17  | 2012-01-17  | same
-    2012-02-16 | 14  | 2012-03-14  | same for monthly periods; for yearly ones Kill Bill has 2013-02-14, D-3 this date
+    2012-02-16 | 14  | 2012-03-14  | same for monthly periods; for yearly periods, Kill Bill has 2013-02-14
     2012-07-16 | 15  | 2012-08-15  | same
     2012-03-02 | 3   | 2012-03-03  | same
     2012-03-03 | 3   | 2012-03-03  | same

@@ -1,4 +1,4 @@
-"""Limits of open connections, of requests in progress and of held bytes, over real sockets (D-200)."""
+"""Limits of connections, of requests in progress, and of bytes of unfinished bodies and unread answers (D-200)."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ MANY = 1024**3
 
 @pytest.fixture
 def limit(monkeypatch) -> Callable[..., None]:
-    """A function that limits the connections of an address, of a network, or of the whole server."""
+    """A function that sets the limits of an address, of a network, or of the whole server."""
     monkeypatch.setattr(server, "DRAIN_SECONDS", PATIENCE)
 
     def set_limit(of: str, **most: int) -> None:

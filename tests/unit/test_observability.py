@@ -1,4 +1,4 @@
-"""Each log event is one line of JSON and contains no secrets."""
+"""Each log event is one line, and contains no secrets and no personal data."""
 
 import asyncio
 import errno

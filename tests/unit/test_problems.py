@@ -92,7 +92,7 @@ async def test_each_invalid_field_has_a_path_and_a_plain_message(client, body, f
 
 @pytest.mark.parametrize("path", ["", "pricing."])
 async def test_an_object_with_many_unknown_fields_lists_the_first_of_them(client, path):
-    """The fields that the object knows are still validated, and listed before the unknown ones. [D-104, D-11]"""
+    """The known fields are still validated, and listed before the unknown fields. [D-104, D-11]"""
     many = {f"x{number}": number for number in range(2_000)}
     body = (
         {"name": "", **many} if not path else {"name": "x", "pricing": {**many, "mode": "fixed", "cents": -1}}

@@ -116,7 +116,7 @@ async def test_an_overdue_charge_is_shown_as_paid_in_part(world: World, shown: G
 
 
 async def test_an_expired_charge_is_unknown(world: World, shown: Gateway) -> None:
-    """The invoice no longer depends on the old charge, so the charge is not reported as missing. [D-51, D-56]"""
+    """The invoice was reissued, so its old charge is not reported as missing. [D-51, D-56]"""
     invoice = await expired(world, shown)
     shown[invoice["gatewayInvoiceId"]] = None
     await poll(world)

@@ -115,7 +115,7 @@ async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
     assert kinds == ["invoice.created", "invoice.issued", "invoice.overdue"]
 
 
-async def test_an_invoice_charged_late_is_overdue_after_the_charge_s_due_date(world: World) -> None:
+async def test_an_invoice_charged_late_is_overdue_after_the_due_date_of_its_charge(world: World) -> None:
     """[D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

@@ -122,7 +122,7 @@ async def test_an_account_without_old_rows_is_not_visited(world: World) -> None:
         ("FATURA_RETENTION_EVENTS", "-1", "whole number"),
     ],
 )
-def test_a_setting_that_is_too_small_is_refused(name: str, value: str, wanted: str) -> None:
+def test_an_invalid_number_of_days_is_refused(name: str, value: str, wanted: str) -> None:
     """[D-246]"""
     with pytest.raises(SettingsError, match=wanted) as refused:
         settings.read({name: value})

@@ -144,7 +144,7 @@ async def offer(
 ) -> list[Json]:
     """Create a product for each line, and return a plan's items for these products.
 
-    A line is a monthly price in cents and discounts. Without a price, the product is variable.
+    A line has a monthly price in cents, or None for a variable product, and discounts.
     """
     return [
         item(await merchant.variable_product())
@@ -186,7 +186,7 @@ async def test_the_billing_run_generates_what_the_preview_showed(
     world: World, *, lines, months: int, method: str, installments: int, charge_day: int | None
 ):
     """[spec 4.4 preview as generated]"""
-    merchant = await world.another()  # all examples together would pass the end of one test clock
+    merchant = await world.another()  # on one test clock, the examples would pass its end
     plan = await merchant.plan(
         *await offer(merchant, lines),
         periodMonths=months,

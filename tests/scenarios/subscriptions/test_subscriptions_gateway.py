@@ -112,7 +112,7 @@ async def test_the_pinned_connection_must_issue_the_installments(world: World):
     assert (await world.enroll(plan, gatewayConnectionId=few))["gatewayConnectionId"] == few
 
 
-async def test_the_connection_is_frozen_at_creation(world: World):
+async def test_the_connection_is_pinned_at_creation(world: World):
     """[spec 2.4 gatewayConnectionId]"""
     plan, first = await world.plan(), await connection_id(world)
     subscription = await world.enroll(plan)
