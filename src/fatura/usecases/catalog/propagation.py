@@ -147,8 +147,8 @@ async def _read(work: Work, propagation_id: UUID) -> tuple[Propagation, Propagat
 async def _start(work: Work, *, plan_id: UUID, from_version: int | None) -> _Started:
     """Store a target, unless a propagation with the same target is running.
 
-    Replace a running propagation that has another target. Raises EngineError: `engine.propagation_running` if the new target would leave out subscribers that the running
-    propagation selects.
+    Replace a running propagation that has another target. Raises EngineError: `engine.propagation_running` if the new
+    target would leave out subscribers that the running propagation selects.
     """
     plan = await _locked_plan(work, plan_id, for_share=False, from_version=from_version)
     work.audit(plan_id, before={}, after={"version": plan.version, "fromVersion": from_version})

@@ -73,7 +73,7 @@ async def schedule(
 ) -> None:
     """Schedule a look at these charges. The caller has checked that none of them is a stored charge.
 
-    With `only_webhook`, the reason is a webhook. This does not change a charge that is scheduled for another reason too.
+    `only_webhook` says that the reason is a webhook. It does not change a charge that also has another reason.
     """
     await stored_unmatched.add(
         work.tx,
