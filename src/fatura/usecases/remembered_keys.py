@@ -1,4 +1,4 @@
-"""API keys with a valid tag that the database has accepted or refused a moment ago (D-48, D-240)."""
+"""Remember which API keys with a valid tag the database has accepted or refused recently (D-48, D-240)."""
 
 import time
 from collections.abc import Callable

@@ -19,9 +19,9 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The counts of one transaction. `unreadable` values could not be decrypted and were not changed.
+    """What one transaction did. `unreadable` counts values that could not be decrypted and were not changed.
 
-    `last` is the last row that was read, or None when no row was left.
+    `last` is the id of the final row that was read, or None if no row was left.
     """
 
     reencrypted: int

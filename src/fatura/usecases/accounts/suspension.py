@@ -65,7 +65,7 @@ async def _wait_for_calls(deps: Deps, account_id: UUID, on_wait: Callable[[float
     until: datetime | None = None
     while True:
         async with deps.db.transaction(account_id, quick=True) as tx:
-            # compare with the database's clock: leases are long enough even if a worker's clock differs from it
+            # use the database's clock: leases are long enough even for workers whose clocks differ from it
             now = await tx.clock_time()
             ends_at = await suspension.last_call_ends_at(tx, now=now, until=until or leases.horizon(now))
         if ends_at is None:

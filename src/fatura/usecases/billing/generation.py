@@ -120,7 +120,7 @@ async def _emit_failed(work: Work, subscription_ids: Sequence[UUID]) -> Sequence
 
 
 async def _log_not_emitted(_work: Work, subscription_id: UUID) -> None:
-    """Log that the event cannot be built. The subscription is put off nevertheless, so that it delays no other."""
+    """Log that the event cannot be built. The subscription is put off nevertheless, so it does not delay others."""
     log.exception("generation.failure_not_emitted", subscription_id=str(subscription_id))
 
 

@@ -17,14 +17,14 @@ from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceVi
 from fatura.views.payments import PaymentEntryPageView, PaymentEntryView
 
 SHOWN_ATTEMPTS_PER_ITEM = 20
-"""Number of newest pricing attempts that GET /v1/invoices/{invoiceId} shows for each item.
+"""Number of newest price attempts that GET /v1/invoices/{invoiceId} shows for each item.
 
 Older attempts are left out, because each attempt may hold a body of 64 KiB. Attempts that returned a value are always
 shown.
 """
 
 SHOWN_CHARGES = 100
-"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. Each refused attempt adds a charge."""
+"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. After each refusal, the next charge is added."""
 
 SHOWN_REFUNDS = 100
 """Number of newest refunds that GET /v1/invoices/{invoiceId} shows."""
@@ -66,7 +66,10 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
 async def _read_records(
     work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
 ) -> Sequence[Invoice]:
-    """Read a page from the nearer end of the list. A list filtered by due date is sorted instead, up to MAX_SORTED."""
+    """Read a page of the list from its nearer end.
+
+    If the list is filtered by due date and has at most MAX_SORTED invoices, read and sort all of them instead.
+    """
     is_by_date = wanted.due_from is not None or wanted.due_to is not None
     if is_by_date and total <= MAX_SORTED:
         return await invoices.page_of_few(work.tx, wanted, skip=skip, limit=limit)

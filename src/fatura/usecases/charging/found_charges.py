@@ -126,7 +126,7 @@ def amounts(found: Sequence[Charge]) -> str:
 async def wait_for_missing(
     work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
 ) -> bool:
-    """Handle an answer in which the gateway no longer shows all found charges.
+    """Handle an answer in which some of the found charges are missing.
 
     Return False if the caller must record the charges that are still shown.
 

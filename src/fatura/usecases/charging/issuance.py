@@ -88,10 +88,12 @@ async def retry(
 ) -> InvoiceView:
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
-    If the newest charge failed or is parked, send a new charge. Exception: if charges were found at the gateway for a
-    parked charge, look up the found charges instead, unless the parked charge has the error `charge_missing`. If the
-    outcome of the newest request is unknown, repeat the request or look up its charge. While the invoice is leased,
-    make no call.
+    - If the newest charge failed, send a new charge.
+    - If the newest charge is parked, and charges were found for it at the gateway, look up the found charges. But if
+      nothing was found or the error is `charge_missing`, send a new charge.
+    - If the outcome of the newest request is unknown, repeat the request or look up its charge.
+    - While the invoice is leased, make no call.
+
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
     `engine.account_recovering`, `engine.account_suspended`, `engine.rate_limited`, `engine.unavailable`.
     """

@@ -71,10 +71,10 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     """Record one answer.
 
     If the answer is a second charge, emit an event and return the charge; the caller cancels it. A charge in an answer
-    is never ignored, whichever worker got the answer. But if other charges were found for the request during the call,
-    add a charge in the answer to them, and schedule a look-up of all found charges. Ignore a failure or an empty
-    look-up if the outcome is known by now, or if this worker's lease expired and another worker has sent the request
-    again.
+    is never ignored, whichever worker got the answer. If other charges were found for the request during the call, do
+    not record the answer, but schedule a look-up of all found charges, including the charge in the answer. Ignore a
+    failure or an empty look-up if the outcome is known by now, or if this worker's lease expired and another worker has
+    sent the request again.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)

@@ -153,7 +153,7 @@ async def refuse_unsent(
 
 
 async def refuse(work: Work, call: GatewayCall, *, code: str, detail: str) -> None:
-    """End a charge whose request the gateway refuses."""
+    """Mark a charge as failed, because the gateway refused its request."""
     await _stop(work, call.invoice, call.charge, stage=ChargeStage.FAILED, code=code, detail=detail)
 
 
@@ -175,7 +175,10 @@ async def _stop(
     detail: str,
     gateway_id: str | None = None,
 ) -> None:
-    """End or park a charge, and stop issuance. If the customer is erased, store no text of the gateway (D-229)."""
+    """Mark a charge as failed or parked, and stop the issuance of its invoice.
+
+    If the customer is erased, store no text of the gateway (D-229).
+    """
     is_own_text = code == CUSTOMER_ERASED.type.removeprefix("engine.")
     if not is_own_text and await erasures.is_erased(work.tx, invoice.invoice_id):
         detail = ERASED

@@ -25,7 +25,7 @@ class EachAccount:
 
     @asynccontextmanager
     async def attempt(self, account_id: UUID) -> AsyncGenerator[None]:
-        """Log an exception of the block, and add the account to `failed`, instead of raising the exception.
+        """If the block raises an exception, log it and add the account to `failed`.
 
         Raises DatabaseUnavailableError if the database as a whole is unavailable.
         """

@@ -14,7 +14,7 @@ from fatura.views.health import ChecksView
 TRY_EVERY_SECONDS = 10
 """Minimum time between two tries of the lanes' polls, in a process that runs no lanes."""
 TRY_FOR_SECONDS = 1
-"""How long a check waits for such a try. A longer try continues, and later checks show its result."""
+"""How long a check waits for a try of the lanes' polls. A longer try continues, and later checks show its result."""
 
 
 async def check(deps: Deps) -> ChecksView:

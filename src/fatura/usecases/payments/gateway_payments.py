@@ -30,7 +30,7 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""Error codes of parked charges for which issuance looks up the found charges when these pay the invoice (D-181)."""
+"""If a charge is parked with such a code, issuance looks up its found charges when they pay the invoice (D-181)."""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 

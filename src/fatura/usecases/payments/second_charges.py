@@ -42,7 +42,7 @@ async def emit(
 async def report_elsewhere(
     work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
 ) -> None:
-    """Report a second charge on another connection than its invoice, and make it due for `unmatched_charges.look`.
+    """Report a second charge that is not on its invoice's connection. Make it due for `unmatched_charges.look`.
 
     `look` ignores such a charge unless its state is stored, because both connections may belong to one account at the
     provider. So store the state even if the charge is canceled. No event reports a canceled charge.

@@ -63,9 +63,9 @@ async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
 
 
 async def settle_lost(work: Work, *, limit: int) -> int:
-    """Record a timeout for up to `limit` lost calls; put off each call that cannot be recorded (D-105, D-186).
+    """Record a timeout for up to `limit` lost calls, whose answers were not recorded before the lease expired (D-105).
 
-    Return the number of lost calls.
+    Put off each call that cannot be recorded (D-186). Return the number of lost calls.
     """
     lost = await pricing_attempts.lost(work.tx, real_now=work.deps.clock(), limit=limit)
     await each_alone_if_one_fails(work, sorted(lost), _record_lost, put_off=_put_off_lost)

@@ -1,6 +1,6 @@
 """Poll an invoice: read its confirmed charges from the gateway, with no transaction open.
 
-A charge is confirmed if a gateway's answer has shown it, so that the engine has stored the gateway's id of it.
+A confirmed charge is one that a gateway's answer has shown, so the engine has stored the gateway's id of it.
 """
 
 import asyncio
@@ -91,10 +91,7 @@ class Poll:
 
     @property
     def is_answered(self) -> bool:
-        """Return whether the poll counts.
-
-        The gateway must have answered about the decisive charge or, for a paid invoice, about every charge.
-        """
+        """Return whether the gateway has answered about the decisive charge or, for a paid invoice, every charge."""
         return self.decisive.has_answer and (self.invoice.paid_at is None or self.has_all_answers)
 
 

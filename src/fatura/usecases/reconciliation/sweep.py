@@ -129,8 +129,9 @@ def _report(run: _Run) -> None:
 async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     """Lease the sweep that has been due longest, and begin it.
 
-    Return whether a sweep was due, and the claim, or None. A due sweep is put off if its connection is failing, cannot
-    be opened, has no budget or no list, or if the account is frozen. An inactive connection is swept (D-55, D-123).
+    Return whether a sweep was due. Also return the claim, or None if the sweep was put off. A sweep is put off if its
+    connection is failing, cannot be opened, has no budget or no list, or if the account is frozen. An inactive
+    connection is swept (D-55, D-123).
     """
     real_now = work.deps.clock()
     claimed = await connection_sweeps.claim(

@@ -56,7 +56,7 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
 
     The lock of the webhook keeps workers and `redeliver` from using these events at the same time.
     """
-    await progress.lock(work.tx, Kind.DELIVERIES)  # before the webhook, as `_delete_attempts` does
+    await progress.lock(work.tx, Kind.DELIVERIES)  # lock it before the webhook, like `_delete_attempts`
     await webhooks.lock(work.tx)
     after = claimed.deleted_to
     rows = await old_rows.oldest_events(work.tx, after=after, limit=BATCH)

@@ -45,7 +45,7 @@ WAIT_SECONDS = 100
 """How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
 POLL_SHARE = 0.05
-"""The pause between two polls of a waiting `advance` grows to this share of the time it has waited."""
+"""`advance` pauses between two polls for this share of the time that it has waited, but at least POLL_SECONDS."""
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum time by which one call may advance the clock."""
 RUN_SECONDS = 5
@@ -64,7 +64,7 @@ RunLane = Callable[[Deps, Account], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the worker does next: run the lanes with due work, or stop because the clock has reached the target."""
+    """What the worker does next: run the lanes with due work, or stop if `has_ended`, as when the target is reached."""
 
     due_lanes: frozenset[str] = frozenset()
     has_moved: bool = False

@@ -341,6 +341,9 @@ async def _record_some(
 
 
 async def _of_erased(work: Work, results: Mapping[int, AttemptResult], sequences: Sequence[int]) -> set[int]:
-    """Return the events of erased customers whose answers have a body, which may repeat the customer's data (D-229)."""
+    """Return the events of erased customers that the endpoint answered with a body.
+
+    The body may repeat the customer's data (D-229).
+    """
     answered = [number for number in sequences if results[number].response_body is not None]
     return await deliveries.containing(work.tx, answered, text=OF_ERASED) if answered else set()

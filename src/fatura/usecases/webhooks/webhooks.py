@@ -159,7 +159,7 @@ async def redeliver(
 
 
 async def _redeliver(work: Work, *, event_id: UUID) -> _Redelivered:
-    """Deliver an event now, even if it was delivered, given up, or emitted while no webhook was registered (D-39).
+    """Make an event due now, even if it was delivered, given up, or emitted while no webhook was registered (D-39).
 
     An open delivery still waits for the earlier events of its invoice; a closed delivery is sent out of order. The
     delivery's retry schedule starts again.
