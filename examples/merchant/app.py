@@ -1,6 +1,6 @@
 """An example merchant in one file, with Python's standard library only: a price endpoint and a webhook receiver.
 
-POST /price answers with the price of a metered item in a cycle.
+POST /price answers with the price of a variable item in a cycle.
 
 POST /webhooks receives events and handles each event once.
 
@@ -116,7 +116,10 @@ class Counts:
 
 
 def price(request: dict[str, Any], counts: Counts) -> Answer:
-    """Return an item's price in a cycle: `amount` in cents, or `skip` if nothing was used."""
+    """Return an item's price in a cycle: `amount` in cents, or `skip` if nothing was used.
+
+    The answer is 404 for a product without a meter, and 503 if the meter fails.
+    """
     product = request["product"]["externalRef"]
     meter = METERS.get(product)
     if meter is None:
@@ -129,7 +132,7 @@ def price(request: dict[str, Any], counts: Counts) -> Answer:
     used = _used(meter, f"{request['subscription']['externalRef']} {request['cycle']}")
     if used == 0:
         return HTTPStatus.OK, {"skip": True}
-    # The call comes before the period of its invoice begins, so it bills what was used since the previous call.
+    # Fatura calls before the period of the invoice begins, so the price covers the use since the previous call.
     line = f"{used} {meter.one if used == 1 else meter.many} used before {request['period']['start']}"
     return HTTPStatus.OK, {"amount": used * meter.cents, "description": line}
 

@@ -8,11 +8,11 @@ from tools.contract.engine import Engine
 from tools.contract.process import CLIENTS, DEV_BIN, DOCUMENT, HERE, TOOLS_PYTHON, empty, run
 
 _JAVA_NOISE = (
-    # openapi-generator prints the first warning for every OpenAPI 3.1 document.
+    # printed for every OpenAPI 3.1 document
     "OpenAPI 3.1 support is still in beta",
-    # openapi-generator prints the second warning for every document, even for a document with a single schema.
+    # printed for every document, even for a document with a single schema
     "Failed to get the schema name: null",
-    # openapi-generator prints the third warning for every parameter `from`, although it generates no such model.
+    # printed for every parameter `from`, although no model has this name
     "From (reserved word) cannot be used as model name",
 )
 _IMPORT_ALL = """

@@ -19,7 +19,7 @@ BIN = BUILD / "venv" / "bin"
 COMMAND = "/opt/fatura/bin/fatura"
 """The command of the units. It need not exist on this machine."""
 MOST_EXPOSURE = 15
-"""Maximum exposure of a unit by `systemd-analyze security`, times ten: 0 is confined, 100 is not confined at all."""
+"""Limit for the option `--threshold` of `systemd-analyze security`: 0 is fully confined, 100 is not confined."""
 OF_SYSTEM = {"promtool": "Debian has it in prometheus", "systemd-analyze": "Debian has it in systemd"}
 
 Check = Sequence[str | Path]
@@ -66,7 +66,7 @@ def _files() -> Iterator[Check]:
 
 
 def _units(scratch: Path) -> Iterator[Check]:
-    """Yield the checks of the units, whose command is replaced by one that exists on this machine."""
+    """Yield the checks of copies of the units, in which Python replaces COMMAND."""
     units = [
         path for path in sorted((CONTRIB / "systemd").iterdir()) if path.suffix in {".service", ".timer"}
     ]

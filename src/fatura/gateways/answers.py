@@ -117,7 +117,7 @@ def _check_refund(refund: Any) -> None:
 def _ledger_faults(charge: Charge) -> Iterator[str]:
     """Yield, in words, each contradiction between the entries, the refunds and the state of a charge.
 
-    The engine refuses such charges, so that the ledger does not depend on the order in which answers arrive.
+    The engine refuses a charge with a contradiction. Otherwise the ledger would depend on the order of the answers.
     """
     keys = {(entry.kind, entry.reference) for entry in charge.entries}
     sums = dict.fromkeys(EntryKind, 0)

@@ -55,7 +55,7 @@ class CheckedGateway:
             yield charge
 
     async def listed_since(self, since: datetime) -> AsyncIterator[port.Charge | port.InvalidAnswerError]:
-        """Yield the charges of `charges_since`; in place of an invalid charge, yield its error."""
+        """Yield the charges of `charges_since`, but for an invalid charge, yield the error instead of raising it."""
         async for charge in self.adapter.charges_since(since):
             try:
                 yield listed(charge, currency=self._currency, now=self._now)

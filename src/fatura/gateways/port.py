@@ -17,7 +17,7 @@ from fatura.domain.payments import EntryKind
 from fatura.ids import bill_same_cycle
 
 CALL_TIMEOUT_SECONDS = 20
-"""The engine cancels a call that takes longer than this. Adapters need no timeout of their own."""
+"""The engine cancels a longer call, so adapters need no timeout of their own."""
 
 
 class ChargeState(StrEnum):
@@ -28,7 +28,7 @@ class ChargeState(StrEnum):
     PAID = "paid"
     """The provider regards the charge as paid. Refunds and disputes do not change this state."""
     REFUSED = "refused"
-    """The payment was declined; the payer may try again."""
+    """The payment was declined; the payer can try again."""
     EXPIRED = "expired"
     """The provider closed the unpaid charge."""
     CANCELED = "canceled"
@@ -50,7 +50,7 @@ class Capabilities:
     - "key": the provider makes one refund for each `refund_id`, however often the request is repeated. The engine looks
       the refund up, and repeats the request if the charge does not show the refund.
     - "lookup": the provider does not deduplicate, but `Charge.refunds` shows the refund. The engine looks the refund
-      up before the first request too, and never repeats a request. If the refund does not appear, the refund fails.
+      up before it sends the request, and never repeats the request. If the refund does not appear, the refund fails.
     - "none": `refund_charge` raises PermanentError.
 
     `lists_charges` is true if `charges_since` works. The nightly sweep (D-161) and a restore from a backup (D-123) need
@@ -168,7 +168,8 @@ class Refund:
 class RefundRequest:
     """A refund of a charge, in whole or in part.
 
-    Store `refund_id` with the refund, and derive the idempotency key from it. The payer may see the `reason`.
+    Store `refund_id` with the refund, and derive the idempotency key from it. The provider may show the `reason` to
+    the payer.
     """
 
     refund_id: UUID
@@ -207,7 +208,7 @@ class Charge:
     def of_invoice(self, invoice_id: UUID) -> Self:
         """Return the charge with `invoice_id` as its invoice id; both ids must be of the same cycle's invoice (D-181).
 
-        A restore from a backup may give a cycle's invoice a new id, while the gateway keeps the earlier id.
+        After a restore from a backup, a cycle's invoice may have a new id. Its charge at the gateway has the old id.
         Raises InvalidAnswerError if the charge has the reference of another cycle's invoice.
         """
         if not bill_same_cycle(self.invoice_id, invoice_id):
@@ -253,7 +254,7 @@ class Gateway(Protocol):
     """
 
     def capabilities(self) -> Capabilities:
-        """Validate settings and credentials without a call, and return what they allow. Raises GatewaySettingsError."""
+        """Validate settings and credentials, without a call to the provider. Raises GatewaySettingsError."""
         ...
 
     async def check_credentials(self) -> str | None:
@@ -346,8 +347,8 @@ Providers = Mapping[str, Provider]
 class GatewayError(Exception):
     """A failed call. Raise one of the subclasses, which decide what the engine does next.
 
-    `text` may repeat what the provider says. The engine stores it only with the charge or refund of the call, and an
-    erasure removes it. Logs and the health of the connection show only the class and `http_status` (D-229).
+    `text` may repeat what the provider says. The engine stores the text only with the charge or refund of the call,
+    and an erasure removes it. Logs and the connection's health show only the error's class and `http_status` (D-229).
     """
 
     def __init__(self, text: str = "", *, http_status: int | None = None) -> None:
@@ -360,15 +361,15 @@ class GatewayError(Exception):
 
 
 class TransientError(GatewayError):
-    """Nothing was done and a later call may work: no connection, HTTP 429, or 503 before processing (D-34)."""
+    """The call had no effect, and a later call may succeed: no connection, HTTP 429, or 503 before any work (D-34)."""
 
 
 class UnknownOutcomeError(GatewayError):
-    """The request may have taken effect: timeout, reset or 5xx after sending. See `Capabilities.idempotency` (D-33)."""
+    """The call may have had an effect: timeout, reset or 5xx after sending. See `Capabilities.idempotency` (D-33)."""
 
 
 class InvalidAnswerError(UnknownOutcomeError):
-    """The provider answered, but the answer has a wrong type or value. `gateways.answers` raises a subclass."""
+    """The provider's answer has a field of a wrong type or value. `gateways.answers` raises a subclass."""
 
 
 class PermanentError(GatewayError):

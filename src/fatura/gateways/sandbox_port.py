@@ -1,4 +1,4 @@
-"""The calls with which merchants control the sandbox gateway, as if in a provider's dashboard (D-46).
+"""The calls with which merchants control the sandbox gateway, as they would in a provider's dashboard (D-46).
 
 For billing, the engine uses the sandbox only through `gateways.port`, like any other provider.
 """
@@ -22,7 +22,7 @@ CHARGES_LISTED = 1000
 PRODUCTS_LISTED = 1000
 """Maximum number of products in a list."""
 MAX_DOUBLES = 50
-"""Maximum number of second charges of an invoice, like `MAX_CHARGES` of the engine (D-176)."""
+"""Maximum number of second charges of an invoice: as many as the engine's `MAX_CHARGES` (D-176)."""
 WEBHOOK_SIGNATURE = "x-sandbox-signature"
 """The header with the signature of a sandbox webhook, `t=<Unix seconds>,v1=<hex>`, made with `webhookSecret`."""
 

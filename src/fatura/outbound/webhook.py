@@ -48,7 +48,7 @@ def read(exchange: Exchange, *, real_now: datetime) -> AttemptResult:
 
 
 def headers_of(message: WebhookMessage, *, secrets: Sequence[str], timestamp: int) -> dict[str, str]:
-    """Return the headers, with Fatura's signature and that of Standard Webhooks; `timestamp` is Unix time (D-39)."""
+    """Return headers with the signatures of Fatura and of Standard Webhooks; `timestamp` is Unix time (D-39)."""
     event_id, body = message.event_id, message.body
     return {
         "Content-Type": "application/json",

@@ -55,7 +55,7 @@ class Address:
                 return Answer.NOTHING
         if reply.startswith(b"E") and _NOT_YET in reply:
             return Answer.NOT_YET
-        # A server that refuses for another reason, such as too many connections, is running.
+        # A server that refuses the connection for another reason, such as too many connections, is running.
         return Answer.READY if reply[:1] in {b"R", b"E"} else Answer.NOTHING
 
 

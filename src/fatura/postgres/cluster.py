@@ -1,4 +1,4 @@
-"""Create the cluster with the role and database of the engine. An interrupted creation leaves no cluster."""
+"""Create the cluster, its roles and its database. An interrupted creation leaves no cluster."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed
 from fatura.postgres.folder import DataFolder
 
 SUPERUSER = "postgres"
-"""The role that creates the cluster. It has no other use, because Row Level Security does not bind it."""
+"""The role that creates the cluster. Later the engine does not use it, because Row Level Security does not bind it."""
 
 _SETTINGS = """
 # Settings of Fatura for a small machine. They are written once; you may change them.
@@ -83,7 +83,7 @@ def create(folder: DataFolder, binaries: Binaries) -> None:
 
 
 def write_rules(folder: DataFolder) -> None:
-    """Write which users of the operating system may connect, and as which roles. All others are rejected."""
+    """Write which users of the operating system may connect, and as which roles. The server rejects all others."""
     names = "".join(
         f"fatura {_quoted(user)} {role}\n"
         for user in folder.user.clients

@@ -21,10 +21,11 @@ _MAY_NOT_SWITCH = {errno.EPERM, errno.EINVAL}
 
 @dataclass(frozen=True, slots=True)
 class OsUser:
-    """A user of the operating system. `switched` is true if this process runs as root and PostgreSQL runs as this user.
+    """The user of the operating system that PostgreSQL runs as.
 
-    PostgreSQL refuses to run as root. The user that replaces root may be unable to enter the folders above the cluster.
-    So PostgreSQL inherits a descriptor of the cluster's folder, and uses the path `/proc/self/fd/<number>`.
+    `switched` is true if this process runs as root. PostgreSQL refuses to run as root, so it runs as another user. This
+    user may be unable to enter the folders above the cluster. So PostgreSQL inherits a descriptor of the cluster's
+    folder, and uses the path `/proc/self/fd/<number>`.
 
     `clients` are the names of the users that may connect to the server.
     """
@@ -125,7 +126,7 @@ def choose(cluster: Path, data_dir: Path) -> OsUser:
     for user in users:
         with suppress(KeyError):
             entry = pwd.getpwuid(user) if isinstance(user, int) else pwd.getpwnam(user)
-            # in a folder of root, the server runs as a user whose other programs must not connect
+            # if the data folder belongs to root, the user may have other programs, which must not connect
             is_theirs = data_dir.exists() and data_dir.stat().st_uid == entry.pw_uid
             clients = (entry.pw_name, "root") if is_theirs else ("root",)
             return OsUser(entry.pw_uid, entry.pw_gid, entry.pw_name, switched=True, clients=clients)

@@ -24,7 +24,7 @@ SIGNAL_AGAIN_SECONDS = 5
 QUIT_AFTER_SECONDS = 30.0
 """A server that has not stopped after this time is stopped without a checkpoint; the next start recovers it.
 
-PostgreSQL 18 never ends if it is asked to stop while it recovers from the crash of one of its processes.
+For example, PostgreSQL 18 never stops if the request to stop arrives while it recovers from a crash of its process.
 """
 _POLL_SECONDS = 0.01
 _REASON = re.compile(r"(FATAL|PANIC):(?!\s+the database system is)")
@@ -166,9 +166,9 @@ class _Launch:
             )
 
     def _raise_if_hopeless(self, elapsed_seconds: float) -> None:
-        """Raise the error that the exited server logged, or wait briefly, so that the caller can launch another server.
+        """Raise the error that the exited server logged, if it is permanent or START_RETRY_SECONDS have passed.
 
-        The error is raised if the logged cause is permanent, or after START_RETRY_SECONDS.
+        Otherwise wait briefly. The caller then launches another server.
         """
         output = self.folder.log.read_bytes()[self.log_offset_bytes :].decode(errors="replace")
         hopeless = _REASON.search(output) and not any(sign in output for sign in _TEMPORARY)
@@ -178,7 +178,7 @@ class _Launch:
 
 
 def _clear_pid_file(folder: DataFolder) -> None:
-    """Remove the pid file that a killed server left, because another process may have the same process id now.
+    """Remove the pid file of a killed server, because another process may have got the same process id since.
 
     Raises EmbeddedPostgresError if a server that Fatura did not start uses the cluster.
     """

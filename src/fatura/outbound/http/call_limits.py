@@ -1,4 +1,4 @@
-"""Limits of calls: their time, the concurrent calls of one account, and those to one address (D-108, D-215)."""
+"""Limits of the time of a call, of the concurrent calls of an account, and of those to an address (D-108, D-215)."""
 
 import asyncio
 import time
@@ -11,16 +11,16 @@ from fatura.outbound.http.exchange import DEADLINE_SECONDS, MAX_WAIT_SECONDS, Ou
 
 MAX_CALLS_OF_ACCOUNT = 256
 MAX_CALLS_TO_ADDRESS = 512
-"""Maximum number of calls of all accounts to one address, except those that ALWAYS_ALLOWED permits."""
+"""Maximum number of concurrent calls of all accounts to one address. Calls under ALWAYS_ALLOWED do not count."""
 ALWAYS_ALLOWED = 2
 """Number of calls that each account may have open to an address, even if MAX_CALLS_TO_ADDRESS is reached.
 
-Many merchants may use one address, for example of a content delivery network.
+The servers of many merchants can share an address, for example of a content delivery network.
 """
 
 
 class CallTime:
-    """Measures the time of one call, and limits it to DEADLINE_SECONDS. Waits for a place do not count."""
+    """Measures the time of one call, and limits it to DEADLINE_SECONDS. Waits for CallLimits do not count."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -37,7 +37,7 @@ class CallTime:
             yield
 
     async def take(self, place: AbstractAsyncContextManager[None], held: AsyncExitStack) -> None:
-        """Wait for a place, which `held` then holds. All waits of a call together last at most MAX_WAIT_SECONDS.
+        """Wait for a place, and add it to `held`. All waits of a call together take at most MAX_WAIT_SECONDS.
 
         Raises OutOfResourcesError.
         """
@@ -67,10 +67,9 @@ class CallLimits:
 
     @asynccontextmanager
     async def to_addresses(self, account_id: UUID, addresses: Collection[str]) -> AsyncGenerator[None]:
-        """Hold a place at each address that the call may use, except for the first ALWAYS_ALLOWED calls."""
-        keys = [
-            (account_id, address) for address in sorted(set(addresses))
-        ]  # all calls take places in the same order, so that they do not deadlock
+        """Hold a place at each address. An account's first ALWAYS_ALLOWED calls to an address need no place there."""
+        # all calls take places in the same order, so that they do not deadlock
+        keys = [(account_id, address) for address in sorted(set(addresses))]
         self._to_address.update(keys)
         try:
             async with AsyncExitStack() as held:

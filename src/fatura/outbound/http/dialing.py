@@ -46,7 +46,7 @@ LOG_EVERY_SECONDS = 60
 UNREACHABLE = (
     "could not connect: check the host's name, that its addresses are public, its port and its certificate"
 )
-"""What a merchant reads after any failure to connect, so that the text does not reveal which ports are open (D-215)."""
+"""The error that a merchant sees for every failed connection: one text, to hide which ports are open (D-215)."""
 
 
 def trusting_context() -> ssl.SSLContext:
@@ -106,7 +106,7 @@ class Dialer:
         ssl_context: ssl.SSLContext | None,
         denied: Collection[IPv4Network | IPv6Network],
     ) -> None:
-        """`denied` are networks that are never called, not even for an exempt target."""
+        """`denied` are networks that are never called, not even for a target with `is_exempt`."""
         self._denied = denied
         self._ares = AresResolver()
         self._resolver = resolver or self._ares
@@ -129,7 +129,10 @@ class Dialer:
             raise NoConnectionError(f"no address: {_reason(error)}") from error
 
     def candidates(self, target: Target, addresses: Sequence[str]) -> Sequence[str]:
-        """Return the addresses that `dial` may try, IPv4 first. Raises NoConnectionError if one must not be called."""
+        """Return the addresses that `dial` tries, IPv4 first.
+
+        Raises NoConnectionError if `addresses` is empty, or if one of them must not be called.
+        """
         refused = [each for each in addresses if not self._may_call(target, each)]
         if refused or not addresses:
             raise NoConnectionError(

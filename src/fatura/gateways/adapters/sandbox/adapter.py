@@ -1,7 +1,7 @@
 """The `sandbox` provider: a simulated gateway for sandbox accounts (D-44, D-46).
 
 Each call runs in transactions of its own, never in a transaction of the engine. Simulated payers pay or refuse charges
-by the account's clock. The adapter stores the new status of a charge when it next reads the charge.
+at instants of the account's clock. When the adapter reads a charge, it stores what the payer has done until then.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -60,7 +60,7 @@ class SandboxGateway:
         )
 
     async def check_credentials(self) -> str | None:
-        """Return the setting `providerAccount`. The sandbox has no credentials; `capabilities` refuses any.
+        """Return the setting `providerAccount`. The sandbox needs no credentials, and `capabilities` refuses them.
 
         Only faults of the operation `all` affect this call. Raises AuthFailedError, TransientError.
         """
@@ -207,7 +207,7 @@ class SandboxGateway:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
             if charge.is_double and charge.entries:
-                # otherwise merchants could make more than MAX_DOUBLES paid second charges, by removing some of them
+                # MAX_DOUBLES also limits paid second charges, because a paid one cannot be removed to make room
                 raise port.PermanentError("charge_status", "The sandbox keeps second charges that were paid.")
             await tables.delete_charge(tx, charge_id)
         return charge

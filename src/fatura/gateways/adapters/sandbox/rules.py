@@ -29,9 +29,9 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.REFUNDED: ChargeState.PAID,
 }
 MOST_ENTRIES = 100
-"""If a charge has this many entries, the merchant cannot add another one in the sandbox.
+"""Maximum number of entries to which a merchant's moves can add another one.
 
-The refunds that the engine asks for are limited by D-178 instead.
+This number does not limit refunds that the engine asks for; D-178 does.
 """
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 
