@@ -98,8 +98,8 @@ def test_suspend_and_resume_are_safe_to_repeat(database_url: str, env: dict[str,
     assert audited(database_url, account_id) == ["account.create", "account.suspend", "account.resume"]
 
 
-def test_a_lost_key_is_not_a_lost_account(database_url: str, env: dict[str, str], tmp_path: Path) -> None:
-    """The operator revokes the account's only key and creates another one, which a running API accepts. [D-243]"""
+def test_an_operator_can_replace_a_lost_key(database_url: str, env: dict[str, str], tmp_path: Path) -> None:
+    """[D-243]"""
     account = opened(env)
     account_id = account["accountId"]
     [lost] = ask("show", account_id, env=env)["apiKeys"]

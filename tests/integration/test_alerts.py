@@ -1,4 +1,4 @@
-"""The alerts for Prometheus fire when they should, and stay silent in a healthy engine."""
+"""The alerts for Prometheus fire when they should, and do not fire for a healthy engine."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The database keeps audit entries, and each filter of the audit log reads few entries (D-224, D-225)."""
+"""The database keeps audit entries until they are old, and each filter of the log reads few entries (D-224, D-225)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

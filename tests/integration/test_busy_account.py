@@ -42,7 +42,7 @@ async def seconds_of_get(merchant: Merchant) -> float:
 async def test_enrollments_on_a_locked_plan_delay_no_read(
     world: World, busy: tuple[Merchant, Merchant]
 ) -> None:
-    """Requests that wait for the locked plan must not take all connections of the pool. [D-149]"""
+    """[D-149]"""
     waiting, other = busy
     plan = await waiting.plan()
     other_plan = await other.plan()
@@ -66,7 +66,7 @@ async def test_enrollments_on_a_locked_plan_delay_no_read(
 
 
 async def test_requests_that_wait_for_a_lock_leave_others_to_other_accounts(world: World) -> None:
-    """Requests above an account's limit are refused immediately. Other accounts are served. [D-179]"""
+    """[D-179]"""
     world.deps.open_requests.most = 3
     plan, other = await world.plan(), await world.another()
     path = f"/v1/plans/{plan['id']}/propagate"
@@ -83,10 +83,7 @@ async def test_requests_that_wait_for_a_lock_leave_others_to_other_accounts(worl
 
 
 async def test_shares_are_given_back() -> None:
-    """If a transaction is canceled while it waits for a connection, its share of the connections is free again.
-
-    [D-149]
-    """
+    """A transaction that is canceled while it waits for a connection gives its share back. [D-149]"""
     shares, account, other = ConnectionShares(4), uuid4(), uuid4()
     for _ in range(2):
         await shares.take(account, reads=False)
@@ -94,7 +91,7 @@ async def test_shares_are_given_back() -> None:
     await asyncio.sleep(0)
     await asyncio.wait_for(shares.take(account, reads=True), 1)
     await asyncio.wait_for(shares.take(other, reads=False), 1)
-    behind_all = asyncio.create_task(shares.take(other, reads=False))  # one of four shares is kept for reads
+    behind_all = asyncio.create_task(shares.take(other, reads=False))  # the fourth share is only for reads
     await asyncio.sleep(0)
     assert not any(each.done() for each in (*waiting, behind_all))
     for each in (*waiting, behind_all):

@@ -1,4 +1,4 @@
-"""How many calls to merchants' servers may be open at the same time."""
+"""Limits of the number of concurrent calls to merchants' servers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -15,7 +15,7 @@ from tests.support.world import eventually
 
 
 class Server:
-    """Holds each call until `answer` is set, and counts the open calls."""
+    """Answers no call before `answer` is set, and counts the open calls."""
 
     def __init__(self) -> None:
         self.port = self.open = self.most = 0

@@ -21,7 +21,7 @@ TEMPTING = (
     "enable_material",
     "enable_memoize",
 )
-"""Planner settings that the test turns off, so that PostgreSQL may run a sub-select once per row.
+"""Planner settings that the test turns off, to tempt PostgreSQL to run a sub-select once per row.
 
 With such a query plan, a badly written claim would lock more rows than its limit.
 """

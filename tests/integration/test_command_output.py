@@ -1,4 +1,4 @@
-"""What commands print: text from outside is neither markup nor a control sequence."""
+"""Commands print markup and control characters of text from outside as text."""
 
 import io
 from pathlib import Path

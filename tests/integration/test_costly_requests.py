@@ -16,7 +16,7 @@ from tests.support.unlimited import UNLIMITED
 MOST_MS = 50
 TRIES = 5
 HEAD_CHARS = 60_000
-"""About as many characters as a request's head may have."""
+"""About the maximum number of characters in the head of a request."""
 UNKNOWN_ID = "019a0000-0000-7000-8000-000000000000"
 MANY = MAX_VALUES - 20
 
@@ -27,7 +27,7 @@ FIELDS = {
     "unknown fields with escapes": r'"{:x}\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9":0',
     "repeated fields": '"a":0',
 }
-"""Members of an object. Each gets its number in the place of `{:x}`."""
+"""Members of an object, by what is special about them. `{:x}` becomes the number of the member."""
 ELEMENTS = {
     "integers": "1" * 39,
     "floats": "0." + "1" * 37,
@@ -42,7 +42,7 @@ TEXTS = {"a": "a", "blanks": " ", "quotes": r"\"", "escapes": r"\u00e9", "emoji"
 
 
 def filled(unit: str, before: str, after: str, *, values: int) -> str:
-    """Return a JSON text with a repeated unit, of at most 256 KiB and at most this number of values."""
+    """Return JSON text with as many copies of `unit` as fit into 256 KiB and into this number of values."""
     size, units = len(before) + len(after), list[str]()
     most = values // max(unit.count("[") + unit.count("{") - unit.count("{:x}"), 1)
     while len(units) < most and (size := size + len(unit) + 8) <= MAX_BYTES:

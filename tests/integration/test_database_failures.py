@@ -100,7 +100,7 @@ async def test_a_failed_transaction_is_not_reported_as_committed(world: World):
 
 @pytest.fixture
 async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
-    """An engine with its own PostgreSQL server. Tests can make the server's commits wait for a standby."""
+    """An engine with a PostgreSQL server of its own."""
     server = await asyncio.to_thread(postgres.start, tmp_path / "data", settings={"fsync": "off"})
     try:
         await migrate_as_owner(server.url)
@@ -112,7 +112,7 @@ async def replicated(tmp_path: Path) -> AsyncIterator["Replicated"]:
 
 
 class Replicated:
-    """An engine, with methods that make its commits wait for a standby, or cancel waiting commits."""
+    """An engine, with methods that make its commits wait for a standby, and that cancel waiting commits."""
 
     def __init__(self, world: World, owner_url: str) -> None:
         self.world = world

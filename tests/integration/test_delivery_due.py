@@ -74,9 +74,9 @@ async def test_an_event_behind_a_delayed_one_is_not_due(world: World, receiver: 
 
 
 async def _stops_at(world: World, *, sequence: int) -> None:
-    """Check that the clock stops at the endpoint's or the event's next attempt, whichever is later.
+    """Check that the clock stops at the next attempt of the endpoint or of the event, whichever is later.
 
-    Move the clock to this instant.
+    Then move the clock to that instant.
     """
     (row,) = await world.sql(
         "SELECT greatest(w.next_attempt_at, d.next_attempt_at) AS at FROM webhook w, delivery d"

@@ -1,6 +1,6 @@
-"""Discovery is a lane's search for accounts with due work. It finds every such account.
+"""Discovery finds every account with due work, whether or not its test clock was moved.
 
-It finds accounts with a moved test clock and accounts in real time, even if another account has a large backlog.
+A large backlog of one account hides no other account.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ _ADVANCE = "UPDATE test_clock c SET status = 'advancing', target_at = now() WHER
 
 
 async def insert_running(world: World, work: str, rows: Mapping[UUID, tuple[int, timedelta]]) -> None:
-    """For each account, insert some running rows whose last batch was committed some time ago."""
+    """For each account, insert some running rows whose newest batch was committed some time ago."""
     owner = await asyncpg.connect(as_superuser(world.database_url))
-    await owner.execute("SET session_replication_role = replica")  # checks no foreign keys
+    await owner.execute("SET session_replication_role = replica")  # turns foreign keys off
     for account_id, (count, ago) in rows.items():
         await owner.execute(_RUNNING[work], account_id, world.deps.clock() - ago, count)
     await owner.close()
@@ -100,7 +100,7 @@ async def test_every_lane_finds_its_due_work(world: World, receiver: Receiver, *
     assert await world.broken() == []
 
 
-async def test_the_work_of_an_advancing_clock_is_left_to_its_driver(world: World) -> None:
+async def test_only_the_lane_test_clock_finds_an_account_whose_clock_advances(world: World) -> None:
     """[D-45]"""
     merchant = await at_real_time(world, await world.another())
     await merchant.enroll(await merchant.plan())
@@ -246,13 +246,8 @@ async def test_events_are_found_after_the_webhook_was_changed(world: World, rece
     assert await world.broken() == []
 
 
-async def test_an_event_emitted_while_the_last_one_is_taken_is_found(
-    world: World, receiver: Receiver
-) -> None:
-    """A worker finds no further event of an account.
-
-    Before the worker stores this result, another event is committed. [D-39]
-    """
+async def test_an_event_emitted_while_a_worker_sends_is_found(world: World, receiver: Receiver) -> None:
+    """A worker finds no further event, but one is committed before the worker stores this result. [D-39]"""
     merchant = await at_real_time(world, await world.another())
     await register(merchant, receiver)
     plan = await merchant.plan()

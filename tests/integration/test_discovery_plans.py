@@ -84,9 +84,7 @@ async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> N
 
 @pytest.mark.parametrize("locking", ["", "FOR NO KEY UPDATE"])
 async def test_policies_do_not_lower_the_estimated_rows(billed: World, locking: LiteralString) -> None:
-    """If PostgreSQL expected too few rows because of the policies, it would sort all rows of an account to
-    return one page. [D-16]
-    """
+    """With too low an estimate, PostgreSQL would sort all rows of an account to return one page. [D-16]"""
     async with billed.deps.db.transaction(billed.account_id) as tx:
         with_policies = await tx.fetchval(f"{_INVOICES} {locking}")
     bypassing = await asyncpg.connect(billed.database_url.replace("://fatura@", "://postgres@"))

@@ -120,7 +120,7 @@ async def test_distribution_is_refused_while_the_engine_runs(coordinator: str):
 
 
 async def test_distribution_of_large_tables_needs_a_flag(coordinator: str):
-    """Distribution locks the tables while it copies the rows. Copying large tables takes a long time."""
+    """Distribution locks the tables while it copies their rows, for a long time if they are large."""
     with pytest.raises(MigrationError, match="run again with --at-most-gib 1"):
         await distribute(coordinator, at_most_gib=0)
 
@@ -139,7 +139,7 @@ _MAY_MOVE = "SELECT has_function_privilege('citus_move_shard_placement(bigint)',
 
 
 async def test_distribution_is_refused_while_the_role_may_move_shards(coordinator: str):
-    """Row Level Security hides all rows from this role. If the role moved a shard, the rows would be lost."""
+    """Row Level Security hides all rows from the role that migrates. A shard that it moved would lose its rows."""
     async with connected(as_superuser(coordinator)) as administrator:
         await administrator.execute(_MOVE)
         with pytest.raises(MigrationError, match="would delete their rows") as refused:

@@ -1,4 +1,4 @@
-"""A command over all accounts passes over an account that fails, and its exit code says so."""
+"""A command for all accounts skips an account that fails, and its exit code says so."""
 
 import json
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ def _ended(env: dict[str, str], *words: str) -> Json:
     return json.loads(ended.stdout)
 
 
-def test_check_passes_over_an_account_that_fails(failing: tuple[dict[str, str], str]) -> None:
+def test_check_skips_an_account_that_fails(failing: tuple[dict[str, str], str]) -> None:
     """[D-216]"""
     env, account_id = failing
     report = _ended(env, "check")
@@ -43,16 +43,14 @@ def test_check_passes_over_an_account_that_fails(failing: tuple[dict[str, str], 
     assert "clean" not in shown.stdout
 
 
-def test_keys_rotate_passes_over_an_account_that_fails(failing: tuple[dict[str, str], str]) -> None:
+def test_keys_rotate_skips_an_account_that_fails(failing: tuple[dict[str, str], str]) -> None:
     """[D-216]"""
     env, account_id = failing
     report = _ended(env, "keys", "rotate")
     assert [each["accountId"] for each in report["failed"]] == [account_id]
 
 
-def test_restored_passes_over_an_account_that_fails(
-    failing: tuple[dict[str, str], str], database_url: str
-) -> None:
+def test_restored_skips_an_account_that_fails(failing: tuple[dict[str, str], str], database_url: str) -> None:
     """[D-216, D-123]"""
     env, account_id = failing
     report = _ended(env, "restored", "--since", datetime.now(UTC).isoformat())

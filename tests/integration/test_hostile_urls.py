@@ -80,7 +80,7 @@ async def listening() -> AsyncGenerator[Canary]:
 
 @pytest.fixture
 async def canary() -> AsyncIterator[Canary]:
-    """A server to which no hostile URL may lead."""
+    """A server that the engine must not call for any hostile URL."""
     async with listening() as opened:
         yield opened
 
@@ -258,7 +258,7 @@ async def _speak_no_tls(_reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 
 async def test_all_failures_to_connect_read_the_same(connects: list[tuple[str, int]]) -> None:
-    """Only the operator's log says why no connection was made. [D-215, D-30]"""
+    """[D-215, D-30]"""
     resolved = {
         "plain.example": ["127.0.0.1"],
         "closed.example": ["127.0.0.2"],

@@ -301,7 +301,7 @@ BEFORE = {
     "ALTER TABLE customer DROP CONSTRAINT customer_erased",
     "idempotency_key": "UPDATE idempotency_key SET is_sealed = true",
 }
-"""Statements that make the violations of a table possible."""
+"""For a table, the statements that remove what would refuse its violations."""
 
 
 def broken_reference(catalog: Catalog, constraint: Constraint) -> str:

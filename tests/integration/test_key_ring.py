@@ -39,7 +39,7 @@ async def test_a_ring_is_made_with_the_first_account_and_found_again(database_ur
     assert path.stat().st_mode & 0o077 == 0
 
 
-async def test_of_several_processes_that_start_only_one_opens_the_first_account(database_url, here) -> None:
+async def test_only_one_of_several_starting_processes_opens_the_first_account(database_url, here) -> None:
     """[D-217, D-47]"""
     opened = await asyncio.gather(
         *(

@@ -57,9 +57,7 @@ async def explaining(billed: World) -> AsyncIterator[Deps]:
 async def test_each_filter_of_customers_uses_its_index(
     billed: World, explaining: Deps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With Row Level Security, PostgreSQL uses an index for a filter only if the operator of the filter is
-    leakproof. [D-130]
-    """
+    """With Row Level Security, PostgreSQL uses indexes only for filters with leakproof operators. [D-130]"""
     account = await load_account(billed.deps, billed.account_id)
     monkeypatch.setattr(customers, "_hashes", lambda _work, document: [b"other", document.encode()])
     for wanted, index in [

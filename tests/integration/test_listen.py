@@ -79,7 +79,7 @@ async def test_headers_equal_those_of_a_webhook(world: World, api: Api, receiver
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 7, 250])
-async def test_earlier_events_are_skipped_from_now(
+async def test_without_a_start_only_new_events_are_forwarded(
     world: World, api: Api, receiver: Receiver, before: int
 ) -> None:
     """[D-38, D-120]"""

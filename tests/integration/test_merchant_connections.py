@@ -30,7 +30,7 @@ from tests.support.world import World, eventually
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 MANY = 2000
 MAX_STALL_SECONDS = 0.5
-"""Maximum time for which the calls and the test's server, which runs in the same thread, may block other tasks."""
+"""Maximum time for which the calls and the test's server together may block their event loop."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ async def post(session: MerchantSession, url: str) -> Exchange:
     return await session.post(url, body=b"{}", headers={})
 
 
-async def test_connections_are_shared_by_the_calls_of_one_account(merchant, client):
+async def test_connections_are_shared_by_the_calls_of_one_session(merchant, client):
     """[D-30]"""
     async with client.session(ACCOUNT) as session, client.session(ACCOUNT) as other:
         for _ in range(3):
@@ -184,7 +184,7 @@ async def test_the_hosts_file_is_honoured(merchant, client):
         assert (await post(session, f"http://localhost:{merchant.port}/")).outcome is ExchangeOutcome.ANSWERED
 
 
-async def test_calls_of_an_account_resolve_a_name_once(merchant):
+async def test_calls_of_a_session_resolve_a_name_once(merchant):
     """[D-47 outbound]"""
     asked: list[str] = []
 

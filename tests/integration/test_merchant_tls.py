@@ -108,7 +108,7 @@ async def test_no_request_is_sent_to_a_server_with_a_wrong_certificate(
     assert opened.heads == []
 
 
-async def test_the_authorities_of_the_system_are_trusted() -> None:
+async def test_only_the_authorities_of_the_system_are_trusted_by_default() -> None:
     """[D-30]"""
     async with shop(AUTHORITY.issue_cert(NAME)) as opened:
         exchange = await _post(merchant_client([f"{NAME}:1-65535"], resolver=_resolve), opened)

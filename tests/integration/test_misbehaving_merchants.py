@@ -27,15 +27,12 @@ WITHIN_SECONDS = 10.5
 MAX_STALL_SECONDS = 0.5
 MAX_GROWN_MB = 10
 RUNS = 3
-"""Maximum number of runs. One run within the limits suffices, because other programs may slow a run down.
+"""Maximum number of runs. Other programs may slow a run down, so one run within the limits is enough.
 
 The outcomes must be right in every run.
 """
 MAX_SENT_BYTES = 3 * 500_000
-"""Maximum number of bytes that a server may send in three calls. The kernel's buffers hold less.
-
-If a server sent more, the client kept reading.
-"""
+"""More bytes than the kernel's buffers hold: a server that sends more in three calls had a client that kept reading."""
 SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call

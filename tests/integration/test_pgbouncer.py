@@ -39,7 +39,7 @@ async def test_merchants_are_billed_through_a_pooler(database_url: str, tmp_path
 
 
 async def _bill(stack: Stack, number: int) -> list[Any]:
-    """Subscribe a customer, let two cycles pass, and return the invoices."""
+    """Subscribe a customer, advance the test clock by 40 days, and return the invoices."""
     client = Client(stack, (await stack.open_account()).api_key)
     try:
         pricing = {"mode": "fixed", "monthlyPriceCents": 9990}
@@ -92,9 +92,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 
 
 
 async def test_migrations_refuse_a_pooler(database_url: str, tmp_path: Path):
-    """A migration holds an advisory lock, which belongs to one server connection. pgbouncer may run each
-    transaction on another server connection. [D-47]
-    """
+    """An advisory lock belongs to one server connection, but pgbouncer uses several. [D-47]"""
     with pgbouncer(database_url, tmp_path) as pooler_url:
         refused = await asyncio.to_thread(run, "migrate", env=environment(pooler_url))
     assert refused.returncode == 1

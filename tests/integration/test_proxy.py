@@ -56,7 +56,7 @@ class Front:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request over TLS, from the address `source`, over a connection that is kept."""
+        """Send a request over TLS, over the only connection of the address `source`."""
         if source not in self._connections:
             self._connections[source] = HTTPSConnection(
                 "127.0.0.1", self.proxy.port, timeout=20, source_address=(source, 0), context=self.proxy.trust
@@ -137,7 +137,7 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
         assert front.ask("/health", source="127.0.0.5").problem == (429, "engine.rate_limited", "1")
         assert front.ask("/health").status == 200
     with ExitStack() as stack:
-        for _ in range(1500):  # idle connections, more than nginx may have open
+        for _ in range(1500):  # more idle connections than nginx can have open
             address = ("127.0.0.1", front.proxy.port)
             stack.enter_context(socket.create_connection(address, 20, source_address=("127.0.0.6", 0)))
         assert front.ask("/health", source="127.0.0.7").status == 200

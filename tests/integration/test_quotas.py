@@ -1,4 +1,4 @@
-"""What an account may store, at a real API process, with concurrent requests (D-245)."""
+"""Quotas of an account, with concurrent requests to a real API process (D-245)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The deletion of old rows: workers that are killed in between, and statements that read few rows (D-246, D-247)."""
+"""The deletion of old rows survives killed workers, and its statements read few rows (D-246, D-247)."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ async def test_a_killed_worker_leaves_whole_batches(
 
 @pytest_asyncio.fixture
 async def aged(server_url: str) -> AsyncIterator[World]:
-    """An account with old events, among younger ones."""
+    """An account with old events and 5,000 younger ones."""
     async with fresh_database(server_url) as url, open_world(url) as world:
         await emit(world, EVENTS)
         await age(world, days=EVENT_DAYS + 1, to=EVENTS - 5_000)
@@ -124,7 +124,7 @@ async def test_a_batch_reads_few_rows(aged: World) -> None:
         assert read <= 2 * deletion.BATCH, scan
 
 
-def test_a_worker_refuses_a_time_that_is_too_short(database_url: str) -> None:
+def test_a_setting_below_its_minimum_is_refused(database_url: str) -> None:
     """[D-246]"""
     env = environment(database_url, FATURA_RETENTION_AUDIT="30")
     ended = run_here("check", env=env)

@@ -22,7 +22,7 @@ CREATE TABLE unprotected (
     CONSTRAINT unprotected_check CHECK (other <> 'refused')
 )
 """
-"""A table without Row Level Security. In errors, PostgreSQL shows no rows of tables whose policies might hide them."""
+"""A table without Row Level Security: PostgreSQL hides the rows of a table with it from errors."""
 
 
 @pytest.fixture(autouse=True)

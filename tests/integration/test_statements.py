@@ -17,7 +17,7 @@ _SESSION = re.compile(
     r"(BEGIN\b[^;]*|COMMIT|ROLLBACK)?;?( *SET LOCAL (ROLE fatura_app|[a-z_.]+ = '[^']*');?)*"
     r"|(RELEASE )?SAVEPOINT part|NOTIFY fatura_work, '[a-z_,]*'"
 )
-"""Statements that begin, configure, mark or end a transaction, and notifications."""
+"""Statements that begin, configure or end a transaction, set or release a savepoint, or notify workers."""
 
 sent: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Clients without an API key keep nobody out, whether they open connections, call for readiness or scrape metrics."""
+"""Clients without an API key cannot make the engine unavailable to others, whatever they send or open."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ class Api:
     api_key: str
 
     def get(self, path: str, *, port: int | None = None) -> tuple[int, str | None]:
-        """Return the status and the media type of the answer, which must come soon."""
+        """Return the status and the media type of the answer, which must come within ANSWERED_WITHIN_SECONDS."""
         connection = HTTPConnection("127.0.0.1", port or self.port, timeout=ANSWERED_WITHIN_SECONDS)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {self.api_key}"})
@@ -81,7 +81,7 @@ def api(database_url: str, tmp_path: Path) -> Generator[Api]:
         yield Api(process, port, metrics_port, json.loads(opened.stdout)["apiKey"])
 
 
-def test_idle_connections_keep_nobody_out(api: Api) -> None:
+def test_idle_connections_do_not_exclude_other_clients(api: Api) -> None:
     """[D-200]"""
     for addresses, most in ((ADDRESSES[:1], OF_ADDRESS), (ADDRESSES, IN_ALL)):
         with ExitStack() as stack:
@@ -94,8 +94,8 @@ def test_idle_connections_keep_nobody_out(api: Api) -> None:
             assert api.open_sockets() < most.connections + 50
 
 
-async def test_connections_cause_no_visit_of_all_imported_objects(database_url: str) -> None:
-    """Many new objects cause a full garbage collection, which stops all requests while it runs. [D-200]"""
+async def test_garbage_collections_skip_imported_objects(database_url: str) -> None:
+    """Many connections cause a full collection, which stops all requests while it runs. [D-200]"""
     stop = asyncio.Event()
     stop.set()
     read = replace(settings.read({}), secret_keys=(new_key(),))
@@ -106,7 +106,7 @@ async def test_connections_cause_no_visit_of_all_imported_objects(database_url: 
         gc.unfreeze()
 
 
-async def test_metrics_have_a_port_and_share_the_questions_to_the_database(
+async def test_metrics_have_a_port_and_all_checks_share_one_database_connection(
     api: Api, database_url: str
 ) -> None:
     """[D-202]"""

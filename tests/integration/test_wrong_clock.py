@@ -45,9 +45,7 @@ async def count(world: World, statement: str) -> int:
 
 @pytest.mark.parametrize("by", [AHEAD, -AHEAD], ids=["ahead", "behind"])
 async def test_a_worker_with_a_wrong_clock_changes_nothing(world: World, by: timedelta) -> None:
-    """Without a check, a clock 40 days ahead would make invoices overdue and delete all idempotency keys.
-    [D-5, D-26]
-    """
+    """Without a check, a clock 40 days ahead would make invoices overdue and delete keys. [D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     await world.enroll(await world.plan())
     await world.run()
@@ -100,7 +98,7 @@ async def test_a_wrong_clock_is_logged_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("real_time", [False, True])
-async def test_a_lease_further_away_than_any_lease_can_be_is_over(
+async def test_a_lease_that_ends_later_than_any_lease_can_is_expired(
     world: World, receiver: Receiver, *, real_time: bool
 ) -> None:
     """[D-5, D-34, D-39 one worker]"""
