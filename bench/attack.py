@@ -3,8 +3,8 @@
     python -m bench.attack PORT METRICS_PORT KEY [ATTACK...]
 
 It opens idle connections, sends giant bodies and more requests than KEY's account may send, tries wrong API keys, and
-asks for metrics and readiness. With names of ATTACKS, it makes only these attacks. It prints `begun` when each attack
-has started, continues until stdin closes, and then prints the number of answers by attack and status as JSON.
+asks for metrics and readiness. If names of ATTACKS are given, it makes only those. It prints `begun` when all attacks
+have started, continues until stdin closes, and then prints the number of answers by attack and status as JSON.
 """
 
 import asyncio

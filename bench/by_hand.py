@@ -1,8 +1,8 @@
 """A hand-written SQL statement that bills all due subscriptions of an account, to compare with the engine.
 
 The statement writes the same rows as the engine: invoices, items, events, counters and the subscriptions' next cycle.
-Both write into tables with the same constraints. The statement supports only the terms, the payment method and the
-clock that `bench.prepared` gives an account.
+Both sides write into tables with the same constraints. The statement supports only the terms, the payment method and
+the clock that `bench.prepared` gives an account.
 """
 
 BY_HAND = """

@@ -24,7 +24,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table that compares the engine with a rival: another program, or the engine in other conditions.
+    """One line of the table that compares the engine with a rival: another program, or the engine in another condition.
 
     `ours` has the engine's values in `unit`, one for each round, and `theirs` has the rival's values. `row` is the row
     number in the table, and `against` names the rival. A ratio is the engine's value divided by the rival's value.

@@ -19,7 +19,7 @@ from fatura.workers.lanes import LANES
 FEW = 1_000
 TEN_THOUSAND = 10_000
 SPARE = 20_000
-"""Additional due subscriptions, because a worker may bill a few more batches than requested."""
+"""Additional due subscriptions, because a worker can bill a few more batches than requested."""
 SWEEPS = 40
 BEFORE_ALL_DUE = datetime(2025, 6, 1, tzinfo=UTC)
 MOST_GROWTH = 1.15

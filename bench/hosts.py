@@ -118,7 +118,7 @@ async def _billed(url: str, workers: int, *, due: int) -> _Billed:
 
 
 async def _until(url: str, counted: str, wanted: int) -> int:
-    """Wait until the query `counted`, which sees all accounts, returns at least `wanted`. Return its result."""
+    """Wait until the query `counted`, over all accounts, returns at least `wanted`. Return what it returned."""
     connection = await connected(url)
     await connection.execute("SET app.discover = 'on'")
     async with asyncio.timeout(LONGEST_SECONDS):

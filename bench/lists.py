@@ -1,4 +1,4 @@
-"""Measure the time of lists of invoices: page 1, late pages and each filter, in a large and a small database."""
+"""Measure the time of lists of invoices, by page and by filter, in a large and a small database."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

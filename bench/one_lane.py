@@ -1,4 +1,4 @@
-"""A worker process that runs one lane and measures the time and the process's memory.
+"""A worker process that runs one lane, and measures its time, its CPU time and its memory.
 
     FATURA_SECRET_KEYS=… python -m bench.one_lane URL LANE COUNT
 
@@ -33,7 +33,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """A worker's result. `instants` and `megabytes` have the time and the memory after each hundredth of the work."""
+    """A worker's result. `instants` has the seconds since the start, and `megabytes` the memory, after each percent."""
 
     seconds: float
     cpu_seconds: float

@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(head.encode() + body)
 
     def _take_calls(self) -> bytes:
-        """Return and clear the recorded requests."""
+        """Return and clear the recorded requests, and the counts of events and of open connections."""
         journal = self._journal
         calls = [(method, path, body.decode()) for method, path, body in journal.calls]
         recorded = {"mostOpen": journal.most_open, "calls": calls}
@@ -156,7 +156,7 @@ class GatewayProcess:
 
     @asynccontextmanager
     async def hanging(self) -> AsyncGenerator[None]:
-        """Leave all calls unanswered until the end of the block."""
+        """Leave all calls unanswered that arrive before the end of the block."""
         await self._get("/hang")
         try:
             yield
@@ -164,7 +164,7 @@ class GatewayProcess:
             await self._get("/answer")
 
     async def take_calls(self) -> RecordedCalls:
-        """Return and clear the recorded requests. Charges are kept."""
+        """Return and clear the recorded requests and the count of events. Charges are kept."""
         recorded = await self._get("/take")
         return RecordedCalls([tuple(each) for each in recorded["calls"]], recorded["mostOpen"])
 

@@ -87,8 +87,8 @@ async def prepare(connection: Any, account_id: UUID, *, due: int, analyze: bool 
 async def analyze_filled(connection: Any) -> None:
     """Collect statistics of the tables that `prepare` fills.
 
-    The tables of invoices are still empty and are not analyzed, because PostgreSQL would plan as if they stayed empty.
-    Queries on tables that were never analyzed, as in a new installation, get better plans.
+    The tables of invoices are still empty. They are not analyzed, because PostgreSQL would then plan for empty tables.
+    For tables that were never analyzed, as in a new installation, PostgreSQL makes better plans.
     """
     await connection.execute(f"ANALYZE {_FILLED}")
 

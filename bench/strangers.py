@@ -110,7 +110,7 @@ async def _attacked(
     answered = await _send(api, requests)
     seconds = time.perf_counter() - began
     load = _Load((cpu.of_process(api.pid) - used) / seconds, (cpu.waited(api.pid) - waited) / seconds)
-    output, _ = await attack.communicate(b"")  # ends its standard input
+    output, _ = await attack.communicate(b"")  # closes its stdin, which ends the attack
     assert attack.returncode == 0, "the attack failed"
     return answered, load, json.loads(output)
 
