@@ -166,8 +166,7 @@ def _charge_errors(
 
 def _amount_errors(invoice: Mapping[str, Any], charge: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
-    # After a restore, an invoice adopts a charge with payments even if the charge's amount differs from the invoice's
-    # total (D-170).
+    # after a restore, an invoice adopts even a charge whose amount is not the total, if the charge has payments (D-170)
     is_adopted = invoice["is_restored"] and charge["has_payments"]
     if charge["amount_cents"] + invoice["earlier_cents"] != invoice["total_cents"] and not is_adopted:
         found.append("charged another amount than the total")

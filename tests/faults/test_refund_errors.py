@@ -8,8 +8,7 @@ pytestmark = pytest.mark.faults
 
 DONE, PENDING, FAILED = (MadeRefund("i1", 500, state) for state in ("done", "pending", "failed"))
 OTHER_AMOUNT, OTHER_INVOICE = MadeRefund("i1", 499, "done"), MadeRefund("i2", 500, "done")
-# Each row has the refunds at the provider, the refund's stage in the engine, the HTTP statuses of the answers to the
-# merchant, whether the engine must have finished the refund, and what must be reported.
+# Each row: refunds at the provider, stage in the engine, HTTP statuses, whether the engine must be done, the findings.
 CASES = (
     ((), None, (409,), True, []),
     ((DONE,), "done", (202, 200), True, []),

@@ -53,8 +53,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    # Tests insert a copy of the newest invoice. PostgreSQL accepts the copy, because an invoice with a total
-    # of zero may be `paid` when it is inserted.
+    # Tests insert a copy of this newest, paid invoice. PostgreSQL accepts the copy only if its total is zero.
     free = await merchant.product(0)
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()

@@ -153,8 +153,7 @@ def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) ->
     )
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
     report.count("kills without automatic recovery", len(matrix.points) - matrix.recovered, at_most=0)
-    # On a slow machine, the execution that lists the points may poll more often than the trials. The trials then miss
-    # a few of the points.
+    # on a slow machine, lanes poll more often in the run that lists the points, so trials do not reach all of them
     missed = len(jobs) - len(matrix.points)
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 100, 2))
     report.count(

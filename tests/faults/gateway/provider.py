@@ -116,8 +116,7 @@ class Provider(GatewayAndMerchant):
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
         for each in alike:
-            # Several requests with one reference create several charges. If an answer was lost, the engine may not know
-            # all of them, so each counts as double.
+            # if an answer was lost, the engine may not know all charges that requests with this reference created
             each.is_double = len(alike) > 1
         self.journal.write(
             "charge",

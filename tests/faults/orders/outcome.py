@@ -31,8 +31,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "account": frozenset({"clock_offset"}),
     "account_counter": frozenset({"untaken_events"}),
     "api_key": frozenset({"last_used_at"}),
-    # A request with several transactions adds its audit entry in one of them. No serial execution may have the
-    # resulting order of entries.
+    # the audit entries of concurrent requests may have an order that no serial execution has
     "audit_entry": frozenset({"sequence"}),
     "connection_health": frozenset({"looked", "polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
