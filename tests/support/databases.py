@@ -79,7 +79,7 @@ class UsedDatabase:
 
 
 class ReusedDatabase:
-    """Gives tests a database, and replaces it if a test has changed its schema or still locks its rows."""
+    """Gives tests a database. Replaces it after USES tests, or if a test has changed the schema or still locks rows."""
 
     def __init__(self, create: Callable[[], AbstractAsyncContextManager[str]]) -> None:
         self._create = create

@@ -62,7 +62,7 @@ async def compare(world: World, *, dry_run: bool = False) -> RestoreReport:
 async def issued_by(world: World, invoice: Json) -> str | None:
     """Run the workers, check the invariants, and return the gateway's id of the invoice's charge.
 
-    Return None if the engine has recorded no charge. Only then, the gateway may have several charges of the invoice.
+    Return None if the engine has recorded no charge. In this case, the gateway may have several charges.
     """
     await world.run()
     charge_id: str | None = (await read(world, invoice))["gatewayInvoiceId"]

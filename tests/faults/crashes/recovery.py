@@ -58,7 +58,7 @@ async def recover(
     died_at = now()
     async with open_shop(place, now=now, notes=place.notes(), db=database.db) as shop:
         held_until = (await shop.sql(_LEASES))[0]["until"]
-        answers = [await act(shop) for act in requests]  # while the killed process still holds its leases
+        answers = [await act(shop) for act in requests]  # the killed process still holds its leases now
         now.move_to(died_at + RECOVERED_WITHIN)
         await shop.run()
         problems = await _still_due(shop)

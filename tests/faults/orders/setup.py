@@ -88,7 +88,7 @@ class Setup:
     prices: PriceServer
     receiver: Receiver
     checks: Any
-    """The invariants whose `needs` is None, as one prepared statement."""
+    """The invariants that need neither the time nor the key ring, as one prepared statement."""
 
     async def make(self, make_fixture: MakeFixture) -> Fixture:
         """Open an account, create the fixture in it, and save its rows."""
