@@ -1,5 +1,5 @@
 #!/bin/sh
-# PostgreSQL's image runs this once, when it creates the database. The role fatura owns the tables and migrates them.
+# PostgreSQL's image runs this script once, when it initializes its data folder. The role fatura owns the tables and migrates them.
 # The API and the workers use the role fatura_app, which can only read and write rows, within Row Level Security.
 set -eu
 
