@@ -1,4 +1,4 @@
-"""An operator erases a customer of a suspended account, whose own keys are refused (D-255)."""
+"""An operator can erase a customer of a suspended account, because the account's API keys are refused (D-255)."""
 
 from datetime import datetime
 from uuid import UUID
@@ -49,7 +49,7 @@ async def test_an_operator_erases_a_customer_of_a_suspended_account(world: World
 
 
 async def test_a_customer_with_an_open_invoice_is_not_erased(world: World):
-    """Nothing changes, and the subscription stays active. [D-255, D-227]"""
+    """[D-255, D-227]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan(), customer=CUSTOMER)
     await world.run()
@@ -67,7 +67,7 @@ async def test_a_customer_with_an_open_invoice_is_not_erased(world: World):
 async def test_an_invoice_that_is_generated_during_the_command_keeps_the_subscription(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """The invoice is generated after the command first read what the customer has. [D-255, D-227]"""
+    """The invoice is generated after the command has read the customer's subscriptions and invoices. [D-255, D-227]"""
     subscription = await world.enroll(await world.plan(), customer=CUSTOMER)
     uses, is_billed = erasures.uses, False
 

@@ -150,7 +150,7 @@ async def test_the_timestamp_is_real_time_on_an_advanced_test_clock(world: World
 
 
 async def test_concurrent_rotations_leave_one_current_secret(world: World, receiver: Receiver) -> None:
-    """A replaced secret signs for 24 more hours, so all five secrets verify the delivery. [D-42, D-40]"""
+    """Fatura signs with a replaced secret for 24 more hours, so all five secrets verify the delivery. [D-42, D-40]"""
     await register(world, receiver)
     secrets = await asyncio.gather(*(rotate(world) for _ in range(5)))
     arrived = await pushed(world, receiver)
@@ -202,7 +202,7 @@ async def test_a_header_never_carries_more_than_eight_signatures(world: World, r
 
 
 async def test_a_leaked_secret_is_invalid_at_once(world: World, receiver: Receiver) -> None:
-    """The oldest secret, which an earlier rotation left valid, also becomes invalid. [D-207]"""
+    """The oldest secret was still valid after the rotation before, and also becomes invalid. [D-207]"""
     await register(world, receiver)
     oldest, leaked = await rotate(world), await rotate(world)
     before = await now(world)

@@ -1,4 +1,4 @@
-"""While an account is suspended by an operator, nothing new is billed or sent for this account (D-242, D-244)."""
+"""While an operator suspends an account, Fatura neither bills nor sends anything new for it (D-242, D-244)."""
 
 import time
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ async def charged_at(world: World) -> list[str]:
 
 
 async def stored_events(world: World) -> int:
-    """Return the number of the account's events, which a suspended account cannot read over HTTP."""
+    """Count the events in the database, because the API refuses the keys of a suspended account."""
     return (await world.sql("SELECT count(*) FROM event"))[0][0]
 
 
@@ -175,7 +175,7 @@ async def test_work_is_late_only_from_when_the_account_continues(world: World, s
 
 
 async def test_payments_of_existing_charges_are_recorded(world: World):
-    """A webhook reports one payment; a poll finds the other one. [D-242, D-35 webhook]"""
+    """A webhook reports one payment, and a poll finds the other payment. [D-242, D-35 webhook]"""
     first = await issued_with_webhooks(world)
     second = await issued_invoice(world)
     await world.run()
@@ -212,7 +212,7 @@ async def test_pending_refunds_wait_until_the_account_is_resumed(world: World):
 
 
 async def test_missed_cycles_are_billed_one_a_day_after_the_account_is_resumed(world: World):
-    """Each missed cycle is billed once, with its own due date. [D-242, D-5, D-244]"""
+    """[D-242, D-5, D-244]"""
     await world.set_up_gateway(behaviour="never_pay")
     await world.advance("2035-01-05")
     subscription = await world.enroll(await world.plan(), chargeDay=10)
@@ -300,7 +300,7 @@ async def test_suspending_and_resuming_twice_changes_nothing(world: World):
     assert [list(each["before"]) for each in entries] == [["suspendedAt"]] * 2
 
 
-async def test_polls_continue_while_the_clock_of_a_suspended_account_waits(world: World):
+async def test_polls_continue_while_a_suspended_account_has_an_advancing_clock(world: World):
     """[D-242, D-45]"""
     invoice = await issued_invoice(world)
     await world.run()
@@ -333,7 +333,9 @@ async def test_polls_continue_while_the_clock_of_a_suspended_account_waits(world
 
 
 async def test_an_advancing_clock_stops_at_once(world: World):
-    """The account is suspended while a worker moves its clock. Any worker can continue after the resume. [D-242]"""
+    """A worker is moving the test clock when the account is suspended. After the account is resumed, the clock is due
+    for any worker. [D-242]
+    """
     await world.sql("UPDATE test_clock SET status = 'advancing', target_at = now() + interval '20 years'")
     runs = list[str]()
 
@@ -355,7 +357,7 @@ async def test_an_advancing_clock_stops_at_once(world: World):
 
 
 async def test_a_batch_that_begins_after_the_suspension_calls_nobody(world: World):
-    """A worker had found the account before. [D-242]"""
+    """A worker found the account's due work before the suspension. [D-242]"""
     await world.set_up_gateway(productCatalog=True)
     async with open_receiver() as receiver:
         await world.put("/v1/integration/webhook", {"url": receiver.url})
@@ -380,7 +382,7 @@ async def test_a_batch_that_begins_after_the_suspension_calls_nobody(world: Worl
 
 
 async def test_no_subscription_moves_in_a_suspended_account(world: World):
-    """A worker had found the account before. [D-242]"""
+    """A worker found the account's due work before the suspension. [D-242]"""
     plan = await world.plan()
     await world.enroll(plan)
     old, new = await connection_id(world), (await world.connect())["connectionId"]

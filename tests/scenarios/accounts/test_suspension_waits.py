@@ -1,4 +1,4 @@
-"""`fatura account suspend` ends when no charge, refund or cancellation that had begun can still be sent (D-242)."""
+"""`fatura account suspend` waits until every charge, refund or cancellation in progress has ended (D-242)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Container
@@ -45,9 +45,9 @@ SOON_SECONDS = 5
 
 @asynccontextmanager
 async def waiting_suspension(world: World) -> AsyncGenerator[list[float]]:
-    """Begin to suspend the account. The command must wait during the block, and end soon after it.
+    """Start to suspend the account. The suspension must wait while the `async with` block runs, and end soon after.
 
-    Yield a list, to which the command adds each maximum wait that it reports.
+    Yield the list of the maximum waits that the suspension reports, in seconds.
     """
     told: list[float] = []
     asked: asyncio.Task[datetime] = asyncio.create_task(
@@ -90,7 +90,7 @@ async def test_a_suspension_waits_for_the_lease_of_a_dead_worker(world: World):
 
 
 async def test_a_suspension_waits_for_a_refund(world: World):
-    """The command waits first for the transaction that reserves the refund, and then for the call. [D-242, D-53]"""
+    """The suspension waits for the transaction that reserves the refund, and then for the call. [D-242, D-53]"""
     invoice = await issued_invoice(world)
     [charge] = await charges(world)
     await move(world, charge, "pay")
@@ -132,7 +132,9 @@ async def test_a_suspension_waits_for_a_cancellation(world: World):
 async def test_a_process_that_stood_still_sends_no_cancellation(
     world: World, monkeypatch: pytest.MonkeyPatch, stopped: str
 ):
-    """The account is suspended meanwhile. One of the two clocks stops while the process stands still. [D-242, D-27]"""
+    """The account is suspended while the process stands still. Only one of the host's two clocks, the real or the
+    monotonic clock, counts this time. [D-242, D-27]
+    """
     invoice = await issued_invoice(world)
     release = charge_release.release
 

@@ -1,4 +1,4 @@
-"""A billing run creates invoices with discounts; the gateway charges the invoices and reports payments."""
+"""Discounts on invoices, and subscriptions that a billing run cannot bill."""
 
 from fatura.usecases.billing import generation
 from fatura.usecases.transaction import in_transaction, load_account
@@ -53,9 +53,8 @@ REFUSE_INVOICES = (
 
 
 async def test_a_subscription_billed_by_another_worker_is_not_put_off(world: World) -> None:
-    """A worker fails to bill a cycle, but another worker has already billed this cycle.
-
-    The first worker must not delay the next cycle. [D-4, D-142]
+    """One worker failed to bill a cycle that another worker has billed. The failure must not delay the next cycle.
+    [D-4, D-142]
     """
     await world.enroll(await world.plan())
     await world.run("generation")

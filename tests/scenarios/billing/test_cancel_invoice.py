@@ -135,8 +135,8 @@ async def test_after_a_crash_before_recording_polling_cancels_the_invoice(world:
 
 
 async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World):
-    """The request cancels the charge, but a poll records the cancellation before the request does.
-    The request still succeeds. Fatura refuses a later request, because the invoice is canceled. [D-27 charge]
+    """The request cancels the charge at the gateway, but a poll records the cancellation before the request does.
+    [D-27 charge]
     """
     invoice = await issued_invoice(world)
 
@@ -176,7 +176,7 @@ async def test_a_key_in_use_cancels_no_other_invoice(world: World):
 async def test_a_repeat_continues_the_cancellation_of_a_process_that_died(
     world: World, moment: str, *, is_polled: bool
 ):
-    """If a poll canceled the invoice before the repeat, the repeat returns the canceled invoice. [D-14, D-27 charge]"""
+    """[D-14, D-27 charge]"""
     invoice = await unpaid_invoice(world)
     await killed(cancel(world, invoice, key="once"), **{moment: die})
     early = await cancel(world, invoice, key="once")
@@ -258,7 +258,7 @@ async def test_a_payment_of_a_canceled_invoice_emits_one_event(world: World):
     await cancel(world, invoice)
     await pay_silently(world)
     for _ in range(2):
-        # schedule a poll, as a gateway's webhook does
+        # schedule a poll, as a request from the gateway would
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
         await world.run("reconciliation")
 

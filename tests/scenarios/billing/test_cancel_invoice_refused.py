@@ -1,6 +1,5 @@
-"""Fatura refuses to cancel an invoice that is paid, canceled or being issued (D-27).
-
-Fatura also refuses if the gateway does not confirm that the charge is canceled.
+"""Fatura refuses to cancel an invoice that is paid, canceled or being issued, or whose charge the gateway does not
+cancel (D-27).
 """
 
 import asyncio
@@ -125,7 +124,7 @@ async def test_an_invoice_with_an_unknown_outcome_is_refused(world: World):
 
 
 async def test_an_invoice_leased_by_a_worker_is_refused(world: World):
-    """No attempt is stored yet, but the worker with the lease may create a charge. [D-27 being issued]"""
+    """No charge is stored yet, but the worker that holds the lease can still create a charge. [D-27 being issued]"""
     invoice = await ready_invoice(world)
     await world.sql("UPDATE invoice SET lease_until = now() + interval '1 minute'")
     assert "being issued" in await cancel_refused(world, invoice)

@@ -168,8 +168,8 @@ async def test_each_missed_cycle_is_billed_once_for_every_period(world: World, m
     await sleep_until(world, "2037-01-20T15:00:00Z")
     await world.advance("2037-02-19")
     listed = await world.invoices(subscription)
-    # The first due date is the requested 01-31. Later due dates are on the 28th, the last possible charge
-    # day. The test ends before 2037-02-25, when the next cycle of the one-month period is generated.
+    # The first due date is the requested 01-31. Later due dates are on the 28th, the latest possible charge
+    # day. The test ends before 2037-02-25, when the invoice that is due on 2037-02-28 would be generated.
     later = [f"{2035 + n * months // 12}-{n * months % 12 + 1:02}-28" for n in range(1, 24 // months + 1)]
     assert [each["dueDate"] for each in listed] == ["2035-01-31", *later]
     assert await world.broken() == []
@@ -187,7 +187,7 @@ async def test_an_outage_of_one_clock_affects_no_other_account(world: World):
 
 
 async def test_a_cycle_generated_late_does_not_shift_the_next_one(world: World):
-    """The outage ends an hour after the instant of generation, before the due date. [D-5, D-2]"""
+    """The outage ends one hour after the first cycle's generation was due. [D-5, D-2]"""
     await world.advance("2035-01-05")
     await world.enroll(await world.plan(), chargeDay=10)
     await sleep_until(world, "2035-01-07T04:00:00Z")

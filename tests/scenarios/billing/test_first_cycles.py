@@ -119,8 +119,8 @@ async def test_one_invoice_is_generated_on_a_local_day(world: World):
     """Adapted from billing_spec.rb of getlago/lago-api, which uses America/Bogota. [D-1, D-4]"""
     await world.advance("2035-02-02T03:00:00Z")
     subscription = await world.enroll(await world.plan(), firstChargeDate="2035-02-02")
-    # It is 23:00 on 02-26 in Sao Paulo. Lago's test checks the due date, 03-02. This test checks 02-27,
-    # because Fatura generates invoices three days before the due date.
+    # This instant is 23:00 on 02-26 in Sao Paulo. Lago's test expects the invoice on its due date, 03-02. Fatura
+    # generates the invoice three days before, on 02-27.
     await world.advance("2035-02-27T02:00:00Z")
     assert len(await world.invoices(subscription)) == 1
     for hour in ("03:00:00", "04:00:00", "12:00:00", "20:00:00", "23:59:59"):

@@ -14,10 +14,7 @@ async def detail(world: World, invoice: Json) -> Json:
 
 
 def table_item(shown: Json, product: Json, **fields: Json) -> Json:
-    """Return the expected JSON of the item of a fixed product in a three-month period.
-
-    The id of an item is random, so the function copies the id of the item `shown`.
-    """
+    """Return the expected JSON of a fixed product's item in a three-month period. The id is copied from `shown`."""
     return {
         "id": shown["id"],
         "productId": product["id"],

@@ -1,7 +1,4 @@
-"""If a subscription cannot be billed, Fatura reports the failure and bills the subscription later.
-
-When billing works again, the subscription is billed for the same cycle (D-142).
-"""
+"""If a subscription cannot be billed, Fatura reports the failure and bills the same cycle later (D-142)."""
 
 from typing import Any
 
@@ -38,7 +35,7 @@ async def metric(world: World, name: str) -> float:
 
 
 async def test_a_failure_is_counted_and_reported_once(world: World):
-    """The due instant of the subscription does not change. The event says which cycle failed. [D-142, D-36]"""
+    """[D-142, D-36]"""
     failing = await world.enroll(await world.plan())
     due_at = (await stored(world, failing))["generate_at"]
     await refuse(world, failing)
@@ -115,7 +112,7 @@ async def test_a_retry_makes_no_batch_fail(world: World):
 
 
 async def test_a_subscription_that_cannot_be_read_is_put_off(world: World):
-    """The test removes the payment method of one subscription. The other subscription is billed. [D-142]"""
+    """The test removes one subscription's payment method, so that its row cannot be read. [D-142]"""
     plan = await world.plan()
     failing, other = await world.enroll(plan), await world.enroll(plan)
     await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")

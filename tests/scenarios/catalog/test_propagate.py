@@ -14,8 +14,8 @@ async def read(world: World, subscription: Json) -> Json:
 
 
 async def test_subscribers_move_from_their_next_cycle(world: World):
-    """A moved subscriber gets the terms and the default payment method of the new version.
-    Payment method overrides, next due dates, commitments and existing invoices stay the same.
+    """A moved subscriber gets the terms and the default payment method of the new version. A payment method that the
+    subscriber chose, the next due date, the commitment and existing invoices stay the same.
     [D-23, D-23 cents, D-6, spec 2.5 snapshot]
     """
     await world.advance("2035-01-05")

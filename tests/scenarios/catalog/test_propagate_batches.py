@@ -21,7 +21,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use batches of two subscribers, and make requests return before the first batch instead of after up to 5 s."""
+    """Use batches of two subscribers, and let a request return before the first batch instead of waiting up to 5 s."""
     monkeypatch.setattr(propagation, "BATCH", 2)
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 0)
 
@@ -42,7 +42,7 @@ async def versions(world: World, subscriptions: Sequence[Json]) -> list[int]:
 
 
 async def enrolled(world: World, count: int) -> tuple[Json, list[Json]]:
-    """Subscribe customers to a plan of 100 cents, and publish version 2 of 200 cents. Return plan and subscriptions."""
+    """Return a plan, whose version 2 costs 200 cents, and `count` subscriptions to its version 1, of 100 cents."""
     plan = await world.plan(await world.product(100))
     subscriptions = [await world.enroll(plan) for _ in range(count)]
     await publish(world, plan, await world.product(200))
@@ -133,9 +133,7 @@ async def test_the_test_clock_waits_for_the_propagation(world: World):
 
 @pytest.mark.usefixtures("impatient")
 async def test_subscribers_canceled_or_customized_meanwhile_do_not_move(world: World):
-    """The subscriptions change before their batch begins, so the propagation does not select them.
-    [D-54 meanwhile, D-23 races]
-    """
+    """The subscriptions change before the batch that would select them. [D-54 meanwhile, D-23 races]"""
     plan, subscriptions = await enrolled(world, 6)
     assert (await send(world, plan)).status == 202
     left = [
@@ -208,8 +206,7 @@ async def test_the_same_request_joins_the_running_propagation(world: World):
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_request_that_selects_fewer_subscribers_waits_for_the_running_one(world: World):
-    """If this request replaced the running propagation, the subscribers of other versions would not be moved.
-
+    """If the second request replaced the running propagation, subscribers with other versions would not be moved.
     [D-54 replaced, D-141]
     """
     plan, subscriptions = await enrolled(world, 5)
@@ -224,7 +221,7 @@ async def test_a_request_that_selects_fewer_subscribers_waits_for_the_running_on
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_repeat_with_its_key_answers_the_progress_of_its_own_propagation(world: World):
-    """A repeat starts no other propagation, even if the plan has a newer version by then. [D-54 repeat, D-14]"""
+    """The repeat starts no other propagation, although the plan has a newer version. [D-54 repeat, D-14]"""
     plan, subscriptions = await enrolled(world, 5)
     assert (await send(world, plan, key="move")).status == 202
     await world.run("propagation")
@@ -268,7 +265,7 @@ async def test_a_subscriber_held_for_long_does_not_fail_the_request(
 
 
 async def test_a_subscriber_that_cannot_be_moved_does_not_stop_the_others(world: World):
-    """The test gives one subscriber a plan version without items, which no code expects. [D-54 failed]"""
+    """The test gives one subscriber a plan version without items, which makes the move fail. [D-54 failed]"""
     plan, subscriptions = await enrolled(world, 4)
     await world.sql(
         """
@@ -293,7 +290,7 @@ async def test_a_subscriber_that_cannot_be_moved_does_not_stop_the_others(world:
 
 
 async def test_a_subscriber_that_cannot_be_read_does_not_stop_the_others(world: World):
-    """The test removes one subscriber's payment method. No code expects a subscriber without one. [D-54 failed]"""
+    """The test removes one subscriber's payment method, so that the row cannot be read. [D-54 failed]"""
     plan, subscriptions = await enrolled(world, 4)
     await world.sql("ALTER TABLE subscription ALTER COLUMN payment_method DROP NOT NULL")
     await world.sql(
@@ -315,7 +312,7 @@ async def test_unknown_foreign_and_never_propagated_plans_have_no_progress(world
         assert problem(answer) == (404, "engine.not_found", None)
 
 
-async def test_no_batch_holds_more_than_its_subscribers(world: World):
+async def test_a_batch_locks_only_its_own_subscribers(world: World):
     """A subscriber of a later batch can be canceled while the first batch waits for a lock. [D-54 target]"""
     plan = await world.plan(await world.product(100))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], propagation.BATCH + 10)

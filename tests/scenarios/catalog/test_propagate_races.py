@@ -10,9 +10,7 @@ from tests.support.world import Answer, Json, World, item, plan_body, subscripti
 
 
 async def test_propagation_waits_for_the_billing_run(world: World):
-    """The test locks the subscription, as a billing run does. Propagation waits for the lock.
-    A real billing run skips the locked subscription. [D-23 races]
-    """
+    """The test itself locks the subscription, as a billing run does. The real billing run skips it. [D-23 races]"""
     plan = await world.plan(await world.product(100))
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(900), defaultPaymentMethod="boleto")
@@ -120,7 +118,7 @@ async def test_ten_thousand_subscribers_move_in_the_memory_of_a_batch(world: Wor
 
 
 async def test_the_answer_of_a_propagation_shows_one_state(world: World) -> None:
-    """While the API reads the rows for its answer, a subscriber is skipped. [D-122, D-141]"""
+    """While the API reads the rows for its answer, another transaction adds a skipped subscriber. [D-122, D-141]"""
     plan = await world.plan()
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product())

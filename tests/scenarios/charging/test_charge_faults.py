@@ -1,4 +1,4 @@
-"""Gateway faults and killed workers leave each invoice with one charge, unless the gateway refuses the charge."""
+"""After gateway faults and killed workers, each invoice has one charge, unless the gateway refused the charge."""
 
 import asyncio
 import random
@@ -193,7 +193,7 @@ async def _appear(world: World, invoice: Json, *, amount_cents: int) -> None:
 async def test_a_worker_that_dies_during_a_call_leaves_one_charge(
     world: World, stopped_at: str, charges_made: int
 ) -> None:
-    """Another worker looks up the charge at the gateway before it sends a new request. [D-33]"""
+    """Before another worker sends a new request, it looks up the charge at the gateway. [D-33]"""
     invoice = await ready_invoice(world)
     async with table_held(world, stopped_at):
         dying = asyncio.create_task(world.run("issuance"))
@@ -223,7 +223,7 @@ async def test_two_look_ups_are_a_minute_apart_on_the_account_s_clock(world: Wor
 
     issued = await read(world, invoice)
     took = datetime.fromisoformat(issued["issuedAt"]) - datetime.fromisoformat(issued["createdAt"])
-    # The first look-up that counts runs 80 s after the request (LOOKUP_COUNTS_AFTER), and the second one 60 s
+    # The first look-up that counts runs 80 s (LOOKUP_COUNTS_AFTER) after the request. The second look-up runs 60 s
     # after the first.
     assert 140 <= took.total_seconds() < 145
 

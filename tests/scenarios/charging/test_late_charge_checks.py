@@ -32,10 +32,7 @@ LATE = f"sbx_{0xF << 124:032x}"
 
 
 async def _believed_absent(world: World) -> Json:
-    """Return an invoice that was issued by the second request for a charge.
-
-    The first request was lost, and two look-ups found no charge.
-    """
+    """Return an invoice whose first request for a charge was lost, and whose second request created a charge."""
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")
@@ -203,9 +200,8 @@ async def test_late_checks_keep_the_reason_of_a_stopped_invoice(world: World) ->
 
 
 async def test_a_parked_charge_with_another_amount_is_reported_once(world: World) -> None:
-    """The gateway has two charges with wrong amounts. Every sweep starts the late look-ups again. After
-    `retry-issuance`, both charges are second charges.
-    [D-125, D-170]
+    """The gateway has two charges with wrong amounts, and each sweep starts new late look-ups. After `retry-issuance`,
+    Fatura reports both charges as second charges. [D-125, D-170]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
@@ -230,7 +226,7 @@ async def test_a_parked_charge_with_another_amount_is_reported_once(world: World
 async def test_a_charge_that_is_parked_while_issuance_retries_is_not_sent_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a late look-up finds a wrong charge, an attempt to issue the invoice fails. [D-33, D-34]"""
+    """An attempt to issue the invoice fails while a late look-up finds a charge with a wrong amount. [D-33, D-34]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
@@ -299,7 +295,7 @@ async def test_a_replaced_expired_charge_that_is_payable_again_is_canceled(
 
 
 async def test_an_expired_charge_that_was_not_replaced_is_left_payable(world: World) -> None:
-    """The gateway opens the invoice's own charge again. [D-125]"""
+    """Fatura has stored the charge as expired, but the gateway shows it as open. [D-125]"""
     invoice = await unpaid_invoice(world)
     [stored] = await stored_charges(world)
     await world.sql("UPDATE charge SET stage = 'expired', closed_at = confirmed_at")
@@ -315,7 +311,7 @@ async def test_an_expired_charge_that_was_not_replaced_is_left_payable(world: Wo
 async def test_a_second_charge_is_canceled_although_the_known_charge_cannot_be_read(
     world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """The gateway has archived the charge that a reissue has replaced. [D-51, D-125]"""
+    """The gateway returns no usable answer about the charge that a reissue has replaced. [D-51, D-125]"""
     invoice = await unpaid_invoice(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await ask(world, invoice)
@@ -359,9 +355,7 @@ async def test_a_late_check_is_empty_if_the_gateway_does_not_know_the_reference(
 
 
 async def test_a_second_charge_is_reported_again_after_it_was_canceled(world: World) -> None:
-    """The engine cancels the charge, and a late look-up shows it as canceled. Then the gateway opens the charge
-    again. [D-125]
-    """
+    """The engine has canceled the second charge at the gateway. Then the gateway opens the charge again. [D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await _believed_absent(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")

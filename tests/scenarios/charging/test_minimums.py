@@ -42,7 +42,7 @@ async def card_plan(world: World, cents: int, installments: int) -> Json:
 
 
 async def low_invoice(world: World, cents: int = LEAST - 1, **plan: Json) -> Json:
-    """Generate an invoice below the minimum: the price falls after the customer has subscribed."""
+    """Generate an invoice below the minimum, by lowering the price after the customer has subscribed."""
     product = await world.product(10_000)
     subscription = await world.enroll(await world.plan(product, **plan))
     answer = await world.patch(f"/v1/products/{product['id']}", {"monthlyPriceCents": cents})
@@ -81,9 +81,8 @@ async def test_the_connection_shows_its_minimums(world: World) -> None:
 async def test_a_customer_cannot_subscribe_if_a_cycle_would_be_too_cheap(
     world: World, discounts: list[tuple[int, int, int | None]], start_cycle: int, status: int
 ) -> None:
-    """Fatura checks the amount of every cycle from the start cycle on.
-
-    Cycles that cost nothing are not checked, because they are not charged. [D-49 minimums, D-155, D-9, D-58]
+    """Fatura checks the amount of every cycle from the start cycle on, except cycles that cost nothing.
+    [D-49 minimums, D-155, D-9, D-58]
     """
     plan = await world.plan(item(await world.product(1000), *discounts))
     before = await everything(world)
@@ -152,8 +151,8 @@ async def test_a_preview_below_the_minimum_is_refused(world: World) -> None:
 
 
 async def test_subscribers_whose_amounts_would_be_too_low_are_skipped(world: World) -> None:
-    """A discount that covers only past cycles is no reason to skip a subscriber. A dry run gives the same
-    answer. [D-49 minimums, D-155, D-23 skipped, D-111]
+    """A discount of past cycles is no reason to skip a subscriber.
+    [D-49 minimums, D-155, D-23 skipped, D-111]
     """
     product = await world.product(1000)
     plan = await world.plan(product)
@@ -250,7 +249,9 @@ async def test_an_invoice_below_the_minimum_is_reissued_when_the_gateway_accepts
     assert await world.broken() == []
 
 
-async def test_fewer_installments_are_the_way_out(world: World) -> None:
+async def test_an_invoice_below_the_installment_minimum_is_reissued_with_fewer_installments(
+    world: World,
+) -> None:
     """[D-49 minimums, D-155, D-51 422]"""
     cents = 12 * EACH - 1
     invoice = await low_invoice(world, cents, defaultPaymentMethod="card", maxInstallments=12)
@@ -267,11 +268,8 @@ async def test_fewer_installments_are_the_way_out(world: World) -> None:
     assert (await read(world, invoice))["status"] == "issued"
 
 
-async def test_what_is_open_after_a_part_payment_must_reach_the_minimum(world: World) -> None:
-    """The refused request does not change the charge that the payer can still pay.
-
-    [D-49 minimums, D-155, D-67 reissue]
-    """
+async def test_the_open_amount_after_a_part_payment_must_reach_the_minimum(world: World) -> None:
+    """After the refused reissue, the payer can still pay the open charge. [D-49 minimums, D-155, D-67 reissue]"""
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan(await world.product(1000)))
     await world.run()

@@ -68,7 +68,7 @@ async def test_an_invoice_that_cannot_be_read_delays_no_other(world: World) -> N
 
 
 async def test_an_invoice_that_was_put_off_is_retried_every_hour(world: World) -> None:
-    """`invoice.issue_delayed` is emitted once. Later invoices are issued immediately. [D-186]"""
+    """[D-186]"""
     failing = await ready_invoice(world)
     await refuse(world, failing)
     with captured_logs() as logs:

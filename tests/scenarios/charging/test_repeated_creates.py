@@ -23,7 +23,8 @@ from tests.support.world import World
 def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
     """Make the sandbox recognize repeated requests for a charge, as a gateway with idempotency keys does.
 
-    The first requests raise `failures`, in order. Only before an UnknownOutcomeError, the sandbox creates the charge.
+    The first requests raise `failures`, in order. A request that raises UnknownOutcomeError creates the charge before;
+    a request that raises another failure creates no charge.
     """
     create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
 
@@ -70,9 +71,8 @@ async def test_a_failed_repeat_leaves_the_outcome_of_the_first_call_unknown(
 async def test_a_refused_repeat_without_a_found_charge_is_parked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer to the first call was lost, and the gateway refuses only the repeats.
-
-    The first call may have created a charge that look-ups do not show, so a person must decide. [D-33, D-121]
+    """The answer to the first call was lost, so the first call could have created a charge that look-ups do not show.
+    A person must decide. [D-33, D-121]
     """
     refusals = [PermanentError("key_reused", "Another body.") for _ in range(9)]
     know_repeats(monkeypatch, UnknownOutcomeError("lost"), *refusals)
@@ -134,10 +134,9 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
     assert await world.broken() == []
 
 
-async def test_a_repeat_sends_the_very_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The customer's data changes between the first call and its repeats.
-
-    The gateway would refuse a changed request with the same key. [D-49 request, D-33]
+async def test_a_repeat_sends_the_same_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The customer is renamed between the first request and its repeats. The gateway would refuse a changed request
+    with the same key. [D-49 request, D-33]
     """
     know_repeats(monkeypatch, UnknownOutcomeError("lost"))
     create, sent = SandboxGateway.create_charge, list[ChargeRequest]()

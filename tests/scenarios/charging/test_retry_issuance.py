@@ -225,9 +225,7 @@ async def test_a_retry_ignores_an_idempotency_key(world: World):
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
-    """A request with a new key means that a person has checked the gateway for a charge.
-    A repeat with the same key does not mean this. [D-113]
-    """
+    """Only a request with a new key tells the engine that a person has checked the gateway for a charge. [D-113]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -257,8 +255,8 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """When the first request came, a worker was still sending the attempt, so no person had checked the gateway
-    for a charge. A repeat with the same key does not mean that a person has checked now. [D-113]
+    """A worker was still sending the attempt at the first request, so no person had checked the gateway for a charge.
+    A repeat with the same key does not change this. [D-113]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
@@ -289,10 +287,7 @@ async def test_the_key_of_another_request_is_refused(world: World):
 
 
 async def test_retries_of_one_invoice_have_a_pace(world: World):
-    """Each invoice allows ten retries at once, and then one retry every 15 minutes. Other retries get 429.
-
-    [D-113, D-34 retry]
-    """
+    """The API accepts ten immediate retries of an invoice, and then one retry every 15 minutes. [D-113, D-34 retry]"""
     invoice, other = await ready_invoice(world), await ready_invoice(world)
     await queue_fault(world, "create_charge", "rate_limited", times=100)
 

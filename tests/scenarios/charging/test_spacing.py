@@ -24,7 +24,7 @@ from tests.support.world import Json, World, columns
 
 
 async def held_cycles(world: World, count: int) -> list[Json]:
-    """Return the invoices of the first `count` cycles of one subscription. All of these invoices wait for a value."""
+    """Return the held invoices of the first `count` cycles of one subscription."""
     await world.set_up_gateway(behaviour="never_pay")
     await world.enroll(await world.plan(await world.variable_product()))
     await world.advance(days=31 * count - 25)
@@ -77,10 +77,7 @@ async def test_cycles_reserved_one_by_one_are_issued_a_day_apart(world: World) -
 
 
 async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
-    """The earlier invoice gets its value after the later invoice was issued.
-
-    The engine issues the earlier invoice 24 hours after the later one. [D-57]
-    """
+    """Cycle 1 gets its value after cycle 2 was issued. [D-57]"""
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
     await world.run("issuance")
@@ -100,7 +97,9 @@ async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
 
 @pytest.mark.parametrize("retried", [False, True])
 async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried: bool) -> None:
-    """The first worker or retry has not committed its claim of the later invoice yet. [D-57, D-34 retry]"""
+    """A worker or a merchant's retry is issuing cycle 2 when another worker tries to issue cycle 1.
+    [D-57, D-34 retry]
+    """
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
     async with table_held(world, "charge"):
@@ -121,9 +120,8 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 
 
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
-    """The gateway rate-limits the request for the charge of the later cycle.
-
-    The test then deactivates the connection, so both cycles wait until the connection is active again. [D-57, D-34]
+    """The gateway answers the request for cycle 2 with 429. Then both cycles wait for the inactive connection.
+    [D-57, D-34]
     """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rate_limited")
@@ -166,10 +164,10 @@ async def test_other_subscriptions_do_not_wait(world: World) -> None:
 
 
 async def moved_before_second_cycle(world: World, fault: str | None = None) -> Json:
-    """Return a subscription that was moved to a working connection while its first cycle waited at a broken one.
+    """Return a subscription whose first invoice waits at a broken connection, and whose second invoice was generated
+    after a move to a working connection.
 
-    Calls at the broken connection end with `fault`. If `fault` is None, this connection is inactive. When the
-    function returns, the invoice of the second cycle has been generated.
+    Calls at the broken connection end with `fault`. If `fault` is None, the broken connection is inactive.
     """
     await world.set_up_gateway(behaviour="never_pay")
     old = await connection_id(world)

@@ -1,7 +1,4 @@
-"""While a connection's calls fail, Fatura sends only single probes and delays the connection's other work.
-
-The connection's health, the events and the log show the failure (D-55).
-"""
+"""While a connection is failing, Fatura sends it only probes (D-55). The API, events and the log show its health."""
 
 import json
 from datetime import datetime, timedelta
@@ -47,7 +44,7 @@ async def states(world: World) -> list[str]:
 
 
 async def calls_made(world: World) -> int:
-    """Return how many queued faults the calls have used."""
+    """Return how many calls have ended with a queued fault."""
     (row,) = await world.sql("SELECT sum($1 - times_left)::int AS used FROM sandbox_fault", MANY)
     return row["used"]
 
@@ -124,7 +121,9 @@ SPELLINGS = ("SOUZA/ANA", "529.982.247-25", "ana.souza at example")
 async def test_the_texts_of_a_failing_gateway_stay_with_the_charges(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: type[GatewayError]
 ) -> None:
-    """The gateway spells the payer's data differently than the customer does. [D-229, D-231, D-55 health]"""
+    """The gateway's error text contains the payer's data in another spelling than Fatura stores.
+    [D-229, D-231, D-55 health]
+    """
 
     async def fail(_gateway: SandboxGateway, *_request: object) -> Charge:
         raise kind(f"cannot serve {' '.join(SPELLINGS)}", http_status=502)
@@ -285,7 +284,7 @@ async def test_a_connection_without_work_is_probed_by_its_credentials(world: Wor
 
 
 async def test_a_connection_that_cannot_be_opened_delays_no_probe_of_others(world: World) -> None:
-    """The pause before the next probe of this connection is the same as after a failed call. [D-55 failing, D-186]"""
+    """The broken connection's next probe comes after the same pause as if a call had failed. [D-55 failing, D-186]"""
     failing = await connection_id(world)
     await world.connect()
     await world.sql(

@@ -27,7 +27,7 @@ from tests.support.world import Answer, Json, World, rows, subscription_body
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use batches of two, and make move requests return before the first batch instead of after up to 5 s."""
+    """Use batches of two, and let a move request return before the first batch instead of waiting up to 5 s."""
     monkeypatch.setattr(connection_moves, "BATCH", 2)
     monkeypatch.setattr(connection_moves, "WAIT_SECONDS", 0)
 
@@ -153,9 +153,7 @@ REFUSED = rows("""
 async def test_a_move_to_a_connection_that_cannot_bill_is_refused(
     world: World, from_: str, to: str, status: str, type_: str, *, dry_run: bool
 ) -> None:
-    """A refused move changes nothing.
-
-    No row tests a connection of another mode (sandbox or live), which would always belong to another account.
+    """A connection of another mode (sandbox or live) always belongs to another account, so no row tests this case.
     [D-59 refused, D-160, D-21, D-44]
     """
     old, subscriptions = await enrolled(world, 1)
@@ -334,9 +332,7 @@ async def test_the_old_connection_may_become_inactive_meanwhile(world: World) ->
 
 
 async def test_a_move_waits_for_the_billing_run(world: World) -> None:
-    """The test locks the subscription, as a billing run does. The move waits for the lock.
-    [D-59 meanwhile]
-    """
+    """The test itself locks the subscription, as a billing run does. [D-59 meanwhile]"""
     old, (subscription,) = await enrolled(world, 1)
     new = await other_connection(world)
     async with row_held(world, "subscription", subscription_id=subscription["id"]):

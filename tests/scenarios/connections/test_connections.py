@@ -1,5 +1,5 @@
-"""After a gateway connection changes, Fatura retries work that failed there. Other connections keep working
-while one is broken.
+"""After a client changes a gateway connection, Fatura retries the work that failed there. A broken connection stops
+no other connection.
 """
 
 import pytest

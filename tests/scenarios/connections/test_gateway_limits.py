@@ -62,7 +62,7 @@ async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
 
     waiting = asyncio.create_task(ask(first))
     await eventually(lambda: waiting.done() or _is_full(world))
-    await asyncio.sleep(0.5)  # a request that waits for no gateway would have ended
+    await asyncio.sleep(0.5)  # enough for a request that waits for no gateway
     assert not waiting.done(), waiting.result().body
     before = await read(world, invoice)
 
@@ -85,7 +85,9 @@ async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
 
 
 async def test_requests_that_call_no_gateway_need_no_place(world: World) -> None:
-    """Repeats, part payments and refunds of manual payments are served while the account is at its limit. [D-175]"""
+    """While the account is at its limit, Fatura serves repeats, part payments, refunds of manual payments, and the
+    cancellation of an invoice without a charge. [D-175]
+    """
     paid = await _paid_invoice(world)
     reissued, canceled, received, partly = [await unpaid_invoice(world) for _ in range(4)]
     waiting = await ready_invoice(world)

@@ -57,7 +57,7 @@ async def test_a_move_deletes_the_skipped_subscriptions_of_the_move_before(world
 
 
 async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the API reads the rows for its answer, a subscription is skipped. [D-122, D-59 move]"""
+    """Another transaction adds a skipped subscription while the API reads its answer. [D-122, D-59 move]"""
     old, (subscription,) = await enrolled(world, 1)
     new, skipped_by = await other_connection(world), stored_moves.skipped_by
 
@@ -78,7 +78,7 @@ async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: p
 
 
 async def test_a_subscription_that_cannot_be_read_is_skipped(world: World) -> None:
-    """The test removes one subscription's payment method. No code expects a subscription without one. [D-59 failed]"""
+    """The test removes one subscription's payment method, so that the row cannot be read. [D-59 failed]"""
     old, subscriptions = await enrolled(world, 4)
     new = await other_connection(world)
     faulty = subscriptions[1]["id"]
