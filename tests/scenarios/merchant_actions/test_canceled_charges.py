@@ -11,10 +11,7 @@ from tests.support.world import World
 
 @pytest.mark.parametrize("ending", ["answered", "lost", "killed", "poll first", "in the dashboard"])
 async def test_a_late_look_up_finds_the_payment(world: World, ending: str) -> None:
-    """The cancellation request or a poll cancels the invoice. No sweep runs, and no webhook arrives.
-
-    [D-27 payment unexpected, D-125]
-    """
+    """No sweep runs, and the gateway sends no webhook. [D-27 payment unexpected, D-125]"""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     invoice = await unpaid_invoice(world)
     if ending == "answered":

@@ -1,7 +1,4 @@
-"""Before Fatura cancels or reissues an invoice or records its manual payment, Fatura cancels the invoice's charge.
-
-These tests make the gateway give wrong answers.
-"""
+"""The gateway answers the cancellation of a charge with a charge of another invoice."""
 
 from dataclasses import replace
 from uuid import UUID

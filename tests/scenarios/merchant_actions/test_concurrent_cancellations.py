@@ -1,7 +1,6 @@
-"""Several requests of one invoice ask the gateway to cancel its charge at the same time (D-171).
+"""Several requests ask the gateway to cancel the same charge at the same time (D-171).
 
-An earlier request (a reissue or a payment) is stored, because the answer to its cancellation was lost. The gateway
-refuses the later requests, so the earlier request continues.
+In most tests, a reissue or a payment is already stored, because the gateway's answer to its cancellation was lost.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from tests.support.world import Answer, Json, World
 
 @contextmanager
 def overlapping(first_calls: asyncio.Event, first_done: asyncio.Event) -> Generator[None]:
-    """Delay the first cancellation until a second one begins, and the second one until `first_done` is set.
+    """Delay the first cancellation until the second cancellation begins. Delay the second until `first_done` is set.
 
     Set `first_calls` when the first cancellation begins.
     """
@@ -67,7 +66,7 @@ async def test_two_refused_requests_keep_the_stored_request(world: World, action
 
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_refused_request_of_a_suspended_process_is_not_applied(world: World, action: str) -> None:
-    """The process of the request b is suspended for over 30 s, so the request c is accepted. [D-171, D-51, D-52]"""
+    """The process of the reissue b is suspended for over 30 s, so Fatura accepts the reissue c. [D-171, D-51, D-52]"""
     invoice = await lose_answer(world, action)
     await queue_fault(world, "cancel_charge", "rate_limited", times=2)
     first_calls, first_done = asyncio.Event(), asyncio.Event()
@@ -84,7 +83,7 @@ async def test_a_refused_request_of_a_suspended_process_is_not_applied(world: Wo
 
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_suspended_attempt_does_not_drop_the_request_of_its_repeat(world: World, action: str) -> None:
-    """A repeat cancels the charge, but the answer is lost. Then the gateway refuses the first call. [D-171]"""
+    """The repeat's call cancels the charge, but the answer is lost. Then the gateway refuses the first call. [D-171]"""
     invoice = await unpaid_invoice(world)
     attempts = 0
 

@@ -138,9 +138,8 @@ async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: st
 
 
 async def test_a_part_received_before_a_refund_may_cover_the_total(world: World, issued: Json) -> None:
-    """When the merchant received the part, the payer had already paid the rest, which was refunded later.
-
-    Fatura therefore cancels the charge before it records the part. [D-52, D-150]
+    """The payer paid 4000 cents before `paidAt`, and got them back after it. At `paidAt`, the part thus covered the
+    total, so Fatura cancels the charge before it records the part. [D-52, D-150]
     """
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay", {"amountCents": 4000})
     await world.run("reconciliation")
@@ -210,7 +209,7 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
 
 
 async def test_a_repeat_may_reach_a_host_whose_clock_is_behind(world: World, issued: Json) -> None:
-    """For this host, the payment is in the future, but it is already recorded. [D-52 key]"""
+    """On this host, `paidAt` is in the future, but a poll has already recorded the payment. [D-52 key]"""
     await pass_time(world, hours=1)
     received = {"key": "once", "paidAt": (await now(world)).isoformat(timespec="milliseconds")[:-6] + "Z"}
     await killed(receive(world, issued, **received))

@@ -1,7 +1,4 @@
-"""The merchant records a payment that covers the total.
-
-While the gateway cancels the invoice's charge, other payments arrive.
-"""
+"""While the gateway cancels a charge for a merchant's payment of the total, other payments arrive."""
 
 import pytest
 
@@ -51,10 +48,7 @@ async def issued(world: World) -> Json:
 async def test_the_gateway_has_a_part_that_no_poll_has_found(
     world: World, issued: Json, body: Json, cents: int, *, is_lost: bool
 ) -> None:
-    """If the request has no amount, Fatura records the rest that is open after the part payment.
-
-    A given amount is recorded unchanged. [D-52, D-171]
-    """
+    """If the request has no amount, Fatura records what is still open after the part payment. [D-52, D-171]"""
     await pay_part_silently(world)
     if is_lost:
         await queue_fault(world, "cancel_charge", "timeout_after")
@@ -90,8 +84,7 @@ async def test_a_second_person_records_nothing_meanwhile(
 async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
     world: World, issued: Json, fault: str
 ) -> None:
-    """The merchant may believe that the first payment was not recorded. Fatura must not record both payments.
-
+    """The merchant got 409 for the first payment, and records a part of it. Fatura must not record both payments.
     [D-52 crash, D-171]
     """
     await queue_fault(world, "cancel_charge", fault)
@@ -107,10 +100,7 @@ async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
 
 
 async def test_a_waiting_payment_is_not_replaced_by_another_body(world: World, issued: Json) -> None:
-    """The engine refuses another body with the same key, even a part payment, which cancels no charge.
-
-    [D-14, D-52 key]
-    """
+    """The other body, with the same key, is a part payment, which cancels no charge. [D-14, D-52 key]"""
     await queue_fault(world, "cancel_charge", "timeout_after")
     assert (await receive(world, issued, key="once", amountCents=9990)).status == 409
 
@@ -122,7 +112,7 @@ async def test_a_waiting_payment_is_not_replaced_by_another_body(world: World, i
 
 
 async def test_a_repeat_completes_a_payment_whose_answer_was_lost(world: World, issued: Json) -> None:
-    """The repeat need not wait for a poll. [D-52 key]"""
+    """[D-52 key]"""
     await queue_fault(world, "cancel_charge", "timeout_before")
     assert (await receive(world, issued, key="once")).status == 409
 
@@ -149,10 +139,8 @@ async def test_a_repeat_waits_for_the_first_request(world: World, issued: Json) 
 async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before Fatura records that the gateway refused the first cancellation, a second person's request replaces the
-    first request. The gateway's answer to the second cancellation is lost.
-
-    [D-171]
+    """The gateway refuses the first person's cancellation. Before Fatura records this refusal, a second person's
+    request replaces the first request, and the answer to its cancellation is lost. [D-171]
     """
     cancel_charge = charge_release.cancel
 

@@ -15,7 +15,7 @@ from tests.support.world import Json, World
 
 TOTAL_CENTS = 9990
 FOUND_FAULTS = (611, 619, 626, 678, 736, 741, 861, 880, 904, 973)
-"""Seeds whose histories once ended wrongly, each in a different way."""
+"""Seeds of histories that once revealed faults of the engine, each another fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class End:
                 return key in [each["reference"] for each in self.invoice["payments"]]
 
     def was_refused(self, attempt: Attempt) -> bool:
-        """Return whether the gateway refused the request, and no poll applied the request before the refusal."""
+        """Return whether the gateway refused the attempt, and no poll had applied its request before."""
         answer = self.history.answers.get(attempt.key)
         return attempt.outcome == "refused" and (answer is None or answer.status != 200)
 
@@ -122,10 +122,10 @@ def wrong_answers(end: End) -> Iterator[str]:
 
 
 def wrong_decisions(end: End) -> Iterator[str]:
-    """Check for each canceled charge that its newest request was done, not counting refused requests.
+    """Check that the newest request for each canceled charge was done, not counting refused requests.
 
-    Skip charges that were once shown as expired, because a cancellation of the invoice does not apply to them. Skip
-    charges that were once missing, because requests do not wait for the cancellation of a missing charge.
+    Skip charges that the gateway once showed as expired, because Fatura applies no cancellation to them. Skip charges
+    that the gateway once did not find, because requests do not wait for the cancellation of a missing charge.
     """
     changed = end.history.charges
     for charge_id in [each["chargeId"] for each in end.at_gateway if each["status"] == "canceled"]:

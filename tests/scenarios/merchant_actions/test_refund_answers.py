@@ -110,7 +110,7 @@ async def test_a_process_that_dies_leaves_a_refund_that_is_finished_once(
 
 
 async def test_a_poll_that_sees_the_refund_first_finishes_it(world: World, paid: Json) -> None:
-    """The refund's lost answer and later polls add no second entry to the ledger. [D-53 once]"""
+    """[D-53 once]"""
     await queue_fault(world, "refund_charge", "timeout_after")
     assert (await refund(world, paid)).status == 202
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
@@ -126,7 +126,7 @@ async def test_a_poll_that_sees_the_refund_first_finishes_it(world: World, paid:
 
 
 def slow(state: RefundState, method: Any) -> Any:
-    """Wrap a gateway method: its answer shows each refund in `state`, and omits the refund's ledger entry."""
+    """Wrap a gateway method, so that its answer shows each refund in `state` and without a ledger entry."""
 
     async def shown(gateway: SandboxGateway, asked: RefundRequest | str) -> Charge:
         charge = await method(gateway, asked)
@@ -210,9 +210,9 @@ async def test_a_gateway_that_does_not_deduplicate_is_asked_once(
 
 
 class LateGateway:
-    """A gateway that does not deduplicate refunds and does not answer the first request.
+    """A gateway that does not deduplicate refunds, and loses the first request for a refund.
 
-    The gateway makes the refund of this request when the test calls `make_the_lost_one`.
+    When the test calls `make_the_lost_one`, the gateway makes the lost refund after all.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,8 +295,7 @@ async def test_a_refund_after_one_of_unknown_outcome_waits_for_a_look_up(
 async def test_a_refused_repeat_counts_only_after_look_ups(
     world: World, paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway may refuse the repeat because the first request made the refund, which the gateway does not show yet.
-
+    """The gateway refuses the repeat because it made the refund at the first request, but does not show the refund yet.
     [D-53 lost answer]
     """
     get_charge = SandboxGateway.get_charge
@@ -334,7 +333,7 @@ async def test_a_refund_during_days_of_failures_is_made_when_they_end(world: Wor
 
 
 async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Json) -> None:
-    """While the process was suspended, its lease may have expired. [D-53 crash]"""
+    """The lease of the refund could have expired while the process was suspended. [D-53 crash]"""
     account = await load_account(world.deps, world.account_id)
     call = await reserved(world, paid)
 
@@ -348,8 +347,7 @@ async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Js
 async def test_a_late_answer_does_not_change_a_refund_that_another_process_took_over(
     world: World, paid: Json
 ) -> None:
-    """The late answer says that the first call had no effect, but the other process may have sent the refund.
-
+    """The late answer says that the first call had no effect, but the other process has also begun to send the refund.
     [D-53 crash]
     """
     account = await load_account(world.deps, world.account_id)

@@ -1,4 +1,4 @@
-"""Refunding payments: which payments a refund takes, and when it is refused."""
+"""Refunds: which payments a refund takes, and when Fatura or the gateway refuses a refund."""
 
 import asyncio
 
@@ -68,9 +68,7 @@ async def test_parts_are_refunded_up_to_what_was_paid(world: World, paid: Json) 
 
 
 async def test_a_refund_in_the_gateway_lowers_what_is_left(world: World, paid: Json) -> None:
-    """No poll has found the refund in the gateway yet, so the engine requests too much, and the gateway refuses.
-    [D-53 refused]
-    """
+    """The merchant refunded the payment at the gateway, and no poll has found this refund yet. [D-53 refused]"""
     await refund_silently(world)
 
     answer = await refund(world, paid, amountCents=1)
@@ -311,7 +309,7 @@ async def test_a_connection_without_refunds_refuses(world: World, paid: Json) ->
 
 
 async def test_nothing_is_sent_to_an_inactive_connection(world: World, paid: Json) -> None:
-    """A refund that was not made waits. If a refund may have been made, Fatura looks it up. [D-151, D-55 inactive]"""
+    """A refund that was not made waits. A refund with an unknown outcome is looked up. [D-151, D-55 inactive]"""
     await queue_fault(world, "refund_charge", "rate_limited")
     assert (await refund(world, paid, amountCents=4000)).status == 202
     await patch_connection(world, active=False)

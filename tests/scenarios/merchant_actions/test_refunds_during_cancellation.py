@@ -49,7 +49,7 @@ async def test_no_refund_begins_while_a_charge_is_being_canceled(
 async def test_a_cancellation_does_not_drop_a_request_in_progress(
     world: World, part_paid: Json, path: str, body: Json
 ) -> None:
-    """If the cancellation dropped the reissue or payment, a refund could change the open amount. [D-171]"""
+    """If the cancellation dropped the request, a refund could begin, which would change the open amount. [D-171]"""
     answers = list[Answer]()
 
     async def cancel_and_refund() -> None:
@@ -90,7 +90,7 @@ async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
 
 
 @pytest.mark.parametrize("path", ["refunds", "payments"])
-async def test_a_payment_that_is_over_is_dropped_after_an_answer(
+async def test_a_stored_payment_is_dropped_after_a_day_if_the_gateway_has_answered(
     world: World, part_paid: Json, path: str
 ) -> None:
     """The gateway never received the cancellation. A poll shows that the charge can still be paid. [D-171]"""
@@ -140,9 +140,7 @@ async def test_a_refund_in_the_gateway_does_not_raise_a_manual_payment(
 async def test_a_charge_for_the_rest_respects_the_limit_of_charges(
     world: World, part_paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event reports that no charge can be created. The merchant records a payment of the rest.
-    [D-176, D-52]
-    """
+    """[D-176, D-52]"""
     monkeypatch.setattr("fatura.usecases.charging.next_charge.MAX_CHARGES", 1)
     path = f"/v1/invoices/{part_paid['id']}/payments"
     await refund_in_dashboard(world)

@@ -1,6 +1,6 @@
-"""The gateway refuses to cancel a charge for a request, while an earlier request waits for a cancellation (D-171).
+"""The gateway refuses to cancel a charge for a later request or a repeat, while an earlier request is stored (D-171).
 
-The earlier request is a reissue or a payment, and the answer to its cancellation was lost.
+The earlier request is a reissue or a payment, and the gateway's answer to its cancellation was lost.
 """
 
 import pytest
@@ -24,7 +24,7 @@ async def send(world: World, invoice: Json, action: str, *, key: str) -> Answer:
 
 
 async def lose_answer(world: World, action: str) -> Json:
-    """Ask for the action with the key `a`. The gateway cancels the charge, but its answer is lost."""
+    """Send a request with the key `a` for an invoice. The gateway cancels the charge, but its answer is lost."""
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_after")
     assert (await send(world, invoice, action, key="a")).status == 409
@@ -32,7 +32,7 @@ async def lose_answer(world: World, action: str) -> Json:
 
 
 async def refuse(world: World, invoice: Json, action: str, *, key: str, fault: str = "rate_limited") -> str:
-    """Ask for the action. The gateway refuses to cancel the charge. Return the detail of the answer."""
+    """Send a request for which the gateway refuses to cancel the charge. Return the `detail` of the API's 409."""
     await queue_fault(world, "cancel_charge", fault)
     answer = await send(world, invoice, action, key=key)
     assert answer.status == 409, answer.body
@@ -49,7 +49,7 @@ async def stored_kinds(world: World) -> list[str]:
 
 
 async def check_continued(world: World, invoice: Json, action: str) -> None:
-    """Run the polls. Check that they have continued the action."""
+    """Run the polls. Check that they have done the action, and have not canceled the invoice."""
     await pass_time(world, hours=2)
     found = await read(world, invoice)
     stages = [each["status"] for each in found["charges"]]
@@ -81,7 +81,7 @@ async def test_a_refused_repeat_keeps_the_request(world: World, action: str, fau
 async def test_a_refused_later_request_does_not_replace_the_request(
     world: World, action: str, later: str
 ) -> None:
-    """The refused request changes nothing. [D-171, D-52, D-51 409, D-27]"""
+    """[D-171, D-52, D-51 409, D-27]"""
     invoice = await lose_answer(world, action)
 
     assert "automatically" not in await refuse(world, invoice, later, key="b")

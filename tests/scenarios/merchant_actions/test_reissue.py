@@ -61,7 +61,7 @@ async def test_an_overdue_invoice_gets_another_charge(world: World) -> None:
 
 
 async def test_failures_of_the_first_issue_do_not_count_for_the_reissue(world: World) -> None:
-    """The first issuance and the reissue both fail for an hour. Each emits `invoice.issue_delayed` once.
+    """The first issuance and the reissue both fail for over an hour. Each emits `invoice.issue_delayed` once.
     [D-34, D-51]
     """
     invoice = await ready_invoice(world)
@@ -81,7 +81,7 @@ async def test_failures_of_the_first_issue_do_not_count_for_the_reissue(world: W
     assert await world.broken() == []
 
 
-async def test_a_due_date_ahead_is_the_charges(world: World) -> None:
+async def test_a_later_due_date_applies_to_the_charge(world: World) -> None:
     """The invoice keeps its own due date, but becomes overdue only after the due date of the new charge.
     [D-51, D-26]
     """
@@ -227,10 +227,7 @@ async def test_concurrent_reissues_make_one_charge(world: World, key: str) -> No
 
 
 async def test_a_payment_of_the_replaced_charge_pays_the_invoice(world: World) -> None:
-    """The payer pays the boleto of the replaced charge at a bank.
-
-    The invoice shows this charge as paid, and Fatura cancels the new charge. [D-51 old charge, D-49]
-    """
+    """The invoice shows the replaced charge as paid, and Fatura cancels the new charge. [D-51 old charge, D-49]"""
     invoice = await unpaid_invoice(world, defaultPaymentMethod="boleto")
     await ask(world, invoice)
     await world.run("issuance")
@@ -312,7 +309,7 @@ async def test_no_refund_begins_before_the_next_charge_is_confirmed(world: World
 
 
 async def test_a_retry_waits_for_a_pending_refund(world: World) -> None:
-    """After the refund is made, the retry charges the refunded amount again. [D-53, D-34]"""
+    """A retry after the refund charges the refunded amount again. [D-53, D-34]"""
     invoice = await unpaid_invoice(world)
     await pay(world, invoice, amountCents=4000)
     await ask(world, invoice)
@@ -359,7 +356,7 @@ async def test_an_invoice_has_a_limited_number_of_charges(
 async def test_refused_charges_do_not_count_towards_the_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reissue changes the refused method, and counts as a retry of issuance. [D-176, D-113, D-51]"""
+    """The reissue changes the refused payment method, and counts as a retry of issuance. [D-176, D-113, D-51]"""
     monkeypatch.setattr("fatura.usecases.charging.next_charge.MAX_CHARGES", 2)
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

@@ -27,9 +27,7 @@ from tests.support.world import Answer, Json, World
 async def test_an_unconfirmed_cancellation_changes_nothing(
     world: World, fault: str, *, canceled: bool
 ) -> None:
-    """If the gateway has canceled the charge although its answer was lost, the next poll continues the reissue.
-    [D-51 409]
-    """
+    """With `timeout_after`, the gateway has canceled the charge, so the next poll continues the reissue. [D-51 409]"""
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", fault)
     await refused(world, invoice, paymentMethod="boleto")
@@ -79,9 +77,8 @@ async def test_a_slow_cancellation_continues_the_reissue_soon(
 
 
 async def test_an_ended_reissue_leaves_a_later_cancellation_alone(world: World) -> None:
-    """The gateway did not confirm the cancellation, so the reissue ended.
-
-    Two days later, the merchant cancels the charge at the gateway. This cancels the invoice. [D-51 409, D-27]
+    """The reissue ended after 24 hours without a confirmed cancellation. When the merchant then cancels the charge at
+    the gateway, Fatura cancels the invoice. [D-51 409, D-27]
     """
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -131,7 +128,7 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world
 async def test_a_change_of_the_connection_during_the_cancellation_does_not_stop_the_reissue(
     world: World, changes: Json
 ) -> None:
-    """The gateway cancels the charge. If the API refused the request, the next poll would still continue the reissue.
+    """The gateway cancels the charge, so the next poll would continue the reissue even if the API refused the request.
     [D-51, D-131]
     """
     invoice = await unpaid_invoice(world)
@@ -276,7 +273,7 @@ async def test_a_cancellation_replaces_a_reissue_without_an_answer(world: World)
 
 
 async def test_a_poll_between_the_two_transactions_completes_the_reissue(world: World) -> None:
-    """The webhook of the cancellation arrives before the request ends. The client gets the reissued invoice.
+    """A poll finds the charge canceled before the request ends. The client still gets the reissued invoice.
     [D-51 crash]
     """
     invoice = await unpaid_invoice(world)

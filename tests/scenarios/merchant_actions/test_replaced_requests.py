@@ -1,4 +1,4 @@
-"""A suspended process continues an earlier request for a charge: the later request decides what happens (D-171).
+"""A suspended process continues an earlier request after a later request, but the later request decides (D-171).
 
 The letters in the tests are Idempotency-Keys. A request is *lost* if the gateway's answer to its cancellation was lost.
 """
@@ -119,10 +119,7 @@ async def test_a_lost_cancellation_does_not_remove_its_running_repeat(
 async def test_a_replaced_cancellation_does_not_cancel_the_reissued_invoice(
     world: World, invoice: Json
 ) -> None:
-    """The reissue r is lost and replaces the cancellation. A poll applies r before the next charge is sent.
-
-    [D-171, D-27, D-51]
-    """
+    """While the cancellation is suspended, the reissue r is lost, and a poll applies r. [D-171, D-27, D-51]"""
 
     async def reissue() -> None:
         await queue_fault(world, "cancel_charge", "timeout_after")
@@ -153,7 +150,7 @@ async def test_a_replaced_request_is_polled_soon(world: World, invoice: Json, ea
 
 
 async def test_a_replaced_request_keeps_its_key(world: World, invoice: Json) -> None:
-    """If the gateway refuses the later request, the engine still applies the request with this key. [D-14, D-171]"""
+    """If the gateway refused the later payment p, the engine would still apply the reissue r. [D-14, D-171]"""
 
     async def pay() -> None:
         await pay_unsure(world, invoice, "timeout_before", key="p")
@@ -168,7 +165,7 @@ async def test_a_replaced_request_keeps_its_key(world: World, invoice: Json) -> 
 async def test_a_replaced_request_applies_if_the_gateway_refuses_the_later_one(
     world: World, invoice: Json, earlier: str
 ) -> None:
-    """The earlier request cancels the charge while the later one waits for the gateway. [D-171, D-52, D-51]"""
+    """The earlier request cancels the charge while the later request waits for the gateway. [D-171, D-52, D-51]"""
     first_calls, first_done = asyncio.Event(), asyncio.Event()
     with overlapping(first_calls, first_done):
         first = asyncio.create_task(send(world, invoice, earlier, key="a"))

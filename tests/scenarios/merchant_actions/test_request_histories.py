@@ -110,9 +110,8 @@ async def test_a_lost_cancellation_does_not_remove_the_running_repeat_of_a_payme
 async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
     world: World, *, resumes: bool
 ) -> None:
-    """A poll applies the reissue b while its process is suspended. The payment p then waits for the next charge.
-
-    Finally, b's call for the first charge is answered, or its answer is lost. [D-171, D-52]
+    """While the process of the reissue b is suspended, a poll applies b. Then the payment p, which cancels the next
+    charge, is lost. Finally, the process of b calls the gateway about the first charge. [D-171, D-52]
     """
     invoice = await lose_answer(world, "reissue")
     calls = 0
@@ -141,10 +140,8 @@ async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
 async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_charge(
     world: World, *, resumes: bool
 ) -> None:
-    """The reissue a is lost, and the process of the reissue b is suspended. Then a cancellation is lost, and
-    finally the payment p, which replaces all three. The process of b then dies, or it resumes and its call is lost.
-
-    [D-171, D-52]
+    """The reissue a is lost, and the process of the reissue b is suspended. Then a cancellation is lost. Finally, the
+    payment p is lost, and replaces all three. Then the process of b dies, or b is lost. [D-171, D-52]
     """
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -199,7 +196,7 @@ async def test_a_dead_cancellation_does_not_drop_the_payment_of_an_expired_charg
 
 @pytest.mark.parametrize("is_repeated", [False, True])
 async def test_a_repeat_does_not_lower_the_stored_payment(world: World, *, is_repeated: bool) -> None:
-    """The payment has no amount, and 9990 cents were open when the request arrived. [D-52]"""
+    """The request named no amount, so Fatura stored the 9990 cents that were open at that time. [D-52]"""
     invoice = await unpaid_invoice(world)
     gateway_id = invoice["gatewayInvoiceId"]
     await pay_unsure(world, invoice, "timeout_before", key="a")
@@ -240,7 +237,7 @@ async def test_a_request_that_a_poll_has_applied_is_not_answered_as_refused(
 
 
 async def test_a_replaced_payment_is_not_promised(world: World) -> None:
-    """The process of the payment p is suspended, and a reissue replaces its charge. Then p is lost. [D-52, D-171]"""
+    """While the process of the payment p is suspended, a reissue replaces the charge. Then p is lost. [D-52, D-171]"""
     invoice = await unpaid_invoice(world)
     calls = 0
 
@@ -291,7 +288,7 @@ async def test_a_replaced_request_is_not_completed(world: World, action: str, *,
 
 
 async def test_a_cancellation_begun_before_an_unsure_payment(world: World) -> None:
-    """The payment p begins after the cancellation and is lost. Then the cancellation succeeds. [D-171, D-52]"""
+    """The payment p begins after the cancellation, and is lost. Then the cancellation succeeds. [D-171, D-52]"""
     invoice = await unpaid_invoice(world)
 
     calls = 0
@@ -324,9 +321,8 @@ async def test_a_refused_cancellation_does_not_free_the_key_of_its_repeat(world:
     async def between() -> None:
         nonlocal calls
         calls += 1
-        if (
-            calls == 1
-        ):  # while the first request waits here, it expires, and a repeat with the same key begins
+        if calls == 1:
+            # The first request is no longer in progress, and a repeat with the same key begins.
             await end_requests(world)
             repeat = asyncio.create_task(cancel(world, invoice, key="k"))
             tasks.append(repeat)
