@@ -25,7 +25,7 @@ VARIABLE = {"mode": "endpoint", "url": "https://merchant.example/price", "capCen
 
 
 async def catalog(world: World) -> None:
-    """Call every route of products and plans."""
+    """Call the routes of products and plans."""
     product, usage = await world.product(externalRef="p"), await world.variable_product(pricing=VARIABLE)
     path = f"/v1/products/{product['id']}"
     await world.patch(path, {"description": "x"})
@@ -82,7 +82,7 @@ async def billing(world: World) -> None:
 
 
 async def charges(world: World) -> None:
-    """Call every route that changes an invoice, and those of sandbox charges and products and of gateway webhooks."""
+    """Call every route that changes an invoice, and the routes of sandbox charges and products and gateway webhooks."""
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     plan = await world.plan()
     for moves in (("pay", "dispute", "dispute-close", "double", "refund"), ("refuse", "cancel", "forget")):
@@ -167,10 +167,7 @@ async def push(world: World) -> None:
 
 
 async def integration(world: World) -> None:
-    """Call every route of API keys, gateways, the audit log, sandbox faults and health.
-
-    `push` calls the other routes of `/v1/integration`, and those of single events.
-    """
+    """Call every route of API keys, gateways, the audit log, sandbox faults and health, and the routes of `push`."""
     key = await world.made("/v1/integration/api-keys", {"name": "x"})
     await world.get("/v1/integration/api-keys")
     await world.delete(f"/v1/integration/api-keys/{key['id']}")

@@ -243,7 +243,7 @@ def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, boo
 
 
 def flat(contract: Contract, node: Json) -> Json:
-    """Return the schema `node`, extended by the types, bounds and other keywords of the alternatives in its `anyOf`."""
+    """Return the schema `node`, merged with the alternatives in its `anyOf`."""
     node = contract.resolve(node)
     found: Json = {"type": [node["type"]] if "type" in node else []} | {
         name: value for name, value in node.items() if name != "type"

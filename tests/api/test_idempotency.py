@@ -98,7 +98,7 @@ async def test_a_key_used_for_another_request_is_refused(world: World):
     others: list[tuple[str, Json]] = [
         (f"/v1/products/{one['id']}/unarchive", None),  # another route
         (f"/v1/products/{two['id']}/archive", None),  # another id
-        (f"/v1/products/{UNKNOWN_ID}/archive", None),  # the key is checked before the id
+        (f"/v1/products/{UNKNOWN_ID}/archive", None),
         ("/v1/products", BODY),
         (KEYS, {"name": "x"}),
         ("/v1/integration/gateways", {"provider": "sandbox", "credentials": {}}),
@@ -139,7 +139,7 @@ async def test_accounts_do_not_share_keys(world: World):
 
 
 async def test_refusals_are_not_stored(world: World):
-    """After a refusal, the client may use the key again, with the same body or another body. [D-14]"""
+    """After a refusal, the client can use the key for the same body or for another body. [D-14]"""
     product = await world.product()
     path = f"/v1/products/{product['id']}"
     await world.post(f"{path}/archive")

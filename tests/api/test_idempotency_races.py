@@ -42,7 +42,7 @@ async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
     assert int(refused.headers["retry-after"]) >= 1
     assert 4.5 < waited_seconds < 8
     assert await world.all("/v1/products") == []
-    answer = await world.post("/v1/products", BODY, key="k")  # the client may use the key again
+    answer = await world.post("/v1/products", BODY, key="k")  # no request is using the key now
     assert (answer.status, "idempotent-replayed" in answer.headers) == (201, False)
 
 
@@ -105,7 +105,7 @@ async def test_only_post_uses_the_key(world: World):
 
 
 async def test_retention_cannot_delete_a_key_that_a_request_is_replaying(world: World):
-    """A request with a known key locks the key's row until it has read the stored answer. [D-14]"""
+    """A request with a known key locks the key's row until the request has read the stored answer. [D-14]"""
     await world.post("/v1/products", BODY, key="one")
     far_ahead = world.deps.clock() + timedelta(days=99)
     async with world.deps.db.transaction(world.account_id) as replaying:

@@ -157,7 +157,7 @@ async def test_expired_keys_do_not_count_towards_the_limit(world: World, monkeyp
 
 
 async def test_the_last_key_with_the_scope_admin_cannot_be_revoked(world: World):
-    """An expired key does not count, because it cannot create other keys. [D-64 last key 409]"""
+    """The only other key with the scope has expired, so it cannot create keys. [D-64 last key 409]"""
     [own] = (await world.get(KEYS)).json["data"]
     reader = await new_key(world, "read", "write")
     brief = await new_key(world, "admin", expiresAt=instant(await now(world) + timedelta(days=1)))
@@ -184,7 +184,7 @@ async def test_concurrent_revocations_leave_one_key(world: World):
 
     answers = await asyncio.gather(*(world.delete(f"{KEYS}/{each}") for each in ids))
 
-    # a request gets 401 if its own key was revoked before the request was authenticated
+    # Of the three keys, at least one is left. Once the key of the requests is revoked, the other requests get 401.
     assert sum(each.status == 204 for each in answers) <= 2
     live = await world.sql("SELECT FROM api_key WHERE revoked_at IS NULL AND 'admin' = ANY(scopes)")
     assert len(live) >= 1

@@ -60,7 +60,7 @@ def forged(key: str) -> str:
 
 
 async def forged_hooks(world: World) -> list[Hook]:
-    """Return webhooks that are refused for different reasons. The first has a wrong secret; the others, wrong ids."""
+    """Return webhooks that Fatura must refuse. The first webhook has a wrong secret, and the others have wrong ids."""
     invoice = await issued_with_webhooks(world)
     live = await world.another(Mode.LIVE)
     return [
@@ -83,7 +83,7 @@ async def test_a_forged_key_is_refused_without_a_transaction(world: World):
 
 
 async def test_a_new_key_is_accepted_beside_many_forged_ones(world: World):
-    """Many concurrent first requests with a new key are all accepted. [D-240]"""
+    """The API accepts all concurrent first requests with the new key. [D-240]"""
     new = (await world.made(KEYS, {"name": "new"}))["key"]
     sent = [key for _ in range(AT_ONCE) for key in (forged(world.api_key), new)]
 
@@ -109,7 +109,7 @@ async def test_a_revoked_key_costs_one_transaction_per_minute(world: World):
 
 
 async def test_look_ups_of_revoked_keys_are_limited(world: World):
-    """Keys in use and other accounts are not affected. A key that is new to the process waits. [D-240]"""
+    """Keys in use and other accounts are not affected. A key that is new to the process gets 429. [D-240]"""
     seconds, clean = [time.monotonic()], await world.another(Mode.SANDBOX)
     world.deps.failed_lookups._clock = world.deps.accepted_keys._clock = lambda: seconds[0]
     tagger, account_id = world.deps.tagger, UUID(str(world.account_id))
@@ -133,7 +133,7 @@ async def test_look_ups_of_revoked_keys_are_limited(world: World):
 
 
 async def test_a_request_above_the_rate_limit_costs_no_transaction(database_url: str):
-    """The key is looked up again one second after its most recent accepted request. [D-48, D-240]"""
+    """One second after the key's most recent accepted request, the API looks up the key again. [D-48, D-240]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="2") as world:
         seconds = hold_time(world)
         assert [(await ask(world, world.api_key)).status for _ in range(5)] == [200] * 4 + [429]
@@ -148,7 +148,7 @@ async def test_a_request_above_the_rate_limit_costs_no_transaction(database_url:
 
 
 async def test_a_revoked_key_gets_429_for_a_second_at_most(database_url: str):
-    """While the account is above its limit, a process does not look the key up. [D-41, D-240]"""
+    """For this second, the API does not look up the key, because the account is above its limit. [D-41, D-240]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="2") as world:
         seconds = hold_time(world)
         leaked = await world.made(KEYS, {"name": "leaked"})
@@ -169,7 +169,7 @@ def hold_time(world: World) -> list[float]:
 
 
 async def test_refused_webhooks_get_the_same_answers(database_url: str):
-    """So the answers do not reveal which connections exist. [D-191, D-241, D-35 webhook refused]"""
+    """Different answers would reveal which connections exist. [D-191, D-241, D-35 webhook refused]"""
     async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="2") as world:
         answers: list[list[tuple[int, bytes]]] = []
         for number, each in enumerate(await forged_hooks(world)):
@@ -192,7 +192,7 @@ async def test_refused_webhooks_of_an_address_count_together(database_url: str):
 
 
 async def test_an_ipv6_network_counts_as_one_address(database_url: str):
-    """One client may control all addresses with the same first 48 bits. [D-191]"""
+    """One client can control all addresses that have the same first 48 bits. [D-191]"""
     async with open_world(database_url, FATURA_REFUSED_WEBHOOK_RATE_LIMIT="1") as world:
         unknown = await hook(world, None, connection=UNKNOWN_ID)
         sent = [await post(world, unknown, address=f"2001:db8:0:{number}::1") for number in range(3)]
@@ -270,7 +270,7 @@ async def test_a_forged_webhook_is_refused_before_its_body_is_read(world: World)
 
 
 async def test_unsigned_webhooks_of_a_known_connection_share_one_database_connection(world: World):
-    """The provider knows the URL of a connection's webhooks, and strangers might learn it. [D-241]"""
+    """Strangers could learn the URL of a connection's webhooks, which the merchant tells the provider. [D-241]"""
     first, *_ = await forged_hooks(world)
     second = replace(first, connection=(await world.connect())["connectionId"])
     async with reads_held(world, "gateway_connection"):

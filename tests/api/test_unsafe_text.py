@@ -13,11 +13,11 @@ from tests.support.world import Json, World
 
 PATTERNS = {SAFE_PATTERN, NOT_BLANK_PATTERN}
 UNSAFE = ("a\nbcdefghijk", "a\u202ebcdefghijk", "a\u200bbcdefghijk")
-"""Texts that are long enough for a tax document, which has at least 11 characters."""
+"""Each text is long enough for a tax document, which has at least 11 characters."""
 
 
 def _text_paths(document: Json, schema: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each text field in the schema of a body. A field with alternatives may be repeated."""
+    """Yield the path of each text field in the schema of a body. A field with alternatives can be yielded twice."""
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if schema.get("pattern") in PATTERNS:
@@ -38,7 +38,7 @@ def _put(body: Json, path: tuple[str, ...], value: str) -> Json:
 
 
 @pytest.mark.parametrize("unsafe", UNSAFE)
-async def test_no_text_field_of_a_body_takes_them(world: World, unsafe: str) -> None:
+async def test_no_text_field_of_a_body_takes_unsafe_text(world: World, unsafe: str) -> None:
     """[D-218, D-11]"""
     own = await own_everything(world, world)
     bodies, document = valid_bodies(own), (await world.get("/docs-json")).json
@@ -61,7 +61,7 @@ async def test_no_text_field_of_a_body_takes_them(world: World, unsafe: str) -> 
     assert await everything(world) == before
 
 
-async def test_no_filter_takes_them(world: World) -> None:
+async def test_no_filter_takes_unsafe_text(world: World) -> None:
     """[D-218, D-109]"""
     for path in ("/v1/products?externalRef=", "/v1/customers?name=", "/v1/invoices?customerExternalRef="):
         refused = invalid(await world.get(path + quote("a\x1bb")))

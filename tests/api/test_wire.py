@@ -75,7 +75,10 @@ JSON = b"\nContent-Type: application/json"
         (POST + b"\nContent-Length: 5\nTransfer-Encoding: chunked\n\n2\n{}\n0\n\n", 400),
         (POST + b"\nContent-Length: x\n\n", 400),
         (POST + b"\nContent-Length: " + b"9" * 5000 + b"\n\n{", 400),
-        (POST + JSON + b"\nContent-Length: " + b"0" * 5000 + b"2\n\n{}", 400),  # only the body is invalid
+        (
+            POST + JSON + b"\nContent-Length: " + b"0" * 5000 + b"2\n\n{}",
+            400,
+        ),  # a valid length, but an empty plan
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\n", 400),
     ],
 )
