@@ -10,7 +10,7 @@ from fatura.domain.credentials import Mode, Scope
 MAX_CLOCK_OFFSET = timedelta(days=10_957)
 """How far a test clock may be ahead of real time: 30 years (D-214).
 
-The engine computes dates of later cycles from the clock, and both Python and PostgreSQL have a latest date.
+Without a limit, the dates of later cycles could exceed the latest date of Python or PostgreSQL.
 """
 
 

@@ -11,7 +11,7 @@ REDACTED = "[redacted]"
 """The value of every field that an entry names without its value (D-222)."""
 _URL_NAMES = frozenset({"endpointUrl", "url"})
 _ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-"""The part of a URL that entries show. Its path and query may contain a token."""
+"""The part of a URL that entries show. The path and the query are cut, because they can contain a token."""
 
 
 class ActorKind(StrEnum):
@@ -46,7 +46,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of thing that changes. Entries show the values of the fields in `shown`, and name all other fields."""
+    """A kind of thing that changes. Entries show the values of the fields in `shown`, and only name other fields."""
 
     type: str
     shown: frozenset[str] = frozenset()
@@ -83,8 +83,8 @@ def new_entry(
 ) -> NewEntry:
     """Return an entry with the differences between two states of a resource.
 
-    `before` is None for a new resource, and `after` for a removed one. `hidden` are names of changed fields whose
-    values neither state contains. Only values that the resource's `shown` lists are kept (D-222).
+    `before` is None for a new resource, and `after` is None for a removed resource. `hidden` are names of changed
+    fields whose values neither state contains. The entry keeps only values of fields in the resource's `shown` (D-222).
     """
     old, new = before or {}, after or {}
     changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]

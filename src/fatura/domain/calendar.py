@@ -35,7 +35,7 @@ def cap_day(day: date) -> date:
 
 
 def on_or_after(day: date, charge_day: int) -> date:
-    """Return the first date whose day of month is `charge_day` (1..28), on or after `day`."""
+    """Return the first date from `day` on whose day of the month is `charge_day` (1..28)."""
     candidate = day.replace(day=charge_day)
     return candidate if candidate >= day else add_months(candidate, 1)
 
@@ -48,7 +48,7 @@ def add_months(day: date, months: int) -> date:
 
 
 def latest_first_charge(today: date) -> date:
-    """Return the last date accepted as `firstChargeDate` (D-4)."""
+    """Return the latest date that is accepted as `firstChargeDate` (D-4)."""
     return add_months(cap_day(today), 12 * FIRST_CHARGE_YEARS_AHEAD) + timedelta(
         days=today.day - cap_day(today).day
     )
@@ -87,7 +87,7 @@ def generation_instant(due_date: date) -> datetime:
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
     """Return when to generate the cycle with this due date (D-5).
 
-    `generated_at` is when the previous cycle was generated. If it was generated late, this cycle may already be due, or
-    be due soon. This cycle is therefore generated at least 24 hours after `generated_at`.
+    `generated_at` is when the previous cycle was generated. If that was late, this cycle also waits, until 24 hours
+    after `generated_at`.
     """
     return max(generation_instant(due_date), generated_at + CATCH_UP_GAP)

@@ -13,10 +13,7 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_CHARGES = 50
-"""An invoice with this many charges that the gateway has confirmed is not reissued (D-176).
-
-Each poll of an invoice reads all its charges.
-"""
+"""An invoice that has this many confirmed charges is not reissued, because a poll reads all its charges (D-176)."""
 
 
 class ChargeStage(StrEnum):

@@ -13,7 +13,7 @@ from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 
 BOLETO_CLEARING_DAYS = 2
-"""Banking days that a boleto may need to clear after its due date (D-26)."""
+"""Number of banking days after the due date within which the payment of a boleto arrives (D-26)."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_BEFORE, HOURLY_AFTER = DAY, 3 * DAY
 """Hourly polls begin HOURLY_BEFORE before the last payment day starts, and end HOURLY_AFTER after it starts (D-55)."""
@@ -89,7 +89,7 @@ def banking_day_on_or_after(day: date) -> date:
 
 
 def last_payment_day(charge_due_date: date, method: PaymentMethod) -> date:
-    """Return the last day before an unpaid charge becomes overdue (D-26)."""
+    """Return the last day on which an unpaid charge is not overdue yet (D-26)."""
     if method is not PaymentMethod.BOLETO:
         return charge_due_date
     day = banking_day_on_or_after(charge_due_date)
@@ -109,7 +109,7 @@ def is_past_due(charge_due_date: date, method: PaymentMethod, *, today: date) ->
 
 
 def poll_phase(invoice_id: UUID, mode: Mode) -> int:
-    """Return how far into each hour or day an invoice is polled, in thousandths of the hour or day (D-55).
+    """Return the point of each hour or day at which an invoice is polled, in thousandths of the hour or day (D-55).
 
     An invoice always has the same phase, and the phases spread the polls of live accounts evenly. In sandbox accounts,
     all invoices have the same phase, so that a test clock stops once per hour and not once per invoice.

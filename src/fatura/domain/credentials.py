@@ -62,7 +62,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """The parts of a key that has a correct tag, so the engine has made it."""
+    """The parts of a key that the engine has made, as its correct tag shows."""
 
     account_id: UUID
     mode: Mode
@@ -106,7 +106,7 @@ def _tag(account_id: UUID, mode: Mode, *, secret: bytes, tagger: Tagger) -> byte
 
 
 def parse_key(text: str, *, tagger: Tagger) -> ParsedKey | None:
-    """Return the key's parts, or None if the engine has not made this key: its format or its tag is wrong."""
+    """Return the key's parts, or None if its format or its tag is wrong, so the engine has not made this key."""
     parts = _KEY.fullmatch(text)
     if parts is None:
         return None

@@ -38,8 +38,7 @@ This matters only with a test clock, which can pass five days while the receiver
 STALE_AFTER = timedelta(hours=30)
 """An endpoint's failures are forgotten if no attempt was made for this long after `next_attempt_at`.
 
-Each pending delivery is retried sooner than that, so the failures of an endpoint with a pending delivery are kept. The
-assertion below checks that even the longest retry delay is shorter than STALE_AFTER.
+This time is longer than every retry delay, so the failures of an endpoint with a pending delivery are kept.
 """
 assert RETRY_DELAYS[-1] * (1000 + MAX_JITTER_PERMILLE) // 1000 < STALE_AFTER
 LAST_RESORT_DELAY = timedelta(hours=24)
@@ -187,9 +186,9 @@ NEW_ENDPOINT = EndpointHealth(
 class Delivery:
     """The state of one event's delivery: pending while `next_attempt_at` is set, else closed.
 
-    If a delivered event is sent again, its delivery becomes pending. This delivery closes as delivered even if all
-    further attempts fail. `attempts` counts all requests. `failures` counts the failed requests since the retry
-    schedule was last started.
+    If a delivered event is sent again, its delivery becomes pending. When the new attempts end, the delivery is closed
+    as delivered, even if all of them failed. `attempts` counts all requests. `failures` counts the failed requests
+    since the start of the current retry schedule.
     """
 
     sequence: int

@@ -27,10 +27,10 @@ class RefusedUrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UrlRules:
-    """What the operator allows the endpoints of an account in addition to https on port 443 of public hosts (D-47).
+    """Endpoints that the operator allows an account, besides https on port 443 of public hosts (D-47).
 
-    `ports` are further ports of public hosts. `allowed` are hosts that may have http or private addresses, each with
-    its first and last port.
+    `ports` are further ports of public hosts. `allowed` are hosts, each with its first and last port, to which http and
+    private addresses are allowed.
     """
 
     ports: frozenset[int] = frozenset()

@@ -70,7 +70,7 @@ class ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
-    """The content of a new invoice, without ids and dates. Equal terms, cycle and payment method give equal drafts."""
+    """The content of a new invoice, without ids and dates. It depends only on terms, cycle and payment method."""
 
     cycle: int
     status: InvoiceStatus

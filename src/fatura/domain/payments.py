@@ -90,7 +90,7 @@ class Balance:
     """The sums of a ledger.
 
     `disputed_cents` is the money in disputes that are open or lost. `held_cents` is what the merchant has left of the
-    payments; a charge whose refunds and disputes exceed its payments counts as 0 in it (D-150).
+    payments. For this sum, a charge whose refunds and disputes exceed its payments counts as 0 (D-150).
     """
 
     paid_cents: int = 0
@@ -119,9 +119,8 @@ def balances(entries: Sequence[PaymentEntry]) -> Iterator[tuple[PaymentEntry, Ba
     """Yield each entry in order, with the ledger's balance after it. All yields share one Balance, which changes."""
     balance = Balance()
     open_disputes: dict[tuple[UUID | None, str | None], int] = {}
-    kept: dict[
-        tuple[UUID | None, str | None], int
-    ] = {}  # for each charge, payments minus refunds and disputes
+    # For each charge, its payments minus its refunds and disputes.
+    kept: dict[tuple[UUID | None, str | None], int] = {}
     for entry in in_order(entries):
         dispute = (entry.connection_id, entry.reference)
         charge = (entry.connection_id, entry.gateway_charge_id)
@@ -186,9 +185,9 @@ def facts(
     """Return the facts that follow from the new entries of a ledger, in order (D-50).
 
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
-    were made on another charge than the invoice's own. A payment may cause several facts: it is unexpected, it covers
+    were made on another charge than the invoice's own. One payment can cause several facts: it is unexpected, it covers
     the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded. `new` is empty if the total has just become known and no entry is new.
+    recorded. If the total has just become known, `new` can be empty.
     """
     is_open = status in _OPEN
     covering = None
@@ -234,8 +233,8 @@ def _late_excess(
 ) -> Sequence[EntryFact]:
     """Return OVERPAID if the payments exceed a total that was just covered, and the loop in `facts` has missed this.
 
-    The loop checks the sum only at new payments. So it misses the excess if a new payment happened before payments that
-    were recorded earlier, or if all payments were recorded before the total was known.
+    The loop checks the sum only at new payments. It therefore misses the excess if a new payment happened before
+    payments that the ledger already had, or if all payments were recorded before the total was known.
     """
     told = {each.fact for each in found}
     payment = _last_new(entries, new or [each.payment_entry_id for each in entries], EntryKind.PAYMENT)

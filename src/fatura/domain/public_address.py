@@ -36,8 +36,8 @@ _GLOBAL_UNICAST = IPv6Network("2000::/3")
 """The only IPv6 block with addresses that may be called.
 
 Outside this block are loopback, link-local, unique local and multicast addresses, and the mapped, compatible and NAT64
-forms of IPv4 addresses. Teredo, 6to4 and ISATAP addresses also contain an IPv4 address. They are denied below, so the
-check never has to extract an IPv4 address.
+forms of IPv4 addresses. Teredo, 6to4 and ISATAP addresses also contain an IPv4 address. They are denied below, so
+`_is_public` never has to extract an IPv4 address.
 """
 _DENIED_IPV6 = tuple(
     IPv6Network(block)
@@ -58,7 +58,7 @@ def may_call(
 ) -> bool:
     """Return whether an address may be called; False for text that is not an IP address.
 
-    `denied` are the operator's networks that are never called. `is_exempt` allows all other addresses.
+    `denied` are the networks that the operator forbids. `is_exempt` allows all other addresses.
     """
     try:
         judged = ip_address(address)

@@ -1,4 +1,4 @@
-"""Quotas limit the stored rows of an account that no client can delete (D-245)."""
+"""Quotas: limits on the number of rows that an account stores and that no client can delete (D-245)."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -242,7 +242,10 @@ def choose(
 
 
 def _check_count(ledger: Sequence[PaymentEntry], part: Part, amount_cents: int, *, failed_count: int) -> None:
-    """Refuse more than MAX_REFUNDS of an invoice, because each event about a refund reads all entries (D-178)."""
+    """Refuse more than MAX_REFUNDS of an invoice, unless the refund returns all that is left of the part.
+
+    The number is limited because each event about a refund reads all entries (D-178).
+    """
     count = failed_count + sum(entry.kind is EntryKind.REFUND for entry in ledger)
     if count >= MAX_REFUNDS and amount_cents < part.left_cents:
         counted = f"{count} refunds" + (f", of which {failed_count} failed" if failed_count else "")

@@ -30,17 +30,17 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rows to delete, and the new `kept_from`: rows are searched again when a row stored then would be old."""
+    """The rows to delete, and the new `kept_from`. The next search runs when a row stored at `kept_from` is old."""
 
     old: Sequence[Old]
     kept_from: datetime
 
 
 def cut(rows: Sequence[Old], *, stored_to: datetime, limit: int, real_now: datetime) -> Cut:
-    """Choose which of the oldest rows to delete: those before the first one that is held or stored after `stored_to`.
+    """Choose the rows to delete: those before the first row that is held or was stored after `stored_to`.
 
-    `rows` are the oldest rows in the order of their numbers. Fewer than `limit` rows are all rows that exist. No row
-    after a row that stays is deleted, so the numbers of the remaining rows have no gaps.
+    `rows` are the oldest rows, in the order of their numbers. If there are fewer than `limit`, no other rows
+    exist. Because only the oldest rows are deleted, the numbers of the remaining rows have no gaps.
     """
     count = 0
     while count < len(rows) and rows[count].stored_at <= stored_to and not rows[count].is_held:

@@ -9,9 +9,9 @@ from fatura.domain.errors import CUSTOMER_ERASED, SUBSCRIPTION_CANCELED, EngineE
 from fatura.domain.offer import PaymentMethod
 
 ERASED_REF = "erased-"
-"""The start of an erased customer's `externalRef`, which no other customer may have (D-226)."""
+"""Each erased customer's `externalRef` starts with this text, and no other customer's may start with it (D-226)."""
 ERASED = "[erased]"
-"""Stands for the name of an erased customer, and for each text about the customer (D-62)."""
+"""Replaces the name of an erased customer, and each text about the customer (D-62)."""
 
 MAX_START_CYCLE = 1200
 """Highest cycle with which a subscription may start (D-58)."""

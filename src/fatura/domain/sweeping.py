@@ -14,9 +14,12 @@ So even after a long pause, a sweep compares all charges that could have changed
 NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 """Sweeps begin between 01:00 and 05:00, Sao Paulo time. A connection's sweep begins at the same time each night."""
 MARGIN = timedelta(hours=1)
-"""The provider's list may lack a charge created this close to either end of the swept time, because clocks differ."""
+"""The provider's list can lack a charge that was created this close to the start or end of the swept time.
+
+The provider's clock can differ from Fatura's.
+"""
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
-"""Every sweep checks unpaid charges. A paid charge is checked again this long after it was last listed."""
+"""Every sweep checks unpaid charges. A paid charge is checked again this long after it was most recently listed."""
 
 
 def next_sweep_at(connection_id: UUID, *, now: datetime) -> datetime:

@@ -1,8 +1,7 @@
 """Authentication tags, by which the engine recognizes API keys and connection ids that it has made (ADR 0018).
 
-The key of the tags also makes the ids of what merchants' requests about invoices make.
-
-A tag needs no query, so a forged key or id costs no transaction. A tag does not show whether a key is revoked.
+Checking a tag needs no query, so a forged key or id costs no transaction. A tag does not show whether a key is revoked.
+The same secret key also serves to derive the ids of stored requests about invoices, and of what they create.
 """
 
 import hmac
@@ -41,9 +40,9 @@ class Tagger:
         return hmac.compare_digest(expected.bytes, connection_id.bytes)
 
     def request_id(self, kind: RequestKind, invoice_id: UUID, *, key: str) -> UUID:
-        """Return the id of what a request makes. A repeat with the same Idempotency-Key gets the same id.
+        """Return the id of what a request creates. A repeat with the same Idempotency-Key gets the same id.
 
-        Without the tagger's own key, nobody can find out by trying which Idempotency-Key an id belongs to (D-228).
+        Nobody without the tagger's secret key can find the Idempotency-Key of an id by trying (D-228).
         """
         digest = self._tag(b"request", invoice_id.bytes + f"{kind} {key}".encode())
         return UUID(bytes=digest[:16], version=5)

@@ -28,9 +28,9 @@ def refusal(document: str) -> str | None:
 
 
 def _is_valid(plain: str, weights: Sequence[int]) -> bool:
-    """Check the two check digits. `weights` are those of the second digit; the first digit has no use for weights[0].
+    """Check the two check digits. `weights` are those of the second digit; the first digit uses `weights[1:]`.
 
-    A document of one repeated digit is not valid, although its check digits are right: none was ever issued.
+    A document of one repeated digit has correct check digits, but was never issued, and is not valid.
     """
     values = [ord(character) - ord("0") for character in plain]
     first, second = values[-2:]

@@ -1,7 +1,7 @@
 """Which characters a text from outside may contain (D-218).
 
-Control characters forge lines in logs and act on terminals. Invisible characters, and those that change the direction
-of the text beside them, make one name look like another.
+Control characters can forge lines in logs and act on terminals. Invisible characters, and characters that change the
+direction of text, can make one name look like another.
 """
 
 import re
@@ -13,7 +13,7 @@ _REFUSED = (
     r"\u3164\ufeff\uffa0\ufff9-\ufffb"  # fillers, byte order mark, annotations
 )
 _REFUSED_RARE = "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
-"""Formats of shorthand and of music, and tags, which can hide a whole text."""
+"""Characters that format shorthand and music, and tag characters, which can hide a whole text."""
 _JOINERS = r"\u200c\u200d"
 """Joiners are allowed only between two non-ASCII characters, because Persian, Hindi and many emoji need them there."""
 _UNSAFE = re.compile(

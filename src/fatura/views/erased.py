@@ -18,17 +18,17 @@ _TEXTS = frozenset({"description", "detail", "note", "responseBody"})
 """Members whose texts become `[erased]` in every object."""
 _PAY_DATA = frozenset({"url", "pixCode", "boletoLine", "expiresAt"})
 OF_ERASED = '"email":null'
-"""Is in the JSON of each event about an erased customer, and in no other event: only erased ones have no e-mail."""
+"""The JSON of an event contains this text only if its customer is erased, because all others have an e-mail."""
 
 
 def event_text(data: View) -> str:
-    """Return the JSON of a new event's data. If its customer is erased, texts in it are erased too."""
+    """Return the JSON of a new event's data. If the customer is erased, also erase the texts in the JSON."""
     text = data.json_text()
     return erased(text) if OF_ERASED in text else text
 
 
 def erased(text: str | bytes) -> str:
-    """Return the JSON of an event's data, or of an answer, about one customer, without the customer's data."""
+    """Remove a customer's data from `text`, the JSON of an event's data or of an answer about this customer."""
     return msgspec.json.encode(_erased(msgspec.json.decode(text))).decode()
 
 
