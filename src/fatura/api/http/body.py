@@ -55,9 +55,9 @@ async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int 
 
 
 async def read_noting_wait(receive: Receive, *, announced_bytes: int | None) -> tuple[bytes, bool]:
-    """Return the whole body, and whether the reader had to wait for the client. Raises the same errors as `read`."""
+    """Return the whole body, and whether it arrived only after a wait. Raises the same errors as `read`."""
     waited = asyncio.Event()
-    handle = asyncio.get_running_loop().call_soon(waited.set)  # the loop runs this only if the reader waits
+    handle = asyncio.get_running_loop().call_soon(waited.set)  # the event loop runs this only if `read` waits
     try:
         raw = await read(receive, announced_bytes=announced_bytes)
     finally:
@@ -136,19 +136,17 @@ def parse(body: bytes) -> Any:
 
 
 def _has_too_many_values(body: bytes) -> bool:
-    """Return whether a body has more than MAX_VALUES values, without parsing it: parsing many values takes long.
+    """Return whether a body has more than MAX_VALUES values. The body is not parsed, because that would take long.
 
-    Count opening brackets, which precede the first value of an object or array, and commas, which precede the others.
-    An empty object or array counts as if it had a value.
+    Each value in an object or array follows an opening bracket or a comma, so these are counted. An empty object or
+    array counts as if it had a value.
     """
-    if (
-        _openings(body) <= MAX_VALUES
-    ):  # this is an upper bound, because it also counts commas and brackets inside texts
+    # This count is an upper bound, because it includes commas and brackets inside texts.
+    if _openings(body) <= MAX_VALUES:
         return False
+    # A value has at most two texts, its name and itself, with four quotes. Splitting more texts would take 2 ms.
     if body.count(b'"') - body.count(b'\\"') > 4 * MAX_VALUES + 4:
-        return (
-            True  # a value has two texts at most, its name and itself; splitting many texts would take 2 ms
-        )
+        return True
     outside_texts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     return _openings(b"".join(outside_texts)) > MAX_VALUES
 
@@ -179,7 +177,7 @@ def _refuse_constant(name: str) -> None:
 def _may_hide_refusals(body: bytes) -> bool:
     """Return whether a body may contain values that the decoder accepts, but that Fatura refuses.
 
-    Such a value is nested deeper than MAX_DEPTH, or contains an escaped NUL character or an escaped lone surrogate.
+    Fatura refuses values nested deeper than MAX_DEPTH, and texts with an escaped NUL character or lone surrogate.
     """
     return b"\\u" in body or body.count(b"{") + body.count(b"[") > MAX_DEPTH
 

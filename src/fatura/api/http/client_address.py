@@ -8,7 +8,7 @@ from starlette.types import Scope
 from fatura.api.http.trace import values
 
 _MAX_CHARS = 64
-"""Longer entries of X-Forwarded-For are not addresses."""
+"""Maximum length of an address in X-Forwarded-For. A longer entry is no address."""
 _CLIENT_BITS = 64
 """Prefix length of the IPv6 network that counts as one client, because one client often has the whole network."""
 _SITE_BITS = 48
@@ -16,7 +16,7 @@ _SITE_BITS = 48
 
 
 def client_network(address: str) -> str:
-    """Return `address`, which `client_address` returned, but for IPv6 the wider network of the client's site."""
+    """Return the wider network of a client's site, for a result of `client_address`; an IPv4 address as it is."""
     if "/" not in address:
         return address
     return str(ip_network(address).supernet(new_prefix=_SITE_BITS))
@@ -25,8 +25,8 @@ def client_network(address: str) -> str:
 def client_address(scope: Scope, *, trusted_proxies: int) -> str:
     """Return the client's IPv4 address, or the network of its IPv6 address.
 
-    Each trusted proxy appends one entry to X-Forwarded-For: the address from which the proxy got the request. Entries
-    before those of the trusted proxies may be forged.
+    Each trusted proxy appends one entry to X-Forwarded-For: the address from which the proxy got the request. A client
+    can forge all entries before them.
     """
     peer = scope["client"][0] if scope.get("client") else ""
     if trusted_proxies:

@@ -23,7 +23,7 @@ class Most:
 
     Held bytes are those of unfinished bodies and of unread answers.
 
-    There are more connections than requests, so that a request above its limit can arrive and be refused.
+    The limit of connections is higher than that of requests, so that a server can read and refuse a further request.
     """
 
     requests: int
@@ -93,7 +93,8 @@ class Connections:
         entry = self._entries[connection] = _Entry([self._all, *self._groups_of(peer)])
         for group in entry.groups:
             group.connections += 1
-        for group in reversed(entry.groups):  # the narrowest first, so that a client with many closes its own
+        # The narrowest group first: a client with too many connections then loses one of its own.
+        for group in reversed(entry.groups):
             if group.connections > group.most.connections and group.waiting:
                 self._abort(next(iter(group.waiting)))
         self.wait(connection)
@@ -114,8 +115,7 @@ class Connections:
     def refusal(self, connection: Connection, *, requests: int) -> EngineError | None:
         """Return the error for a new request of this connection, or None if it may be served.
 
-        `requests` is the number of unfinished requests, including those that wait for their clients, and those whose
-        clients have disconnected.
+        `requests` counts all unfinished requests of the server, also if their clients are slow or have disconnected.
         """
         if requests - len(self._held_up) >= self._all.most.requests:
             return self._all.refusal
@@ -135,8 +135,9 @@ class Connections:
     def wait(self, connection: Connection, *, has_request: bool = False, held_bytes: int = 0) -> None:
         """Note that a connection now waits for its client. If it waited before, its wait continues.
 
-        `has_request` says whether an unfinished request waits too, for its body or for the reading of earlier answers.
-        `held_bytes` is the size of what has arrived of this body, or of what the client has not read of the answers.
+        `has_request` is true if the connection has an unfinished request. This request waits until the client sends
+        the rest of its body, or reads the answers. `held_bytes` is the size of what has arrived of the body, or of
+        what the client has not read of the answers.
         """
         if has_request and connection in self._entries:
             self._held_up.add(connection)
@@ -149,8 +150,8 @@ class Connections:
     def _hold(self, connection: Connection, held_bytes: int) -> None:
         """Note the bytes that the server holds for a connection.
 
-        If a group then has too many, close those of its connections that have some, the longest-waiting first, until
-        the rest is within the limit.
+        While one of the connection's groups has too many held bytes, close connections of this group that have held
+        bytes. The connection that has waited longest is closed first.
         """
         entry = self._entries.get(connection)
         if entry is None or entry.held_bytes == held_bytes:
@@ -186,7 +187,7 @@ def _too_many(most: Most) -> EngineError:
 
 @lru_cache(maxsize=1024)
 def _networks(peer: str) -> tuple[str, ...]:
-    """Return the prefixes of `peer`'s network and of its address (see _ADDRESS_BITS); none if it is no IP address."""
+    """Return the networks with the prefixes `_NETWORK_BITS` and `_ADDRESS_BITS`; none if `peer` is no IP address."""
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:

@@ -64,8 +64,8 @@ _HEADERS = {
 class _Assets(StaticFiles):
     """The files of the page, always sent whole, because a server may ignore `Range` (RFC 9110, 14.2).
 
-    Starlette would answer a wrong `Range` with plain text. It would also search the disk for each path, which takes
-    long for a path with thousands of parts.
+    Starlette's StaticFiles would answer a wrong `Range` with plain text. It would also search the disk for each path,
+    which takes long for a path with thousands of parts.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

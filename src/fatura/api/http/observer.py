@@ -88,7 +88,7 @@ class Observer:
                 answer = problem_response(internal_error(), current.request_id)
             await answer(served, receive, stamped)
         except asyncio.CancelledError:
-            # only uvicorn cancels requests, and only when the server stops and DRAIN_SECONDS have passed
+            # uvicorn cancels the requests that still run DRAIN_SECONDS after the server began to stop
             log.warning("request.canceled", method=method, route=current.route)
             if current.status is None:
                 await problem_response(server_stopping(), current.request_id)(served, receive, stamped)

@@ -1,7 +1,7 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
-A request's head has a size limit and a time limit. The rest of a body whose request was answered early has a time
-limit, and so has an answer that the client does not read. `connections` limits the number of connections and requests.
+A request's head is limited in size. Each wait for a client is limited in time (see `State`). The module `connections`
+limits the number of connections and requests.
 """
 
 import asyncio
@@ -25,11 +25,9 @@ request.
 """
 MAX_HEADERS = 100
 PATIENCE_SECONDS = 10
-"""Maximum time for a request head to arrive, for the rest of a body after an early answer, and for the end of a closed
-connection.
-"""
+"""Maximum duration of each of the states HEAD, REST and CLOSING."""
 UNREAD_SECONDS = 30
-"""Maximum time for a client to read what the server has buffered of an answer."""
+"""Maximum duration of the state UNREAD."""
 
 
 class State(Enum):
@@ -110,7 +108,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.remove(self)
-        if self._running is not None:  # uvicorn marks only the newest request, which may be a pipelined one
+        # uvicorn marks only the newest request as disconnected. A pipelined request may be newer than the running one.
+        if self._running is not None:
             self._running.disconnected = True
         super().connection_lost(exc)
         self._watch()
@@ -140,7 +139,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        if self.transport.is_closing():  # an earlier request closes the connection, so ignore this one
+        if self.transport.is_closing():  # the connection closes after an earlier request, so ignore this one
             return
         asks_for_upgrade = self.parser is not None and self.parser.should_upgrade()
         if len(self.headers) > MAX_HEADERS:
@@ -156,10 +155,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _announces_body(self) -> bool:
-        """Return whether the request has a body.
-
-        If a request with a body has an Upgrade header too, the parser mistakes the body for another request.
-        """
+        """Return whether the request has a body. With an Upgrade header, the parser takes the body for a request."""
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -204,7 +200,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _watch(self) -> None:
-        """Determine the connection's state, and apply its limits."""
+        """Determine the connection's state, and apply the limits of this state."""
         self._enter(self._current_state())
 
     def _current_state(self) -> State:
@@ -225,7 +221,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._running is not None and not self._running.response_complete
 
     def _enter(self, state: State) -> None:
-        """If the state has changed, set the deadline at which a connection that is still in this state is closed."""
+        """Count the connection as served or waiting. If the state has changed, start the state's time limit."""
         if state is State.SERVING:
             self._open.serve(self)
         else:
@@ -258,7 +254,10 @@ class LimitedProtocol(HttpToolsProtocol):
                 return None
 
     def _give_up(self) -> None:
-        """Close the connection of a client that is too slow. Unread answers are discarded only after a second wait."""
+        """Close the connection of a client that is too slow.
+
+        In the states UNREAD and CLOSING, discard the buffered answers. In other states, let the client read them first.
+        """
         if self._state in {State.UNREAD, State.CLOSING}:
             self.transport.abort()
         else:

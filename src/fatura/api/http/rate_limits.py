@@ -14,7 +14,7 @@ from fatura.domain.errors import RATE_LIMITED, EngineError
 from fatura.settings import Settings
 
 BURST_PERIODS = 2
-"""Size of a burst: after a pause, a sender may send at once what its limit allows in this number of periods (D-48)."""
+"""After a pause, a sender may send as many requests at once as its limit allows in this number of periods (D-48)."""
 MOST_REMEMBERED = 10_000
 """Maximum number of buckets. The one that was used longest ago is forgotten first."""
 

@@ -68,7 +68,7 @@ async def run_dry(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Response:
-    """Run `function(work, ...)`, which changes nothing, like `run`. A dry run adds no audit entry."""
+    """Run `function(work, ...)`, which must change nothing, as `run` does, but without an audit entry."""
     view = await transaction.run(call.deps, call.account, lambda work: function(work, *args, **kwargs))
     call.settle()
     return answer(view, status=call.success_status)

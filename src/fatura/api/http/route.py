@@ -40,7 +40,7 @@ from fatura.views.view import View
 Endpoint = Callable[..., Awaitable[Response]]
 MAX_QUERY_PARAMETERS = 100
 MAX_COMPARED = 3
-"""For how many unknown parameters of a query a similar name is looked for, which takes long (D-60)."""
+"""Maximum number of unknown parameters for which an error suggests a similar name; each search takes long (D-60)."""
 WHOLE_QUERY = "query"
 """The path of an error that is reported for the query as a whole."""
 MAX_ID_CHARS = 255
@@ -74,12 +74,12 @@ class KeyPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An authenticated request, as its endpoint gets it. `address` is the client's.
+    """An authenticated request, as its endpoint gets it. `address` is the result of `client_address`.
 
     `request` is None if no Idempotency-Key was sent, or if the route ignores the key. If `request` is set, Fatura
     stores the answer, and sends it again if the request is repeated. If `holds_secret` is true, Fatura encrypts the
-    stored answer. `draft` is None if the route changes nothing. Otherwise, the endpoint passes it to the transaction
-    that makes the change, which adds the audit entry (D-63).
+    stored answer. `draft` is None if the route changes nothing. Otherwise, `draft` is the start of the request's audit
+    entry. The endpoint passes it to the transaction that makes the change (D-63).
     """
 
     deps: Deps
@@ -101,7 +101,7 @@ class Call:
         return self.draft
 
     def settle(self) -> None:
-        """Note that this request changes nothing, although its route does: it is a repeat, or a dry run."""
+        """Note that this request needs no audit entry, because it is a repeat or a dry run."""
         self.needed_draft.settle()
 
 
@@ -208,7 +208,7 @@ class ApiRoute(APIRoute):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request in the order 401, 429, 403, 413, 400, then call the endpoint (D-10, D-242).
 
-        The request counts as open from the arrival of its body until its answer is sent (D-179).
+        `open_requests` counts the request from the arrival of its body until its answer is sent (D-179).
         """
         gate: Gate = scope["app"].state.gate
         trace_of(scope).route = self.path

@@ -66,7 +66,7 @@ def _event_schemas(event: Schema) -> Schema:
 
 
 def tidy(node: Any) -> Any:
-    """Return a part of the document without generated titles, citations, and the suffix `View` in references.
+    """Return a part of the document without generated titles and citations. References lose the suffix `View`.
 
     Whole floats become integers, and an enum without a type gets the type `string`.
     """

@@ -71,7 +71,9 @@ class AuditQuery(Query):
 
 @routes.get("/v1/audit", "List audit entries", answers=AuditLogView, scope=Scope.ADMIN)
 async def list_audit_entries(call: Call, query: AuditQuery) -> Response:
-    """Return the audit entries after a cursor, oldest first. To get each entry once, poll with the last `nextCursor`.
+    """Return the audit entries after a cursor, oldest first.
+
+    To get each entry once, send the `nextCursor` of the previous answer as the next cursor.
 
     Each successful request that changes something adds one entry, in the same transaction as the change. A repeated
     request, a dry run and a refused request add none.

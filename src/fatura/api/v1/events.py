@@ -42,10 +42,11 @@ class EventQuery(Query):
 
 @routes.get("/v1/events", "List events", answers=EventListView, problems=[errors.EVENTS_DELETED])
 async def list_events(call: Call, query: EventQuery) -> Response:
-    """Return the events after a cursor, oldest first. To get each event once, poll with the last `nextCursor`.
+    """Return the events after a cursor, oldest first.
 
-    Old events are deleted. Without a cursor, the stream begins with the event `completeFrom`. An older cursor gets 410,
-    because events between the cursor and `completeFrom` are missing.
+    To get each event once, send the `nextCursor` of the previous answer as the next cursor. Old events are deleted.
+    Without a cursor, the stream begins with the event `completeFrom`. An older cursor gets 410, because events between
+    the cursor and `completeFrom` are missing.
     """
     after = parse_cursor(query.cursor)
     return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)

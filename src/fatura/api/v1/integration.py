@@ -253,14 +253,13 @@ async def patch_gateway(call: Call, connection_id: ConnectionId, body: Connectio
 async def move_subscriptions(call: Call, connection_id: ConnectionId, body: MoveForm) -> Response:
     """Pin all active subscriptions of a connection to another connection, which bills them from their next cycle on.
 
-    Existing invoices keep the old connection. If the other connection does not support the payment method or the
+    Existing invoices keep the old connection. If the new connection does not support the payment method or the
     installments of a subscription, the subscription is listed in `skipped` with the reason. Each moved subscription
     emits `subscription.gateway_changed`. A dry run ignores the Idempotency-Key.
 
-    If not all subscriptions were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
-    the others. `GET /v1/integration/gateways/{connectionId}/move` shows the progress. To keep new subscriptions away
-    from the old connection, make it inactive, but not before its invoices are issued: an inactive connection issues
-    none.
+    If the move takes longer than 5 seconds, the answer is 202 with the numbers so far, and workers move the remaining
+    subscriptions. `GET /v1/integration/gateways/{connectionId}/move` shows the progress. To keep new subscriptions away
+    from the old connection, make it inactive after its invoices are issued. An inactive connection issues no invoices.
     """
     if body.dryRun:
         return await run_dry(call, connection_moves.dry_run, connection_id, to_id=body.toConnectionId)

@@ -175,8 +175,8 @@ async def cancel_invoice(call: Call, invoice_id: InvoiceId) -> Response:
     """Cancel an invoice for good.
 
     If the invoice is issued or overdue, Fatura first cancels the charge at the gateway. If the gateway does not confirm
-    that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If a later poll
-    finds that the charge is canceled, Fatura cancels the invoice too.
+    that the charge is canceled, the answer is 409 with the reason, and the invoice does not change. If Fatura learns
+    later that the charge is canceled, Fatura cancels the invoice.
     """
     stored = await cancellation.cancel(
         call.deps, call.account, call.request, invoice_id, draft=call.needed_draft
@@ -292,8 +292,8 @@ async def record_payment(call: Call, invoice_id: InvoiceId, body: ReceivedForm) 
 async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) -> Response:
     """Return a payment to the payer through the gateway, in part or in full. The state of the invoice does not change.
 
-    The answer is 200 if the gateway has made the refund. It is 202 while the gateway works on the refund, and while the
-    outcome is unknown: `refunds` shows the refund as `pending`, and Fatura finishes it. When the refund is done or
+    The answer is 200 if the gateway has made the refund. It is 202 if the gateway still works on the refund, or if the
+    outcome is unknown. `refunds` then shows the refund as `pending`, and Fatura finishes it. When the refund is done or
     failed, `invoice.refunded` or `invoice.refund_failed` is emitted. A repeat with the same Idempotency-Key never makes
     a second refund. The repeat's answer shows the current state of the first refund.
 

@@ -130,9 +130,9 @@ async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> 
     terms, the subscription is listed in `skipped` with the reason. Existing invoices do not change. Each moved
     subscription emits `subscription.terms_changed`. A dry run ignores the Idempotency-Key.
 
-    If not all subscribers were visited within 5 seconds, the answer is 202 with the numbers so far, and workers move
-    the others. `GET /v1/plans/{planId}/propagation` shows the progress. A propagation to a newer version replaces a
-    running one.
+    If the propagation takes longer than 5 seconds, the answer is 202 with the numbers so far, and workers move the
+    remaining subscribers. `GET /v1/plans/{planId}/propagation` shows the progress. If you propagate a newer version
+    meanwhile, the new propagation replaces the running one.
     """
     if body.dryRun:
         return await run_dry(call, propagation.dry_run, plan_id, from_version=body.fromVersion)

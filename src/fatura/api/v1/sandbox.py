@@ -168,7 +168,7 @@ _NO_DETAILS = MoveDetails()
     "/v1/test-clock", "Read the test clock", answers=views.TestClockView, problems=[errors.CLOCK_CONFLICT]
 )
 async def read_test_clock(call: Call) -> Response:
-    """Return the account's time, and the work done since the last advance began."""
+    """Return the account's time, and the work done since the newest advance began."""
     return await run(call, test_clock.read)
 
 

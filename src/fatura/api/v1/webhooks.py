@@ -82,8 +82,8 @@ async def read_deliveries(call: Call, event_id: EventId) -> Response:
 async def redeliver_event(call: Call, event_id: EventId) -> Response:
     """Deliver an event again now, even one that was delivered, given up, or emitted before the webhook existed.
 
-    The answer shows the state of the delivery. A request that repeats an Idempotency-Key delivers nothing, and gets the
-    current state.
+    The answer shows the state of the delivery. A request that repeats an Idempotency-Key delivers nothing; its answer
+    shows the current state.
     """
     redelivered = await webhooks.redeliver(call.deps, call.account, call.request, event_id, draft=call.draft)
     return answer_once(redelivered.view, status=call.success_status, is_replayed=redelivered.is_replayed)
