@@ -22,11 +22,12 @@ async def make_named_due(
 ) -> int:
     """Make the invoices of these stored charges due for polling, except `ready` ones; return how many changed.
 
-    Each charge is given by its connection and the gateway's id.
+    Each charge is given by its connection and the gateway's id. With `polls_first`, the invoices are polled before
+    others that are due.
 
-    A leased invoice becomes due again, because the answer of the poll in progress may be older than the webhook.
-    Invoices that would not change are skipped, so that a repeated webhook writes nothing. With `polls_first`, the
-    invoices are polled before others that are due. Invoices are locked in id order, to avoid deadlocks.
+    A leased invoice becomes due once more, because the answer of the poll in progress may be older than the webhook.
+    Invoices that would not change are skipped, so that a repeated webhook writes nothing. Invoices are locked in id
+    order, to avoid deadlocks.
     """
     return await tx.execute(
         """
@@ -54,9 +55,9 @@ async def make_named_due(
 
 
 async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
-    """Restart the late look-ups of the charges with these gateway ids whose invoice is `ready`, and make them due.
+    """Restart the late look-ups of charges with these gateway ids, and make the first look-up due now.
 
-    A confirmed charge of a `ready` invoice is from before a reissue. Return how many look-ups became due.
+    Only charges of `ready` invoices are looked up; a reissue has replaced them. Return how many look-ups became due.
     """
     return await tx.execute(
         """

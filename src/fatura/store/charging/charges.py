@@ -171,7 +171,7 @@ async def lock(tx: Tx, charges: Sequence[InvoiceCharge]) -> dict[UUID, InvoiceCh
         """,
         [charge.charge_id for charge in charges],
     )
-    check_rows(len(found), len(charges))  # all are stored: they are committed before sending
+    check_rows(len(found), len(charges))  # every charge is committed before its request is sent
     return {charge.charge_id: charge for charge in found}
 
 
@@ -226,10 +226,10 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """End the parked charge of an invoice as `failed` (D-113).
+    """Let issuance continue for an invoice with a parked charge (D-113).
 
-    If charges were found for the parked charge, make it `unknown` instead, so that issuance looks up the found charges.
-    But if the gateway no longer knows the found charges, end the parked charge (D-181).
+    If charges at the gateway were found for the parked charge, make it `unknown`, so that issuance looks them up. If
+    none were found, or if the gateway no longer knows them (D-181), end the parked charge as `failed`.
     """
     await tx.execute(
         """
@@ -247,9 +247,9 @@ async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 
 
 async def end_found(tx: Tx, charge: InvoiceCharge, *, now: datetime) -> None:
-    """End a locked charge of an invoice that was paid before it was issued.
+    """End a locked charge, because its invoice was paid before the charge was confirmed.
 
-    The charges that were found for the locked charge are second charges from now on.
+    The gateway's charges that were found for the locked charge are second charges from now on.
     """
     await tx.execute(
         """

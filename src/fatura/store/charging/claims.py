@@ -80,8 +80,8 @@ async def due_polls(
 ) -> Sequence[DuePoll]:
     """Return invoices that are due for polling and that no worker has leased, earliest due first.
 
-    `limits` has the maximum number of invoices of each connection. It applies once to the invoices whose charges a
-    webhook named, and once to the others.
+    Each connection's invoices form two groups: those with a charge that a webhook named, and the others. `limits` has
+    the maximum number of invoices that are returned from each group, by connection.
 
     A polled invoice is due again only after all invoices that are due now. So repeated webhooks about some charges
     cannot keep the other named charges waiting.
@@ -190,9 +190,11 @@ async def reschedule_issuance(
 ) -> None:
     """End the lease of a `ready` invoice and set its next attempt.
 
-    If `next_attempt_at` is None, issuance stops until a person acts on `error`. If another transaction has changed the
-    stored `next_attempt_at` since the claim, the changed value stays. If the changed value is a time, the stored error
-    is removed. If it is null, `error` replaces the stored error, unless `error` is None.
+    If `next_attempt_at` is None, issuance stops until a person acts on `error`.
+
+    If another transaction has changed the stored `next_attempt_at` since the claim, the changed value stays. If that
+    value is a time, the invoice has no error afterwards. If it is null, `error` replaces the stored error, unless
+    `error` is None.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(
@@ -248,12 +250,11 @@ async def reschedule_polls(
 ) -> set[UUID]:
     """End the leases and set the times of the next polls. Return the invoices that do not get the given time.
 
-    An invoice that another transaction rescheduled after the claim keeps its stored time. An invoice that a reissue has
-    made `ready` is neither changed nor returned. Invoices are locked first, in id order, to avoid deadlocks with
-    `charge_polling`.
+    If another transaction, for example that of a webhook, rescheduled an invoice after the claim, the stored time
+    stays. An invoice that a reissue has made `ready` is neither changed nor returned. Invoices are locked first, in id
+    order, to avoid deadlocks with `charge_polling`.
 
-    Without `were_polled`, the invoices keep `polls_first`. A polled invoice keeps it only if another transaction,
-    perhaps that of a webhook, rescheduled the invoice.
+    `were_polled` clears `polls_first` of the invoices that no other transaction has rescheduled.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)

@@ -35,7 +35,7 @@ async def insert(tx: Tx, connection_id: UUID, *, created_at: datetime, next_swee
 
 
 async def claim(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> ClaimedSweep | None:
-    """Lease a due sweep of the account: of those that no worker has leased, the one that has been due longest."""
+    """Lease the sweep of the account that has been due longest, leaving out sweeps that a worker has leased."""
     return await tx.fetchrow_as(
         ClaimedSweep,
         """
@@ -97,7 +97,7 @@ async def release(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
 
 
 async def complete(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
-    """End the lease and the sweep, which has compared all charges. The next sweep begins at `next_sweep_at`.
+    """End a sweep that has compared all charges, and its lease. The next sweep begins at `next_sweep_at`.
 
     Do nothing if another worker has leased the sweep.
     """

@@ -50,7 +50,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due and clear its error. Lease the invoice, or end its lease if None is given."""
+    """Make a locked `ready` invoice due and clear its error. If `lease_until` is None, also end its lease."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,

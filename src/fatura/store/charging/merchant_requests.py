@@ -35,11 +35,12 @@ class ManualPayment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantRequest:
-    """A reissue (with the `terms` of the next charge), a manual `payment`, or a cancellation of the invoice (neither).
+    """A reissue, a manual payment or a cancellation of an invoice.
 
-    `request_id` is the id that the next charge or the payment's ledger entry will have. The requests of an invoice are
-    numbered in the order in which they were sent or most recently repeated. `asked_by` is for the audit entry, which is
-    added when the request takes effect. `requested_at` (account's clock) is when the cancellation of the charge was
+    A reissue has the `terms` of the next charge, and a manual payment has `payment`; a cancellation has neither.
+    `request_id` is the id that the next charge or the payment's ledger entry will have. `number` orders the requests
+    of an invoice by the time at which each was sent or most recently repeated. `asked_by` is for the audit entry, which
+    is added when the request takes effect. `requested_at` (account's clock) is when the cancellation of the charge was
     requested. `in_progress_until` (real time) is when the process that serves the merchant's request stops waiting for
     the gateway.
     """

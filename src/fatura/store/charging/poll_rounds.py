@@ -17,10 +17,10 @@ _LEAST_ID = UUID(int=0)
 class PollRound:
     """The round of a connection.
 
-    `next_step_at` is when the next round begins, or when the running round continues. A round is running if `done_to`
-    is not None; it has visited the invoices up to this id. `began_at` is when the newest round began, and `made_due` is
-    how many invoices it has made due. `again` is true if another round was requested while this one ran.
-    `polls_per_second` is the connection's budget of polls, or None if it has no limit.
+    `next_step_at` is when the next round begins, or when the running round continues. A running round has visited the
+    invoices with ids up to `done_to`; None means that no round is running. `began_at` is when the newest round began,
+    and `made_due` is how many invoices it has made due. `again` is true if another round was requested while this one
+    ran. `polls_per_second` is the connection's budget of polls, or None if the connection has no limit.
     """
 
     connection_id: UUID
@@ -55,7 +55,7 @@ async def lock(tx: Tx, connection_id: UUID) -> PollRound:
 
 
 async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
-    """Lock a due round of the account: of those that no transaction has locked, the one that has been due longest."""
+    """Lock the round of the account that has been due longest, leaving out rounds that a transaction has locked."""
     return await tx.fetchrow_as(
         PollRound,
         """
@@ -91,8 +91,8 @@ async def make_due(
 ) -> Sequence[UUID]:
     """Make the connection's unpaid invoices among `invoice_ids` due for polling. Return those that became due.
 
-    Invoices whose polling has ended do not change. A leased invoice becomes due again, because the answer of the poll
-    in progress may be older than the request for the round.
+    Invoices whose polling has ended do not change. A leased invoice becomes due once more, because the answer of the
+    poll in progress may be older than the request for the round.
     """
     rows = await tx.fetch(
         """

@@ -13,7 +13,7 @@ class WaitingInvoice:
     """An invoice without a charge at the gateway.
 
     `others_sent_at` is when a charge of another invoice of the subscription was most recently sent or confirmed.
-    `is_behind` is true if the invoice of an earlier cycle waits to be issued too.
+    `is_behind` is true while an invoice of an earlier cycle waits to be issued.
     """
 
     invoice_id: UUID
@@ -22,7 +22,7 @@ class WaitingInvoice:
 
 
 async def lock_subscriptions(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Lock the subscriptions of the given invoices, in id order, except those without other invoices to issue.
+    """Lock, in id order, those subscriptions of the given invoices that have several invoices to issue.
 
     The given invoices must be locked and `ready`. If two transactions issue invoices of one subscription, the lock
     makes the second transaction see the charge of the first.
@@ -50,8 +50,9 @@ async def uncharged(
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
     `others_sent_at` ignores charges of reissues, and charges that were sent and confirmed before `since`. Another
-    invoice of the subscription that waits at a different connection is ignored if its issuance was already failing
-    before `since`. The merchant may have moved the subscription away from a broken connection (D-59).
+    `ready` invoice of the subscription is ignored if it has a different connection, its issuance has been failing since
+    before `since`, and it is neither due nor leased. This happens if the merchant has moved the subscription away from
+    a broken connection (D-59).
 
     The statement uses an ARRAY, which PostgreSQL computes only once. Before the table of charges is first analyzed,
     NOT EXISTS would make PostgreSQL read all charges of the account for each invoice.

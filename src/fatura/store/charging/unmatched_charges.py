@@ -1,8 +1,8 @@
 """SQL of `unmatched_charge`: charges at gateways that are not stored in `charge` (D-162).
 
 A look reads one of these charges from the gateway and decides what to do with it. `next_look_at` is when the next look
-is due. The table also has charges that are stored in `charge` and were reported because they should not be paid any
-more (D-185). Polls read the stored charges, so no look at them is due.
+is due. The table also has charges that are stored in `charge`, if they were reported because they should not be paid
+any more (D-185). Polls read these charges, so no look at them is due.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,11 +18,10 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
-    `state` is None until the charge was reported. For a charge that was reported because of its amount, `state` is
-    PARKED. For any other reported charge, `state` is its state at the gateway. A found charge that the invoice did
-    not adopt is stored without a report: as EXPIRED, or as CANCELED if the gateway did not know the charge (D-181).
-    `found_at` is when the charge was found in this state. `next_look_at` is when the look is repeated if this worker
-    dies.
+    `state` is None until the charge was reported. A reported charge has its state at the gateway or, if it was reported
+    because of a wrong amount, PARKED. A found charge that its invoice did not adopt gets a state without a report:
+    EXPIRED, or CANCELED if the gateway did not know the charge (D-181). `found_at` is when the charge was found in this
+    state. `next_look_at` is when the look is repeated if this worker dies.
     """
 
     connection_id: UUID
@@ -149,7 +148,7 @@ async def reported(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> s
 
 
 async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> set[str]:
-    """Return those of the given gateway ids of a connection that this table has."""
+    """Return those of the given gateway ids of a connection that are stored in this table."""
     rows = await tx.fetch(
         """
         SELECT u.gateway_charge_id FROM unmatched_charge u
@@ -164,10 +163,11 @@ async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) 
 async def count_undecided(
     tx: Tx, connection_id: UUID, *, named: Collection[str], found_by: datetime, unanswered_looks: int
 ) -> tuple[int, int]:
-    """Count the connection's charges that only webhooks named and that have no state, and the replaceable ones.
+    """Return how many of the connection's charges are undecided, and how many of these are replaceable.
 
-    A charge is replaceable if it was found at `found_by` or earlier, at least `unanswered_looks` looks at it got no
-    answer, and it is not one of `named`.
+    A charge is undecided if only webhooks named it, a look at it is scheduled, and it has no state. An undecided charge
+    is replaceable if it was found at `found_by` or earlier, at least `unanswered_looks` looks at it got no answer, and
+    it is not one of `named`.
     """
     rows = await tx.fetch(
         """
@@ -285,7 +285,7 @@ async def make_due(tx: Tx, charges: Sequence[UnmatchedCharge], *, now: datetime)
 
 
 async def note_unanswered(tx: Tx, charge: UnmatchedCharge) -> None:
-    """Count a look at a claimed charge that the gateway did not answer."""
+    """Add 1 to the number of looks at a claimed charge that the gateway did not answer."""
     await tx.execute(
         """
         UPDATE unmatched_charge u SET unanswered_looks = u.unanswered_looks + 1

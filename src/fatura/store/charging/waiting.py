@@ -1,6 +1,6 @@
 """SQL of invoices whose issuance or poll waits until their connection works again (D-34, D-55).
 
-A waiting invoice also becomes due without `wake`, within about an hour.
+Without a call of `wake`, a waiting invoice becomes due within about an hour.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ async def mark(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 async def lock(tx: Tx, connection_id: UUID, *, due_after: datetime, limit: int) -> Sequence[UUID]:
     """Lock up to `limit` waiting invoices that become due after `due_after`. Return their ids, earliest due first.
 
-    They are chosen in the order of their ids. Invoices that another transaction has locked are skipped, because a
-    worker is claiming them now.
+    If more invoices wait, lock those with the lowest ids. Invoices that another transaction has locked are skipped,
+    because a worker is claiming them now.
     """
     rows = await tx.fetch(
         """

@@ -1,7 +1,7 @@
 """SQL of the budgets of polls and looks in `connection_health` (D-55, D-162).
 
-Lock order: rounds, invoices, unmatched charges, budgets. So a claim, which locks the budgets first, locks invoices and
-unmatched charges only with SKIP LOCKED.
+Transactions lock rounds, invoices, unmatched charges and budgets in this order. Only a claim locks the budgets first.
+So a claim locks invoices and unmatched charges with SKIP LOCKED.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LockedBudget:
-    """A locked connection's budget of polls or looks. `free_from` is real time; it is None before the first of them.
+    """A locked connection's budget of polls or looks.
 
+    `free_from` (real time) is when the budget allows the next poll or look, or None before the first one.
     `polled_named` is true if the connection's newest poll of an invoice was of a charge that a webhook had named.
     """
 
@@ -49,7 +50,7 @@ async def lock(tx: Tx, connection_id: UUID, *, of_looks: bool) -> LockedBudget:
 
 
 async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
-    """Lock, in id order, the budgets of the connections that have a due poll and may be polled now.
+    """Lock, in id order, the budgets of the connections that have a due poll and whose budget allows a poll now.
 
     Failing connections with a due poll are included, because their polls must be put off.
     """
@@ -80,10 +81,10 @@ async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
 
 
 async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
-    """Lock, in id order, the budgets of the connections that have a due look and may make looks now.
+    """Lock, in id order, the budgets of the connections that have a due look and whose budget allows a look now.
 
-    A connection with due polls makes no looks until it has polled since its newest looks. Otherwise, looks could use
-    all of the budget if an account is served so rarely that looks are allowed again each time (D-162).
+    While polls of a connection are due, its polls and looks take turns: after looks, no look is allowed before a poll.
+    Otherwise, if workers serve the account only rarely, looks could use the whole budget (D-162).
 
     Failing connections with a due look are included, because their looks must be put off.
     """
@@ -131,7 +132,7 @@ async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -
 async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polled_named: bool) -> None:
     """Set from when the locked budget allows the next call, and whether the newest poll was of a named charge.
 
-    Also clear `looked`, because the budget was used by a poll.
+    Also clear `looked`, because a poll has used the budget after the newest looks.
     """
     await tx.execute(
         """
@@ -145,7 +146,7 @@ async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polle
 
 
 async def note_looks(tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime) -> None:
-    """Set from when the locked budget allows the next call and the next look, and note that it was used by looks."""
+    """Set from when the locked budget allows the next call and the next look, and note that looks have used it."""
     await tx.execute(
         """
         UPDATE connection_health h SET polls_from = $3, looks_from = $4, looked = true

@@ -31,8 +31,8 @@ async def claim(
 ) -> Sequence[ItemKey]:
     """Lease items whose scheduled call is due, earliest first.
 
-    If a lease has expired, the item can be claimed only after its unanswered call was recorded as lost, so that an item
-    never has two scheduled calls in progress.
+    An item whose lease has expired can be claimed only after its unanswered call was recorded as lost. So an item never
+    has two scheduled calls in progress.
     """
     rows = await tx.fetch(
         """

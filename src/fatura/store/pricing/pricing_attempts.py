@@ -107,7 +107,7 @@ async def read(tx: Tx, keys: Sequence[CallKey]) -> Sequence[PriceCall]:
 
 
 async def put_off_lost(tx: Tx, key: CallKey, *, open_until: datetime, due_from: datetime) -> None:
-    """Count an unanswered call as lost only from `open_until` (real time) on.
+    """Let an unanswered call count as lost only from `open_until` (real time) on.
 
     If the item's next call is scheduled before `due_from`, postpone it to `due_from`.
     """
