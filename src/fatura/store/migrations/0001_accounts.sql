@@ -5,7 +5,7 @@
 -- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
 -- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended. `suspended_at`
 -- (real time) is set while an operator has suspended the account. `resumed_at` (account's clock) is when an operator
--- last resumed it.
+-- most recently resumed the account.
 CREATE TABLE account (
     account_id uuid NOT NULL,
     name text NOT NULL,
@@ -30,8 +30,9 @@ CREATE TABLE account (
 CREATE INDEX account_by_clock ON account (clock_offset);
 CREATE INDEX account_suspended ON account (account_id) WHERE suspended_at IS NOT NULL;
 
--- One row per account. Transactions that bill, or record charges, hold a share lock on it until they end. So a command
--- that has stored `suspended_at` or `recovering_since` can wait for them, and nothing else waits (ADR 0019).
+-- One row per account. Transactions that bill or record charges hold a share lock on the row until they end. A command
+-- that has stored `suspended_at` or `recovering_since` then locks the row, to wait for these transactions. Share locks
+-- do not conflict with each other, so nothing else waits (ADR 0019).
 CREATE TABLE account_gate (
     account_id uuid NOT NULL,
     CONSTRAINT account_gate_pk PRIMARY KEY (account_id),
@@ -165,8 +166,8 @@ $$;
 CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
     FOR EACH ROW EXECUTE FUNCTION refuse_other_provider_account();
 
--- Whether a connection's calls succeed; one row per connection. It is not a part of `gateway_connection`, because calls
--- write it at any time, also while a request changes the connection, and because discovery reads it for all accounts.
+-- Whether a connection's calls succeed; one row per connection. These columns are not in `gateway_connection`: a call
+-- must not wait for a request that changes the connection, and discovery reads the columns for all accounts.
 -- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
 -- lease for the probe ends. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
 -- A look (D-162) must also wait until `looks_from`, because looks use at most half of this budget.
@@ -231,8 +232,8 @@ BEGIN
 END
 $$;
 
--- Keeps rows as they are. Only while `app.erasure` is on, the columns that the trigger names may change: the data of an
--- erased customer is removed from them (D-226).
+-- Called by triggers on rows that never change, with one exception: in a transaction that sets `app.erasure`, the
+-- columns that the trigger names may change, so that the data of an erased customer can be removed (D-226).
 CREATE FUNCTION keep_unless_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND current_setting('app.erasure', true) = 'on'
@@ -249,7 +250,7 @@ CREATE TRIGGER opened_account_kept BEFORE UPDATE OR DELETE ON opened_account
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 CREATE TRIGGER tag_key_kept BEFORE DELETE ON tag_key FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
--- Called by triggers on operations that only the deletion of old rows may do, in a transaction that sets
+-- Called by triggers on operations that are refused, except the deletion of old rows in a transaction that sets
 -- `app.retention`.
 CREATE FUNCTION refuse_unless_old() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -261,10 +262,10 @@ BEGIN
 END
 $$;
 
--- How far the old rows of an account are deleted: one row for each kind of rows. Old rows are searched again when a row
--- stored at `kept_from` (real time) would be old. Rows with numbers up to `deleted_to` are deleted; of the attempts to
--- deliver events, `deleted_to` is the highest event number of which an attempt is deleted. The newest deleted event was
--- created at `deleted_until` (account's clock).
+-- How far the old rows of an account are deleted: one row for each kind of rows. Workers look for old rows when a row
+-- that was stored at `kept_from` (real time) becomes old. Rows with numbers up to `deleted_to` are deleted. For the
+-- attempts to deliver events, `deleted_to` is the highest event number of which an attempt is deleted. The newest
+-- deleted event was created at `deleted_until` (account's clock).
 CREATE TABLE retention (
     account_id uuid NOT NULL,
     kind text NOT NULL,

@@ -55,7 +55,7 @@ CREATE TRIGGER customer_frozen BEFORE UPDATE ON customer
 -- the data disappears in batches: from the subscriptions with ids up to `visited_id`; from the invoices up to the cycle
 -- `visited_cycle` of the subscription `visited_id`; and from the stored answers with keys up to `visited_key`. A
 -- finished erasure is kept: it is exported, and applied again after a restore from a backup. `next_attempt_at` is when
--- a worker may run the next batch. Both times are on the account's clock.
+-- a worker may run the next batch. All times are on the account's clock.
 CREATE TABLE erasure (
     account_id uuid NOT NULL,
     customer_id uuid NOT NULL,
@@ -83,8 +83,8 @@ CREATE INDEX erasure_by_time ON erasure (next_attempt_at) WHERE stage <> 'done' 
 CREATE TRIGGER erasure_kept BEFORE DELETE ON erasure FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- `start_cycle` is the cycle of the subscription's first invoice. `cycle_count` is the cycle of its newest invoice.
--- `generate_at` (account's clock) is when the next cycle becomes due. If generating its invoice fails, `generate_at`
--- stays, and the invoice is not tried again before `put_off_until`. `failures` counts the failures since the newest
+-- `generate_at` (account's clock) is when the next cycle becomes due for generation. If the generation fails,
+-- `generate_at` stays, and the next try is at `put_off_until` or later. `failures` counts the failures since the newest
 -- invoice. `failure_emitted` is true if `subscription.billing_failed` was emitted since the newest invoice.
 CREATE TABLE subscription (
     account_id uuid NOT NULL,
@@ -170,8 +170,9 @@ CREATE TRIGGER subscription_terms_kept BEFORE UPDATE OR DELETE ON subscription_t
     FOR EACH ROW EXECUTE FUNCTION refuse_any_change();
 
 -- A request to move a plan's subscribers to a version, and its progress. Subscribers with ids up to `visited_to` were
--- moved or skipped. `worked_at` (account's clock) is when the newest batch was committed. The totals of the moved
--- subscribers' next invoices are sums over any number of subscribers, so they can exceed a bigint.
+-- moved or skipped. `worked_at` (account's clock) is when the newest batch was committed. `cents_before` and
+-- `cents_after` are the totals of the moved subscribers' next invoices under the old and the new terms. These sums can
+-- exceed a bigint.
 CREATE TABLE propagation (
     account_id uuid NOT NULL,
     propagation_id uuid NOT NULL,

@@ -4,8 +4,8 @@
 -- charge that the gateway has confirmed.
 -- `next_attempt_at` (account's clock) is when the next work on the invoice is due: its issuance while the status is
 -- `ready`, later a poll of its charges. `lease_until` (real time) is when a worker's lease for this work ends.
--- `polls_first` is set while a poll is due because a gateway's webhook named one of the charges. A connection alternates
--- between such polls and the others. A poll that the connection's budget does not allow yet stays due.
+-- `polls_first` is true while a poll is due because a gateway's webhook named one of the charges. A connection
+-- alternates between these polls and all other polls. A poll that the connection's budget does not allow yet stays due.
 -- `waits_for_connection` is set while the work is put off because the connection is failing or inactive.
 -- `retry_paced_until` (real time) limits how often a person's request retries the issuance.
 CREATE TABLE invoice (
@@ -97,7 +97,8 @@ CREATE INDEX invoice_by_status ON invoice (account_id, status, invoice_id);
 CREATE INDEX invoice_by_due_date ON invoice (account_id, due_date, status, invoice_id);
 CREATE INDEX invoice_issuance ON invoice (account_id, next_attempt_at)
     WHERE status = 'ready' AND next_attempt_at IS NOT NULL;
--- A claim of polls skips each connection whose budget is used up, and must not read the invoices that wait for it.
+-- A claim of polls skips each connection whose budget is used up. With this index, it need not read the connection's
+-- due invoices.
 CREATE INDEX invoice_polls ON invoice (account_id, connection_id, polls_first, next_attempt_at)
     WHERE status IN ('issued', 'overdue', 'paid', 'canceled') AND next_attempt_at IS NOT NULL;
 CREATE INDEX invoice_issuance_by_time ON invoice (next_attempt_at)

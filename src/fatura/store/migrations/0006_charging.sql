@@ -3,9 +3,9 @@
 -- A charge is committed before its request is sent. At most one charge of an invoice is live: it can be paid, or it is
 -- not certain whether it exists. `request_sealed` is the newest request, encrypted: a repeat sends the same request.
 -- `known_charge_ids` are the gateway's charges that a restore or a webhook found for this request. The request of a
--- charge with known charges is never sent again. `asked_at` is when the gateway last confirmed the charge or answered
--- a poll. `listed_at` is when a sweep last found the charge in the provider's list. For a paid charge, a sweep updates
--- `listed_at` only after six days.
+-- charge with known charges is never sent again. `asked_at` is when the gateway most recently confirmed the charge or
+-- answered a poll. `listed_at` is when a sweep most recently found the charge in the provider's list. For a paid
+-- charge, a sweep updates `listed_at` only after six days.
 -- `erased` is set if the customer is erased. Then the row keeps no request, no pay data and no text of the gateway,
 -- even if a later answer brings them.
 CREATE TABLE charge (
@@ -94,8 +94,8 @@ BEGIN
         IS DISTINCT FROM
        (OLD.account_id, OLD.charge_id, OLD.invoice_id, OLD.connection_id, OLD.currency, OLD.payment_method,
         OLD.created_at)
-        -- a charge that `fatura restored` or a webhook found may get a higher number and the gateway's amount, until it
-        -- is confirmed
+        -- If `fatura restored` or a webhook found a gateway's charge for this charge, this charge may get a higher
+        -- number and the gateway's amount, until it is confirmed.
         OR ((NEW.number, NEW.amount_cents) IS DISTINCT FROM (OLD.number, OLD.amount_cents)
             AND (NEW.number < OLD.number OR NEW.known_charge_ids = '{}' OR OLD.gateway_invoice_id IS NOT NULL
                 OR OLD.closed_at IS NOT NULL))
@@ -131,8 +131,8 @@ CREATE TRIGGER charge_kept BEFORE DELETE ON charge
 
 -- The ledger of an invoice. Entries are only added. `reference` is the provider's own id of the payment, refund or
 -- dispute. It is unique for a connection and kind, so an answer that comes twice adds nothing. The entries of one
--- dispute have the same reference. `gateway_charge_id` is the gateway's charge. `charge_id` is null for a second
--- charge, which the engine did not ask for, and for an entry that a person recorded.
+-- dispute have the same reference. `gateway_charge_id` is the gateway's id of the charge. `charge_id` is null if the
+-- charge is a second charge, which the engine did not request, and for an entry that a person recorded.
 CREATE TABLE payment_entry (
     account_id uuid NOT NULL,
     payment_entry_id uuid NOT NULL,
@@ -196,8 +196,8 @@ CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHER
 
 -- A request of a merchant that waits until the gateway has canceled the invoice's charge: a reissue, a manual payment,
 -- or a cancellation of the invoice. A poll that finds the charge canceled applies the request with the highest number.
--- `request_id` is the id that the next charge or the ledger entry will have. With `at_most_open`, the payment is
--- lowered to what is open when it is recorded. `requested_at` (account's clock) is when the cancellation was requested.
+-- `request_id` is the id that the next charge or the ledger entry will have. With `at_most_open`, the recorded payment
+-- is at most the amount that is then open. `requested_at` (account's clock) is when the cancellation was requested.
 -- `in_progress_until` is real time. `asked_by` is JSON for the audit entry.
 CREATE TABLE merchant_request (
     account_id uuid NOT NULL,
@@ -394,10 +394,10 @@ CREATE TABLE poll_round (
 CREATE INDEX poll_round_by_time ON poll_round (next_step_at) WHERE next_step_at > '-infinity';
 
 -- A charge at a gateway that is not stored in `charge`, or that is a second charge of its invoice. `next_look_at`
--- (account's clock) is when the engine next reads the charge from the gateway. `only_webhook` says that nothing but a
--- webhook named the charge. `unanswered_looks` counts the looks at the charge that the gateway did not answer.
--- `state` is the state in which the newest look found the charge, or in which `invoice.issue_failed` reported it. It is
--- `parked` if that event reported a wrong amount. `paid_at` is the instant of the charge's newest recorded payment.
+-- (account's clock) is when the engine next reads the charge from the gateway. `only_webhook` is true if nothing but
+-- webhooks named the charge. `unanswered_looks` counts the looks at the charge that the gateway did not answer.
+-- `state` is the state in which the newest look found the charge, or in which `invoice.issue_failed` reported it. If
+-- this event reported a wrong amount, `state` is `parked`. `paid_at` is the instant of the newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,

@@ -27,7 +27,8 @@ CREATE TRIGGER event_deleted BEFORE DELETE ON event FOR EACH ROW EXECUTE FUNCTIO
 -- Only events with numbers up to `fanned_out_to` can have a delivery. At most `at_once` requests run concurrently.
 -- `next_attempt_at` (account's clock) is set while the endpoint fails or after it asked for a pause: no request is sent
 -- before that instant. Until `lease_until` (real time), only the worker `leased_by` sends requests.
--- `push_at` (account's clock) is never later than the instant at which a delivery is due. It is null if none is open.
+-- `push_at` (account's clock) is never later than the instant at which the next delivery is due. It is null if no
+-- delivery is open.
 -- `failing_since` is on the account's clock, and `real_failing_since` is the same instant in real time.
 -- `delivered` and `failed` count pushes since the newest advance of the test clock began.
 CREATE TABLE webhook (
@@ -61,8 +62,8 @@ CREATE INDEX webhook_by_time ON webhook (push_at) WHERE disabled_at IS NULL AND 
 -- A delivery is open while `next_attempt_at` is set. It is closed when it is delivered or given up.
 -- `delivered_at` is kept if a delivered event is sent again. Open deliveries with the same `ordered_by` (the
 -- invoice's id) are sent in the order of their numbers. `waits` of an open delivery is true while an earlier
--- delivery of the invoice is open, and false when the delivery may be sent. A closed delivery whose `waits`
--- is not null still has to unblock the next delivery of its invoice. After that, its `waits` is null.
+-- delivery of the invoice is open, and false when the delivery may be sent. A closed delivery keeps its `waits` until a
+-- worker has unblocked the next delivery of the invoice. After that, its `waits` is null.
 CREATE TABLE delivery (
     account_id uuid NOT NULL,
     sequence bigint NOT NULL,

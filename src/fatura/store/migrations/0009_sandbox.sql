@@ -1,5 +1,6 @@
--- Test clocks, and the data of the sandbox gateway, which imitates a payment provider. A provider's data is independent
--- of Fatura's. So the gateway's tables have no foreign keys to invoices and may hold two charges for one invoice.
+-- Test clocks, and the data of the sandbox gateway, which imitates a payment provider. The data of real providers is
+-- independent of Fatura's. So the sandbox tables have no foreign keys to invoices, and may hold two charges for one
+-- invoice.
 
 CREATE TABLE test_clock (
     account_id uuid NOT NULL,

@@ -202,8 +202,12 @@ _POLICIES = """
 SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = current_schema() AND p.tablename = $1
 """
 
-_ALLOW_TRIGGERS = "SET LOCAL citus.enable_unsafe_triggers = on"  # they are safe: each reads only its own row
-_ONE_CONNECTION_A_NODE = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # foreign keys need this
+_ALLOW_TRIGGERS = (
+    "SET LOCAL citus.enable_unsafe_triggers = on"  # each trigger reads only its own row, which is safe
+)
+_ONE_CONNECTION_A_NODE = (
+    "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # Citus needs this for foreign keys
+)
 
 _INSERT_TRIGGERS = """
 SELECT t.tgname AS name, pg_get_triggerdef(t.oid) AS definition FROM pg_trigger t

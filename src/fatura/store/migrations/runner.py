@@ -69,15 +69,16 @@ def read(folder: Path) -> list[Migration]:
 async def migrate(url: str, *, folder: Path = MIGRATIONS, engine_role: str | None = None) -> list[str]:
     """Apply the pending migrations, each in a transaction, and return their names.
 
-    Waits for a migration of another process. Gives `engine_role` the rights that the engine needs on the tables. If it
-    is None, the engine uses the role of the URL. If this role bypasses Row Level Security, creates the role
-    `fatura_app`, which every transaction of the engine then takes.
+    Waits for a migration of another process. Then gives `engine_role` the rights that the engine needs on the tables.
+    If `engine_role` is None, the engine uses the role of the URL. If that role bypasses Row Level Security, the
+    function creates the role `fatura_app`, which every transaction of the engine then takes.
+
     The URL must lead to PostgreSQL itself, not to a pooler. Raises MigrationError.
     """
     migrations = read(folder)
     async with connected(url) as connection:
         await lock_migrations(connection)
-        # check first, so that a role that may only read and write rows can find that nothing is pending
+        # Check first: a role that may not create tables can then still find that no migration is pending.
         if await connection.fetchval("SELECT to_regclass('schema_migration') IS NULL"):
             await connection.execute(_CREATE_TABLE)
         applied = await _applied(connection)
@@ -147,7 +148,7 @@ async def connected(url: str) -> AsyncGenerator[Any]:
 
 @asynccontextmanager
 async def alone(url: str) -> AsyncGenerator[None]:
-    """Until the block ends, keep other processes from migrating and from running such a block.
+    """Until the block ends, keep other processes from migrating, and from entering a block of `alone`.
 
     Errors of the block are raised unchanged. Raises MigrationError if the lock cannot be taken.
     """
