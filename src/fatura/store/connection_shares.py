@@ -1,4 +1,4 @@
-"""Limit how many connections of the pool one account uses at the same time, and how many all accounts use for writes.
+"""Limits how many connections of the pool one account uses at a time, and how many all accounts use for writes.
 
 Without these limits, requests that wait for one locked row would use all connections of the pool. The requests of all
 other accounts would then wait for a connection.

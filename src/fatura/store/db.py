@@ -71,7 +71,7 @@ class NoFreeConnectionError(DatabaseUnavailableError):
 
 
 class RowCountError(OwnTextError):
-    """A statement changed another number of rows than it must, so its transaction must not commit."""
+    """A statement changed fewer or more rows than it had to, so its transaction must not commit."""
 
 
 class DeadlockError(OwnTextError):
@@ -120,7 +120,7 @@ class Tx:
         return await self._connection.fetch(sql, self.account_id, *values)
 
     async def fetch_by_values(self, sql: LiteralString, *values: object) -> Sequence[Row]:
-        """Run a query whose filters may be null, with a plan that PostgreSQL makes for the given values.
+        """Run a query whose filters may be null. PostgreSQL plans the query for the given values.
 
         This plan skips the null filters and uses an index for the others. A generic plan would read every row.
         """
@@ -145,7 +145,7 @@ class Tx:
         return await self._connection.fetchval("SELECT clock_timestamp()")
 
     async def allow_erasure(self) -> None:
-        """Let this transaction remove texts from rows that are otherwise kept as they are (`keep_unless_erased`)."""
+        """Let the rest of the transaction remove texts from rows that the trigger `keep_unless_erased` protects."""
         await self._connection.execute("SET LOCAL app.erasure = 'on'")
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
@@ -342,7 +342,7 @@ async def connect(
     connection_class: "type[asyncpg.Connection[Row]] | None" = None,
     niceness: int = 0,
 ) -> Database:
-    """Open the pool of a database. A `connection_class` may observe statements or make them fail.
+    """Open the pool of a database. Tests pass a `connection_class` that observes statements or makes them fail.
 
     A `niceness` lowers the priority of the connections' backends, if PostgreSQL runs on this host.
 

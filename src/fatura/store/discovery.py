@@ -2,9 +2,9 @@
 
 A poll usually reads only due rows, from indexes that begin with the time. These indexes cannot find the due rows of
 accounts whose test clock was moved, so a poll reads those accounts one by one. While MAX_DUE_ROWS or more rows are
-due, a poll reads all accounts one by one. Accounts with an advancing test clock are left out, because the
-worker that moves the clock does their work. While an account is suspended, its clock stands still, so it is not left
-out. A lease that ends later than any valid lease counts as expired (`store.leases`).
+due, a poll reads all accounts one by one. Accounts with an advancing test clock are left out, because the worker that
+moves the clock does their work. The clock of a suspended account does not advance, so this reason never leaves a
+suspended account out. A lease that ends later than any valid lease counts as expired (`store.leases`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ MAX_DUE_ROWS = 1000
 If so many rows are due, the rows of one account could fill the limit, and the statement would miss other accounts.
 """
 _ALL_CLOCKS, MOVED_CLOCKS = timedelta(0), timedelta(microseconds=1)
-"""Values of `least_offset`: the first finds all accounts, the second only accounts whose test clock was moved."""
+"""Two values for `least_offset`: to find all accounts, and to find only accounts whose test clock was moved."""
 
 DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
     "generation": (
@@ -189,9 +189,9 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
 """For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
 The statements of the lanes in STOPPED leave out the suspended accounts, whose ids are in `$2`.
 
-The indexes by time have `> '-infinity'` in their conditions, and so do these statements. Other statements leave this
-condition out, so PostgreSQL cannot use these indexes for them. With an index by time, a search for the rows of one
-account would read the due rows of all accounts.
+Each index by time is partial: its condition contains `> '-infinity'`. These statements repeat the condition, so
+PostgreSQL can use the indexes. All other statements omit it, so that PostgreSQL cannot use these indexes for them:
+it would then read the due rows of all accounts to find those of one account.
 """
 DISCOVER_ONE_BY_ONE: LiteralString = """
 SELECT a.account_id, a.mode, a.currency, a.clock_offset
@@ -314,7 +314,7 @@ LANES = frozenset(DISCOVER_DUE)  # the lanes that `discover` knows
 STOPPED = frozenset(
     {"generation", "pricing", "issuance", "mirroring", "propagation", "push", "probe", "test_clock"}
 )
-"""The lanes that do nothing for suspended accounts. The others only ask gateways, or delete old rows (D-242)."""
+"""The lanes that do nothing for suspended accounts. Other lanes follow charges and refunds, or delete data (D-242)."""
 
 
 async def discover(discovery: Discovery, lane: str, *, real_now: datetime) -> Sequence[Account]:
@@ -345,7 +345,7 @@ async def discover_by_clock(discovery: Discovery, *, least_offset: timedelta) ->
 
 
 async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -> Sequence[Account]:
-    """Return the given accounts, without those whose test clock is advancing, unless they are suspended (D-242)."""
+    """Return the given accounts, without accounts with an advancing test clock that are not suspended (D-242)."""
     if not account_ids:
         return []
     return await discovery.fetch_as(

@@ -54,8 +54,8 @@ async def claim(
 async def find(tx: Tx, key: str) -> StoredKey | None:
     """Lock a key and return it.
 
-    Because of the lock, the transaction counts as a write and its commit waits for the standby. So a repeat never gets
-    an answer that a failover could still lose.
+    Because of the lock, the transaction counts as a write, so its commit waits for the standby. So a repeated request
+    never gets an answer that a failover could still lose.
     """
     return await tx.fetchrow_as(
         StoredKey,
@@ -106,7 +106,8 @@ async def delete_unanswered(tx: Tx, key: str) -> None:
 
 async def delete_expired(tx: Tx, *, real_now: datetime, limit: int) -> int:
     """Delete expired keys, oldest first; return the number of deleted keys."""
-    # no single key can make this fail: no row references a key, no trigger fires, and locked keys are skipped
+    # Many keys are deleted at once, because no single key can make the statement fail: no row references a key, no
+    # trigger fires, and locked keys are skipped.
     return await tx.execute(
         """
         WITH due AS MATERIALIZED (

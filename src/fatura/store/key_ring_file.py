@@ -14,8 +14,8 @@ MAX_KEY_RING_CHARS = 65_536
 def read(path: Path) -> tuple[str, ...] | None:
     """Return the keys of a key ring file, or None if there is no file.
 
-    A file of root may be readable by its group: Kubernetes and systemd give secrets to a process in this way.
-    Raises KeyRingError if other users may open the file, or if it is unreadable.
+    If root owns the file, the file's group may be allowed to read it: Kubernetes and systemd provide secrets in this
+    way. Raises KeyRingError if other users may open the file, or if it is unreadable.
     """
     try:
         with path.open(encoding="ascii") as file:

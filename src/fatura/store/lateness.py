@@ -6,7 +6,7 @@ from typing import LiteralString
 from fatura.store.db import Discovery
 
 MOST_COUNTED = 100_000
-"""Counts of subscriptions stop at this number, so that a scrape of the metrics does not read a million rows."""
+"""Highest count of subscriptions, so that a scrape of the metrics does not read a million rows."""
 
 
 DISCOVER_OLDEST: LiteralString = """
@@ -93,7 +93,8 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
     The lanes are those of `due_times.due_by_lane`, `erasure` and `retention`. For `retention`, only expired
     Idempotency-Keys count here. Deliveries to an endpoint that is down are left out, because only the merchant can
     repair the endpoint. Accounts whose test clock is advancing are left out too, and so is work that waits until a
-    suspended account is resumed. If an account was resumed or restored while work was due, the age counts from then on.
+    suspended account is resumed. If an account was resumed or restored while work was due, the age is counted from the
+    instant at which the account was resumed or restored.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(

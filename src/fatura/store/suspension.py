@@ -23,16 +23,15 @@ async def resume(tx: Tx, *, now: datetime) -> None:
 async def wait_for_lanes(tx: Tx) -> None:
     """Wait until all transactions for which `may_charge` or `may_work` returned True have ended.
 
-    Call this after the commit of `suspend`. Later transactions see it, so they do not prolong this wait.
+    Call this after the commit of `suspend`. Later transactions see the suspension, so they do not prolong this wait.
     """
     await tx.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR NO KEY UPDATE")
 
 
 async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> datetime | None:
-    """Return the time until which calls that create, refund or cancel charges may still be made, or None.
+    """Return the latest end of the leases under which calls may still create, refund or cancel charges, or None.
 
-    This is the latest end of the leases of such calls. Leases that end after `until` are left out. `now` and `until`
-    are real time.
+    Leases that end after `until` are left out. `now` and `until` are real time.
     """
     return await tx.fetchval(
         """

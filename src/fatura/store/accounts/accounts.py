@@ -41,7 +41,7 @@ async def discover_opened(discovery: Discovery) -> Sequence[UUID]:
 
 
 async def discover_page(discovery: Discovery, *, after: UUID, limit: int) -> Sequence[AccountSummary]:
-    """Return the next accounts, oldest first."""
+    """Return the first `limit` accounts with ids above `after`, oldest first."""
     return await discovery.fetch_as(
         AccountSummary,
         """

@@ -7,7 +7,7 @@ from fatura.store.vault import KEY_ID_BYTES
 
 PLACE = "tag_key.sealed"
 NO_ACCOUNT = UUID(int=0)
-"""The row's id, and the account of the transactions that read and write this row."""
+"""The id of the only row, and the account id of all transactions that read or write this row."""
 
 
 async def find(db: Database) -> bytes | None:
@@ -17,7 +17,7 @@ async def find(db: Database) -> bytes | None:
 
 
 async def is_needed(db: Database) -> bool:
-    """Return whether the key is stored, or must have been stored because accounts exist.
+    """Return whether the database must have a key: a key is stored, or accounts exist.
 
     Raises DatabaseUnavailableError.
     """
@@ -47,5 +47,5 @@ async def update(tx: Tx, sealed: bytes) -> None:
 
 
 def ring_key_of(sealed: bytes) -> bytes:
-    """Return the id of the key of the key ring that encrypted the value."""
+    """Return the id of the key in the key ring with which the value was encrypted."""
     return sealed[:KEY_ID_BYTES]

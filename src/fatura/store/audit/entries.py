@@ -15,7 +15,7 @@ from fatura.store.db import Row, Tx, record
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """An entry with its number. `resource_type` and `action` are names of the catalogue."""
+    """An entry with its number. `resource_type` and `action` are names from `domain.audit_actions`."""
 
     sequence: int
     audit_entry_id: UUID
@@ -64,7 +64,7 @@ def _json_text(state: Any) -> str | None:
 async def sequence_at(tx: Tx, at: datetime) -> int | None:
     """Return the number of the first entry at or after an instant; None if there is none.
 
-    Entries with higher numbers are never older, because `counters.add` makes their times follow the numbers.
+    All later entries have higher numbers, because `counters.add` makes the times follow the numbers.
     """
     return await tx.fetchval(
         """

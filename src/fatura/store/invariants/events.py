@@ -2,7 +2,7 @@
 
 from fatura.store.invariants.invariant import Invariant
 
-# A materialized WITH lets PostgreSQL sort rows without the events' data.
+# PostgreSQL sorts the rows of a materialized WITH without the events' data.
 # Statements that compare the rows of two large tables use UNION ALL with GROUP BY, because PostgreSQL could run a join
 # as a slow nested loop.
 EVENTS: tuple[Invariant, ...] = (

@@ -28,7 +28,7 @@ async def release(tx: Tx, *, now: datetime) -> None:
 
 
 async def restart_sweeps(tx: Tx, *, now: datetime) -> None:
-    """Make the sweep of each connection of the account due. A running sweep starts again with the whole list."""
+    """Make the sweep of each connection of the account due. A running sweep starts again from the beginning."""
     await tx.execute(
         """
         UPDATE connection_sweep s SET next_sweep_at = least(s.next_sweep_at, $2), lease_until = NULL, started_at = NULL,

@@ -1,7 +1,7 @@
-"""Invoices that were lost in a restore, and their existing charges (D-123).
+"""Invoices that were lost in a restore, and their charges at gateways (D-123).
 
-The cycles of these invoices must be billed again, or were billed again before `fatura restored` found the charges
-(D-181).
+The cycles of these invoices must be billed again, unless a cycle was already billed again before `fatura restored`
+found the charges (D-181).
 """
 
 from collections.abc import Sequence
@@ -77,10 +77,10 @@ async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tup
 
 
 async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple[str, UUID], UUID]:
-    """Return the current invoice ids of charges whose reference has an earlier id of their invoice (D-181).
+    """Return the current invoice ids of charges of lost invoices whose cycles were billed again (D-181).
 
     Each charge is given, and returned, as a pair: the gateway's id of the charge, and the invoice id in the charge's
-    reference. Charges whose reference names a stored invoice are left out, and so are charges that no lost invoice has.
+    reference. Charges whose reference names a stored invoice are left out.
     """
     rows = await tx.fetch(
         """

@@ -1,7 +1,7 @@
 """SQL that reads and deletes the oldest rows of an account, in the order of an index.
 
-Statements that go by numbers skip the numbers that are deleted already, because their index entries remain until the
-next vacuum. Numbers have no gaps, so a range of numbers limits the rows that a statement reads, whatever its plan.
+Events and audit entries are read by ranges of numbers above those already deleted, because the index entries of
+deleted rows remain until the next vacuum. Numbers have no gaps, so a range limits the rows that a statement reads.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from fatura.store.db import Tx
 async def oldest_events(tx: Tx, *, after: int, limit: int) -> Sequence[Old]:
     """Return the oldest events with numbers above `after`. The caller must have locked the webhook.
 
-    An event is held while the account's enabled webhook has not got it: it has no delivery yet, or an open one, or a
-    closed one that still has to unblock the next delivery.
+    `is_held` is true for an event that the account's enabled webhook still needs: the event has no delivery yet, its
+    delivery is open, or its closed delivery still has to unblock the next delivery of the invoice.
     """
     return await tx.fetch_as(
         Old,
@@ -71,7 +71,7 @@ async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> Sequenc
 
 
 async def delete_old_attempts(tx: Tx, *, stored_to: datetime, limit: int) -> Sequence[int]:
-    """Delete up to `limit` attempts that were stored until `stored_to`, oldest first. Return their events' numbers."""
+    """Delete up to `limit` attempts stored at `stored_to` or earlier, oldest first. Return their events' numbers."""
     rows = await tx.fetch(
         """
         WITH old AS MATERIALIZED (
@@ -94,9 +94,9 @@ async def first_stored_at(tx: Tx) -> datetime | None:
 
 
 async def delete_events(tx: Tx, *, after: int, to: int) -> None:
-    """Delete the events with numbers above `after` and up to `to`, and their deliveries, which have no attempts.
+    """Delete the events with numbers above `after` and up to `to`, and their deliveries, which must have no attempts.
 
-    A deleted delivery cannot unblock the next open delivery of its invoice any more, so this function unblocks it.
+    Also unblock the next open deliveries of the invoices, because the deleted deliveries cannot do that any more.
     """
     await tx.execute(
         "DELETE FROM delivery d WHERE d.account_id = $1 AND d.sequence > $2 AND d.sequence <= $3", after, to
@@ -138,7 +138,7 @@ async def delete_entries(tx: Tx, *, after: int, to: int) -> None:
 
 
 async def delete_price_calls(tx: Tx, *, closed_to: datetime, limit: int) -> int:
-    """Delete the price calls of up to `limit` items whose invoices were closed until `closed_to`, oldest first.
+    """Delete the price calls of up to `limit` items whose invoices were closed by `closed_to`, oldest first.
 
     Return the number of items.
     """

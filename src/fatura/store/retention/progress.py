@@ -31,9 +31,9 @@ async def insert(tx: Tx, *, created_at: datetime) -> None:
 
 
 async def claim(tx: Tx, stored_to: Mapping[str, datetime]) -> Progress | None:
-    """Lock a kind that may have old rows, and that no other worker has locked: the one with the oldest rows.
+    """Among the kinds that may have old rows and are not locked, lock the kind with the oldest rows.
 
-    For each kind, rows that were stored until `stored_to` are old now.
+    For each kind, rows that were stored at `stored_to` or earlier are old now.
     """
     return await tx.fetchrow_as(
         Progress,
@@ -55,7 +55,7 @@ async def lock(tx: Tx, kind: Kind) -> None:
 
 
 async def note_deleted(tx: Tx, kind: Kind, *, deleted_to: int) -> None:
-    """Store that rows of a kind are deleted with those of another kind. `deleted_to` never decreases."""
+    """Store that rows of this kind were deleted together with rows of another kind. `deleted_to` never decreases."""
     await tx.execute(
         """
         UPDATE retention r SET deleted_to = greatest(r.deleted_to, $3) WHERE r.account_id = $1 AND r.kind = $2
@@ -92,10 +92,10 @@ async def deleted_to(tx: Tx, kind: Kind) -> int:
 async def discover_old(
     discovery: Discovery, *, real_now: datetime, kept_for: Mapping[str, timedelta]
 ) -> Sequence[Account]:
-    """Return the accounts with rows that are older than `kept_for` allows, and those of expired Idempotency-Keys.
+    """Return the accounts that have rows older than `kept_for` allows, or expired Idempotency-Keys.
 
-    Each statement reads the 1,000 oldest rows. The lane deletes them in all accounts, also in suspended ones and in
-    those whose test clock is advancing, so they do not hide younger rows for long.
+    Each statement reads only the 1,000 oldest rows. They do not hide younger rows for long, because the lane deletes
+    old rows in all accounts, even if an account is suspended or its test clock is advancing.
     """
     keys = await discovery.fetch(
         """

@@ -1,7 +1,7 @@
 """SQL that removes a customer's data from the rows about the customer's subscriptions and invoices (D-62).
 
-Each text becomes `[erased]`, and each externalRef becomes `erased-` with the id of its object. Null stays null. Most of
-these tables refuse changes, except in a transaction that calls `Tx.allow_erasure`.
+Each text becomes `[erased]`, and each externalRef becomes `erased-` with the id of its subscription or customer. Null
+stays null. Most of these tables refuse changes, except in a transaction that calls `Tx.allow_erasure`.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,10 @@ async def subscriptions(tx: Tx, customer_id: UUID, *, after: UUID | None, limit:
 async def billed(
     tx: Tx, customer_id: UUID, *, after: UUID | None, after_cycle: int | None, limit: int
 ) -> Sequence[Billed]:
-    """Return up to `limit` invoices of the customer, by subscription and cycle, from the first after `after`."""
+    """Return the customer's next invoices, ordered by subscription and cycle.
+
+    Start after the cycle `after_cycle` of the subscription `after`, or at the first invoice if `after` is None.
+    """
     return await tx.fetch_as(
         Billed,
         """
@@ -131,7 +134,7 @@ async def invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def charges(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Erase the requests, pay data and texts of the invoices' charges. A trigger does this when `erased` is set."""
+    """Set `erased` of the invoices' charges. A trigger then erases their requests, pay data and texts."""
     await tx.execute(
         """
         UPDATE charge c SET erased = true
@@ -142,7 +145,7 @@ async def charges(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def refunds(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Erase the texts of the invoices' refunds. A trigger does this when `erased` is set."""
+    """Set `erased` of the invoices' refunds. A trigger then erases their texts."""
     await tx.execute(
         """
         UPDATE refund_request r SET erased = true

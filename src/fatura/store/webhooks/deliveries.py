@@ -163,7 +163,7 @@ async def next_due_at(tx: Tx) -> datetime | None:
 
 
 async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[int]:
-    """Return the due delivery with the fewest attempts, so that one failing event does not block the others."""
+    """Return the number of the due delivery with the fewest attempts, so that a failing event does not block others."""
     rows = await tx.fetch(
         """
         SELECT n.sequence
@@ -214,8 +214,8 @@ async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     """Store deliveries after an attempt.
 
     If another transaction gave up a delivery during the attempt, `ordered_by` becomes null, so that later events of the
-    invoice do not wait for this delivery. If a delivery is closed and no later delivery of the invoice is open, `waits`
-    becomes null. If a later one is open, `waits` is kept, so that `unblock_next_events` unblocks the next delivery.
+    invoice do not wait for this delivery. A closed delivery keeps `waits` while a later delivery of the invoice is
+    open, so that `unblock_next_events` unblocks that delivery. Otherwise, `waits` becomes null.
 
     The redundant condition on `$2` makes PostgreSQL use the primary key even before the table is first analyzed.
     """

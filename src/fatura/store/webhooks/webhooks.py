@@ -55,7 +55,7 @@ async def lock(tx: Tx) -> StoredWebhook | None:
 
     Return None if there is no webhook, or if the webhook was removed during the wait for the lock.
     """
-    # a webhook that was registered during the wait is not locked, so it must not be returned
+    # `find` could return a webhook that was registered during the wait, but this transaction has not locked that one.
     locked = await tx.execute("SELECT FROM webhook w WHERE w.account_id = $1 FOR NO KEY UPDATE")
     return await find(tx) if locked else None
 
