@@ -21,9 +21,8 @@ MEBIBYTE = 1024 * 1024
 class Most:
     """Limits of a group of connections: requests in progress, open connections, and held bytes.
 
-    Held bytes are those of unfinished bodies and of unread answers.
-
-    The limit of connections is higher than that of requests, so that a server can read and refuse a further request.
+    Held bytes are those of unfinished bodies and of unread answers. The limit of connections is higher than that of
+    requests, so that a server can read and refuse a further request.
     """
 
     requests: int

@@ -1,7 +1,7 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
 A request's head is limited in size. Each wait for a client is limited in time (see `State`). The module `connections`
-limits the number of connections and requests.
+limits the numbers of connections and requests, and the bytes that the server holds for them.
 """
 
 import asyncio
