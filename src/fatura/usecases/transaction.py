@@ -82,8 +82,8 @@ class LaneName(StrEnum):
 class Work:
     """A running transaction; `now` is the account's time at the start, or at the most recent `refresh`.
 
-    If `draft` is set, the transaction makes the change of a request or command. It commits only after `audit` or
-    `audit_nothing` was called.
+    If `draft` is set, the transaction makes the change of a request or command. It commits only after `audit`,
+    `audit_nothing` or `audit_later` was called.
     """
 
     deps: Deps

@@ -1,5 +1,5 @@
-"""Open accounts, manage API keys, authenticate requests, rotate the integration secret, re-encrypt secrets.
+"""Open, show and suspend accounts; manage API keys; authenticate requests; rotate and re-encrypt secrets.
 
-Entry points: the functions of `accounts` and `api_keys`, `integration_secret.rotate`,
-`integration_secret.signing_secrets`, `key_ring.usage` and `key_ring.reencrypt`.
+Entry points: the functions of `accounts`, `api_keys`, `overview`, `suspension`, `key_ring` and `tag_key`, and `rotate`
+and `signing_secrets` of `integration_secret`.
 """
