@@ -54,8 +54,8 @@ async def cancel(
     If the invoice is issued or overdue, first cancel its charge (D-27). But do not cancel a charge that nobody can pay:
     one that is missing at the gateway (D-56), or one that was paid with less than the total. If the gateway does not
     confirm the cancellation, poll the charge immediately and raise `engine.invoice_not_cancelable`.
-    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`; the errors of
-    `begin` and of `Places.take`.
+    Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`,
+    `engine.account_suspended`; the errors of `begin` and of `Places.take`.
     """
     with deps.gateway_requests.places(account.account_id) as places:
         reserve = partial(_reserve, request=request, invoice_id=invoice_id, places=places)

@@ -93,8 +93,8 @@ async def receive(
     `engine.invoice_not_payable`. If the gateway's answer was lost, a poll records the payment later, provided that the
     charge was canceled.
     Raises EngineError: `engine.invalid_request` (paidAt), `engine.not_found`, `engine.invoice_not_payable`,
-    `engine.amount_exceeds_open`, `engine.too_many_payments`, `engine.account_recovering`; the errors of `begin` and of
-    `Places.take`.
+    `engine.amount_exceeds_open`, `engine.too_many_payments`, `engine.account_recovering`, `engine.account_suspended`;
+    the errors of `begin` and of `Places.take`.
     """
     with deps.gateway_requests.places(account.account_id) as places:
         reserve = partial(_reserve, invoice_id=invoice_id, received=received, places=places)

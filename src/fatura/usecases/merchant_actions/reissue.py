@@ -73,8 +73,9 @@ async def reissue(
     If the gateway does not confirm that the charge is canceled or expired, raise `engine.invoice_not_reissuable`. If
     the gateway's answer was lost, a poll continues the reissue later, provided that the charge was canceled.
     Raises EngineError: `engine.invalid_request` (dueDate), `engine.not_found`, `engine.invoice_not_reissuable`,
-    `engine.account_recovering`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
-    `engine.amount_unsupported`, `engine.rate_limited`; the errors of `begin` and of `Places.take`.
+    `engine.account_recovering`, `engine.account_suspended`, `engine.payment_method_unsupported`,
+    `engine.installments_unsupported`, `engine.amount_unsupported`, `engine.rate_limited`; the errors of `begin` and of
+    `Places.take`.
     """
     next_charge_id = deps.tagger.request_id("reissue", invoice_id, key=request.key)
     with deps.gateway_requests.places(account.account_id) as places:

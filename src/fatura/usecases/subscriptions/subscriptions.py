@@ -241,7 +241,7 @@ async def customize(
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.subscription_canceled`,
     `engine.discount_on_variable_product`, `engine.payment_method_unsupported`, `engine.installments_unsupported`,
-    `engine.amount_unsupported`.
+    `engine.amount_unsupported`. `Work.finish` raises `engine.quota_exceeded`.
     """
     subscription = require(
         await subscriptions.lock(work.tx, subscription_id), "subscription", id_=subscription_id
