@@ -24,7 +24,7 @@ from fatura.workers.loop import Loop
 from tests.faults.external_gateway import external_providers
 
 CONNECTIONS = 4_000
-"""Maximum number of open calls to gateways. It is above the engine's own limits, so it never delays a call."""
+"""Maximum number of open calls to gateways. The engine's own limits are lower, so this one delays no call."""
 
 
 async def work(url: str, gateway_url: str) -> float:

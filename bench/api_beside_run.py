@@ -1,4 +1,4 @@
-"""Measure the API's latency for an account that a worker bills at full speed, compared with no billing run.
+"""Measure the latency of requests of an account while a worker bills the account, and without a billing run.
 
 The client sends reads at a constant rate. A latency begins at the scheduled time of a read. If the client
 sends the read late, the latency includes the delay.

@@ -30,7 +30,7 @@ class Server:
 
 @asynccontextmanager
 async def fatura_api(url: str, *, limits: bool = False) -> AsyncGenerator[Server]:
-    """Run `fatura api` with its default settings, but without a rate limit unless `limits`."""
+    """Run `fatura api` with its default settings. If `limits` is false, there is no rate limit."""
     environment = {"FATURA_DATABASE_URL": url, "FATURA_SECRET_KEYS": RING}
     if not limits:
         environment["FATURA_RATE_LIMIT"] = "0"

@@ -1,4 +1,4 @@
-"""Measure one account's latency while strangers and another account attack the API, compared with no attack.
+"""Measure one account's latency while strangers and another account attack the API, and without an attack.
 
 The API runs in one process with its default limits. `bench.attack` says what the attackers do.
 """

@@ -195,7 +195,7 @@ def test_an_unknown_key_and_a_past_expiry_are_errors(env: dict[str, str]) -> Non
         ["key", "revoke", UNKNOWN_ID],
     ],
 )
-def test_wrong_words_exit_with_2(env: dict[str, str], words: list[str]) -> None:
+def test_wrong_arguments_exit_with_2(env: dict[str, str], words: list[str]) -> None:
     """[D-243]"""
     assert run_here("account", *words, env=env).returncode == 2
 

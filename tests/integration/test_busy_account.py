@@ -65,7 +65,7 @@ async def test_enrollments_on_a_locked_plan_delay_no_read(
     assert await world.broken() == []
 
 
-async def test_requests_that_wait_for_a_lock_leave_others_to_other_accounts(world: World) -> None:
+async def test_requests_that_wait_for_a_lock_do_not_block_other_accounts(world: World) -> None:
     """[D-179]"""
     world.deps.open_requests.most = 3
     plan, other = await world.plan(), await world.another()

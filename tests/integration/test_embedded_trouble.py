@@ -123,9 +123,7 @@ def test_a_server_that_fatura_did_not_start_is_not_stopped(data_dir: Path, open_
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount a small disk")
 @pytest.mark.parametrize("size_megabytes", [20, 70])
 def test_a_full_disk_is_reported(tmp_path: Path, size_megabytes: int):
-    """On a disk of 20 MB, the first start fails. On a disk of 70 MB, the first start succeeds. The test
-    then fills the disk, so that the second start fails.
-    """
+    """The first start fails on a disk of 20 MB. The second start fails on a filled disk of 70 MB."""
     with small_disk(tmp_path, size_megabytes) as disk:
         if size_megabytes > 50:
             with start(disk / "data"):
@@ -147,7 +145,7 @@ def small_disk(tmp_path: Path, size_megabytes: int) -> Generator[Path]:
 
 
 @AS_ROOT
-def test_root_runs_it_as_another_user_even_in_a_closed_folder(data_dir: Path, tmp_path: Path):
+def test_root_runs_postgresql_as_another_user_even_in_a_closed_folder(data_dir: Path, tmp_path: Path):
     tmp_path.chmod(0o700)
     before = tmp_path.stat()
     with start(data_dir) as server:
@@ -183,7 +181,7 @@ def test_root_copies_programs_that_the_other_user_cannot_run(
 
 
 @AS_ROOT
-def test_root_runs_it_as_the_owner_of_the_folder(open_dir: Path):
+def test_root_runs_postgresql_as_the_owner_of_the_folder(open_dir: Path):
     data_dir = open_dir / "data"
     data_dir.mkdir(mode=0o700)
     os.chown(data_dir, unprivileged().uid, unprivileged().gid)

@@ -301,7 +301,7 @@ BEFORE = {
     "ALTER TABLE customer DROP CONSTRAINT customer_erased",
     "idempotency_key": "UPDATE idempotency_key SET is_sealed = true",
 }
-"""For a table, the statements that remove what would refuse its violations."""
+"""For some tables, the statements that run before a violation and make it possible."""
 
 
 def broken_reference(catalog: Catalog, constraint: Constraint) -> str:

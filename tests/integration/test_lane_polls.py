@@ -1,4 +1,4 @@
-"""Readiness, the metrics and one line of the log show that a lane's polls for due work fail (D-5, D-128)."""
+"""If a lane cannot poll for due work, readiness, the metrics and one log line show this (D-5, D-128)."""
 
 import asyncio
 from dataclasses import replace

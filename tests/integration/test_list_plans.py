@@ -37,7 +37,7 @@ NAME_AND_EMAIL = """
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def billed(server_url: str) -> AsyncIterator[World]:
-    """An account with SUBSCRIPTIONS customers and invoices. No test may change it."""
+    """An account with SUBSCRIPTIONS customers and invoices, which all tests of this file share."""
     async with fresh_database(server_url) as url, open_world(url) as world:
         plan = await world.plan(await world.product(100))
         await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SUBSCRIPTIONS)

@@ -1,4 +1,4 @@
-"""Any number of processes may migrate: each migration is applied once, in order, completely or not at all. [D-47]"""
+"""Processes that migrate concurrently apply each migration once, in order, completely or not at all. [D-47]"""
 
 import asyncio
 import itertools

@@ -32,7 +32,7 @@ RUNS = 3
 The outcomes must be right in every run.
 """
 MAX_SENT_BYTES = 3 * 500_000
-"""More bytes than the kernel's buffers hold: a server that sends more in three calls had a client that kept reading."""
+"""Maximum number of bytes that a server can send in three calls, unless the client keeps reading."""
 SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call

@@ -41,7 +41,7 @@ def touched(plan: Json) -> int:
 async def test_the_end_of_a_move_reads_each_skipped_subscription_a_few_times(
     world: World, explaining: Deps
 ) -> None:
-    """The statistics of the tables are old, as they are during a move. [D-59 batches]"""
+    """The tables are not analyzed, because their statistics are also old during a real move. [D-59 batches]"""
     plan, old = await world.plan(), await connection_id(world)
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], SKIPPED)
     new = (await world.connect(methods=["card"]))["connectionId"]

@@ -121,7 +121,7 @@ async def look_for_work(work: Work) -> None:
 
 @pytest.mark.parametrize("backlog", BACKLOGS)
 async def test_a_batch_reads_few_invoices(billed: tuple[World, str], backlog: str) -> None:
-    """The backlog of one connection does not keep the polls of another one waiting. [D-35 polling, D-55 budget]"""
+    """The backlog of one connection does not delay the polls of another connection. [D-35 polling, D-55 budget]"""
     world, other = billed
     await have_backlog(world, other, backlog)
     db = await connect(world.database_url, max_connections=2, connection_class=Explaining)

@@ -105,7 +105,7 @@ async def aged(server_url: str) -> AsyncIterator[World]:
 
 
 async def test_a_batch_reads_few_rows(aged: World) -> None:
-    """The index entries of the rows that earlier batches deleted remain until the next vacuum. [D-247]"""
+    """Index entries of rows that earlier batches deleted remain until the next vacuum. [D-247]"""
     account = await load_account(aged.deps, aged.account_id)
     for _ in range(20):
         assert await deletion.run(aged.deps, account)

@@ -22,7 +22,7 @@ CREATE TABLE unprotected (
     CONSTRAINT unprotected_check CHECK (other <> 'refused')
 )
 """
-"""A table without Row Level Security: PostgreSQL hides the rows of a table with it from errors."""
+"""A table without Row Level Security. PostgreSQL's errors contain no rows of tables with Row Level Security."""
 
 
 @pytest.fixture(autouse=True)

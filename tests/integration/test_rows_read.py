@@ -1,4 +1,4 @@
-"""Count the rows that a statement reads, with the query plan that the engine's own connections use."""
+"""Claims and polls read few rows. The tests count them on connections like those of the engine."""
 
 from datetime import timedelta
 
@@ -30,10 +30,7 @@ def world(fresh_world: World) -> World:
 
 
 async def test_a_batch_reads_only_its_own_customers(world: World) -> None:
-    """Without statistics about an account, PostgreSQL expects no rows of the account, and may choose a bad index.
-
-    [D-28]
-    """
+    """PostgreSQL has no statistics about the new account, and could choose a bad index for it. [D-28]"""
     plan = await world.plan(await world.product(100))
     await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], 100)
     owner = await asyncpg.connect(world.database_url.replace("://fatura@", "://postgres@"))

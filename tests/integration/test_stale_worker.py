@@ -50,7 +50,7 @@ async def test_a_worker_frozen_for_half_its_lease_sends_nothing(
 ) -> None:
     """A worker checks its lease by the real-time clock and by the monotonic clock.
 
-    While a machine is suspended, one of these clocks may stop. [D-33]
+    One of the two clocks can stop while a machine is suspended. [D-33]
     """
     await world.enroll(await world.plan())
     await world.run("generation")

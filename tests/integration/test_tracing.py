@@ -1,4 +1,4 @@
-"""With the OTEL_ variables set, processes send traces to a collector; without them, they load nothing."""
+"""With the OTEL_ variables, processes send traces to a collector. Without them, processes load no exporter."""
 
 import json
 import re

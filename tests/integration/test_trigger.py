@@ -84,7 +84,7 @@ def test_the_list_shows_every_event_type() -> None:
     assert [line.split()[0] for line in listed.output.splitlines()] == list(CATALOGUE)
 
 
-def test_an_unreachable_api_is_chosen_with_an_option() -> None:
+def test_the_error_for_an_unreachable_api_names_the_option() -> None:
     """[D-253]"""
     refused = CliRunner().invoke(
         app, ["trigger", "invoice.paid", "--api-key", "rk_test_x", "--api", "http://127.0.0.1:9"]

@@ -24,7 +24,7 @@ SIGNAL_AGAIN_SECONDS = 5
 QUIT_AFTER_SECONDS = 30.0
 """A server that has not stopped after this time is stopped without a checkpoint; the next start recovers it.
 
-For example, PostgreSQL 18 never stops if the request to stop arrives while it recovers from a crash of its process.
+For example, PostgreSQL 18 never stops if it is asked to stop while it recovers from the crash of one of its processes.
 """
 _POLL_SECONDS = 0.01
 _REASON = re.compile(r"(FATAL|PANIC):(?!\s+the database system is)")

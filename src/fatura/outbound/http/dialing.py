@@ -28,7 +28,7 @@ LOOKUP_TRIES = 3
 MAX_ADDRESSES = 4
 """Maximum number of a host's addresses that are tried, one after another."""
 ATTEMPT_SECONDS = 3
-"""Connect timeout of every address except the last."""
+"""Connect timeout of each address but the last one that is tried, whose timeout is DEADLINE_SECONDS."""
 KERNEL_BUFFER_BYTES = 64 * 1024
 """Size of a socket's receive buffer; by default it can grow to megabytes."""
 CONNECTS_A_TURN = 16
@@ -205,6 +205,6 @@ class Dialer:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            self._check_descriptors()  # without a free descriptor, the stored context would trust no authority
+            self._check_descriptors()  # without a free descriptor, the context would load no authorities, and every later call would use it
             self._ssl_context = trusting_context()
         return self._ssl_context

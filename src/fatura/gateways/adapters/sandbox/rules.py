@@ -29,9 +29,9 @@ STATES: Mapping[SandboxStatus, ChargeState] = {
     SandboxStatus.REFUNDED: ChargeState.PAID,
 }
 MOST_ENTRIES = 100
-"""Maximum number of entries to which a merchant's moves can add another one.
+"""If a charge has this many entries, no move of the merchant can add another one.
 
-This number does not limit refunds that the engine asks for; D-178 does.
+Refunds that the engine asks for have a limit of their own (D-178).
 """
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
 
