@@ -114,7 +114,7 @@ async def test_an_interrupted_suspension_can_be_repeated(world: World) -> None:
 
 @pytest.mark.parametrize("may", [frozen_accounts.may_charge, stored_suspension.may_work])
 async def test_a_batch_sees_a_suspension_that_was_stored_before_its_lock(world: World, may: May) -> None:
-    """The statement of the batch begins before the suspension is stored, and waits for its lock. [D-242]"""
+    """The batch's statement begins before the suspension is stored, and waits until the suspension commits. [D-242]"""
     async with world.deps.db.transaction(world.account_id) as holding:
         await holding.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR UPDATE")
 

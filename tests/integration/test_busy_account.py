@@ -91,7 +91,9 @@ async def test_shares_are_given_back() -> None:
     await asyncio.sleep(0)
     await asyncio.wait_for(shares.take(account, reads=True), 1)
     await asyncio.wait_for(shares.take(other, reads=False), 1)
-    behind_all = asyncio.create_task(shares.take(other, reads=False))  # the fourth share is only for reads
+    behind_all = asyncio.create_task(
+        shares.take(other, reads=False)
+    )  # writes get at most three of the four shares
     await asyncio.sleep(0)
     assert not any(each.done() for each in (*waiting, behind_all))
     for each in (*waiting, behind_all):

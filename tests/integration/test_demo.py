@@ -49,7 +49,7 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     assert calls == failed
     assert int(metered["Smoothies"][6]) >= by_hand > 0
 
-    # One table counts held invoices, the other one held items: one for each held invoice.
+    # the monthly table counts held invoices, and the other table counts held items: one of each such invoice
     were_held = [int(row[7]) for row in months]
     assert sum(were_held) == int(footer[7]) == sum(int(row[6]) for row in metered.values())
     assert total[4] < int(footer[7])  # some invoices that were held wait no longer

@@ -139,7 +139,7 @@ _MAY_MOVE = "SELECT has_function_privilege('citus_move_shard_placement(bigint)',
 
 
 async def test_distribution_is_refused_while_the_role_may_move_shards(coordinator: str):
-    """Row Level Security hides all rows from the role that migrates. A shard that it moved would lose its rows."""
+    """Row Level Security hides all rows from this role, so a shard that the role moved would lose its rows."""
     async with connected(as_superuser(coordinator)) as administrator:
         await administrator.execute(_MOVE)
         with pytest.raises(MigrationError, match="would delete their rows") as refused:

@@ -13,7 +13,7 @@ from tests.support.world import Json
 
 @pytest.fixture
 def failing(database_url: str) -> tuple[dict[str, str], str]:
-    """The environment of a database with three accounts, and the id of the second, whose clock shows no valid time."""
+    """The environment of a database with three accounts, and the id of the one whose clock is out of range."""
     env = environment(database_url)
     made = [
         json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)

@@ -59,7 +59,7 @@ class _UndoError(Exception):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def billed(server_url: str) -> AsyncIterator[tuple[World, str]]:
-    """An account with INVOICES invoices that are due for a poll, and the connection that has BATCH of them."""
+    """An account with INVOICES invoices due for a poll, and the id of the connection that issued BATCH of them."""
     async with fresh_database(server_url) as url, open_world(url) as world:
         plan = await world.plan(await world.product(100))
         await world.sql(SUBSCRIBE_MANY, world.account_id, plan["id"], INVOICES)

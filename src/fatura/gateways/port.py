@@ -17,7 +17,7 @@ from fatura.domain.payments import EntryKind
 from fatura.ids import bill_same_cycle
 
 CALL_TIMEOUT_SECONDS = 20
-"""The engine cancels a longer call, so adapters need no timeout of their own."""
+"""The engine cancels a call after this time, so adapters need no timeout of their own."""
 
 
 class ChargeState(StrEnum):

@@ -205,6 +205,7 @@ class Dialer:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            self._check_descriptors()  # without a free descriptor, the context would load no authorities, and every later call would use it
+            # without a free descriptor, the stored context would have loaded no certificate authorities
+            self._check_descriptors()
             self._ssl_context = trusting_context()
         return self._ssl_context

@@ -73,8 +73,7 @@ class SandboxGateway:
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
         """Create a charge; a repeated request creates another charge.
 
-        The setting `behaviour` may make the simulated payer pay or refuse the charge immediately.
-        Raises UnknownOutcomeError, TransientError, PermanentError.
+        With some values of the setting `behaviour`, the simulated payer pays or refuses the charge immediately.
         """
         settings, now = self._settings(), self._config.now
         async with self._call(SandboxOperation.CREATE_CHARGE):
@@ -128,10 +127,7 @@ class SandboxGateway:
             since, after = charges[-1].created_at, charges[-1].charge_id
 
     async def cancel_charge(self, charge_id: str) -> port.Charge:
-        """Cancel a charge that is open or refused; return any other charge unchanged.
-
-        Raises NotFoundError, UnknownOutcomeError, TransientError, PermanentError `rejected`.
-        """
+        """Cancel a charge that is open or refused; return any other charge unchanged."""
         async with self._call(SandboxOperation.CANCEL_CHARGE), self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
             if charge.status in {SandboxStatus.OPEN, SandboxStatus.REFUSED}:
@@ -142,8 +138,7 @@ class SandboxGateway:
     async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
         """Refund a charge at once; a repeated request refunds nothing more.
 
-        Raises NotFoundError, UnknownOutcomeError, TransientError, and PermanentError `refunds_unsupported`,
-        `charge_status` or `rejected`.
+        The codes of PermanentError are `refunds_unsupported`, `charge_status` and `rejected`.
         """
         settings = self._settings()
         async with self._call(SandboxOperation.REFUND_CHARGE), self._transaction() as tx:
@@ -252,7 +247,7 @@ class SandboxGateway:
         faults.fail_after(operation, fault)
 
     async def _find(self, tx: tables.Tx, charge_id: str) -> SandboxCharge:
-        """Return a charge with its current status. Raises NotFoundError; a malformed id causes no query."""
+        """Return a charge with its current status. Raises NotFoundError, for a malformed id without a query."""
         charge = None
         if CHARGE_ID.fullmatch(charge_id):
             charge = await tables.find_charge(tx, self._config.connection_id, charge_id)

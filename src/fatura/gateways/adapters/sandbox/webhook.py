@@ -12,7 +12,9 @@ CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
 
 
 def hint(webhook: Webhook, *, secret: str | None) -> WebhookHint:
-    """Verify a webhook and return the charge id that it names. Raises AuthFailedError.
+    """Verify a webhook and return a hint with the charge id in its body. Raises AuthFailedError.
+
+    Without a `chargeId`, the engine polls all unpaid charges. A malformed `chargeId` has no effect.
 
     A connection without a `webhookSecret` accepts no webhooks.
     """
