@@ -41,7 +41,7 @@ def suspended(
 ) -> Generator[None]:
     """Suspend the process of the first request before its call to the gateway, until the request has expired.
 
-    During the suspension, call `meanwhile`. After it, call `after` after each cancellation at the gateway.
+    During the suspension, call `meanwhile`. Later, call `after` each time the gateway has canceled a charge.
     """
     is_first = True
     is_over = False

@@ -60,7 +60,7 @@ def _text(table: str, values: Mapping[str, Any], vault: Vault) -> str:
 
 
 def _opened(table: str, column: str, values: Mapping[str, Any], vault: Vault) -> str:
-    """Return bytes as text. Bytes of SEALED columns are decrypted, because encryption is random."""
+    """Return bytes as text. Bytes of SEALED columns are decrypted, because their ciphertext differs each time."""
     raw: bytes = values[column]
     if (table, column) not in SEALED:
         return raw.decode("utf-8", "backslashreplace")

@@ -12,7 +12,7 @@ from pglast.enums import CTEMaterialize
 from tests.tidy.sql_statements import conjuncts, function_names, nodes, walk_level
 
 SYSTEM_TABLES = ("pg_", "schema_migration", "opened_account", "tag_key")
-"""Prefixes of tables that belong to no account: PostgreSQL's catalogs, two lists, and a key."""
+"""Prefixes of tables that belong to no account: PostgreSQL's catalogs, and three tables of Fatura."""
 UNSTEADY = {
     "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "random", "random_normal",
     "gen_random_uuid", "uuidv4", "uuidv7", "uuid_generate_v4", "nextval", "current_date", "current_time",

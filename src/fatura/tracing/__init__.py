@@ -103,7 +103,7 @@ def is_asked_for(environ: Mapping[str, str]) -> bool:
 def begin_trace(
     name: str, *, kind: Kind, client: str | None = None, **attributes: str | int
 ) -> AbstractContextManager[Span]:
-    """Begin a trace of its own. `client` is the `traceparent` that a client sent; the trace is linked to it."""
+    """Begin a new trace. If a client sent the `traceparent` `client`, link the new trace to the client's trace."""
     if _tracer is None:
         return _OFF
     return _tracer.begin_trace(name, kind=kind, client=client, attributes=attributes)

@@ -71,7 +71,7 @@ class OpenTelemetry:
 
     @contextmanager
     def begin_span(self, name: str, *, kind: Kind, attributes: Attributes) -> Generator[RecordedSpan]:
-        """Begin a part of the current trace. Outside a trace, record nothing: lanes poll the database all the time."""
+        """Begin a part of the current trace. Outside a trace, record nothing, because lanes poll all the time."""
         current = trace.get_current_span()
         if not current.get_span_context().is_valid:
             yield RecordedSpan(current)

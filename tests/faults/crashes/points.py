@@ -52,8 +52,8 @@ class KillAt:
 class Points:
     """Counts the I/O inside `counting`, and kills the process at the point `kill_at`.
 
-    If the process must die when an external call was sent (SENT), the external service kills it. The service reads
-    the id of the process from the file `kill` in `folder`.
+    At an external call, with the moment SENT, the called service kills the process. The service reads the id of the
+    process from the file `kill` in `folder`.
     """
 
     folder: Path

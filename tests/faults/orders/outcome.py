@@ -20,7 +20,7 @@ NEW_ID = re.compile(r"new-[0-9a-f]{10}")
 """The normalized name of an id that the fixture does not have."""
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00|\+00)")
 _SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
-_PIX_CHECKSUM = re.compile(r'(bcb\.pix[^"\\]*6304)[0-9A-F]{4}')  # it depends on the random id of the charge
+_PIX_CHECKSUM = re.compile(r'(bcb\.pix[^"\\]*6304)[0-9A-F]{4}')  # differs, because charges have random ids
 _LATENCY = re.compile(r'("latencyMs": )\d+')
 _BYTES = re.compile(r"\\\\x([0-9a-f]*)")
 _STEP = timedelta(seconds=10)
@@ -35,7 +35,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "audit_entry": frozenset({"sequence"}),
     "connection_health": frozenset({"looked", "polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
-    # A poll that began before a webhook does not reset `polls_first`.
+    # a poll resets `polls_first`, unless a webhook arrived after the poll had begun
     "invoice": frozenset({"polls_first"}),
     "pricing_attempt": frozenset({"latency_ms"}),
     "webhook": frozenset({"at_once", "push_at"}),

@@ -99,7 +99,7 @@ class _Actor:
 class Stepper:
     """Stops every actor before each step until the caller chooses this step.
 
-    1. Pass `connection_class` to `store.db.connect`, for one pool per actor or a shared one.
+    1. Pass `connection_class` to `store.db.connect`. Actors may share a pool, or have their own pools.
 
     2. `act(name, action)` registers an actor, before or during a run. The returned task gets the result or
     exception of `action`.
@@ -113,7 +113,7 @@ class Stepper:
     """
 
     def __init__(self, control: "asyncpg.Connection[Any]") -> None:
-        """On `control`, the stepper queries lock waits. Its role must be a superuser or the actors' role."""
+        """The stepper queries lock waits on `control`, a connection of a superuser or of the actors' role."""
         self._control = control
         self._actors: list[_Actor] = []
         self._changed = asyncio.Event()

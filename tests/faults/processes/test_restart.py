@@ -143,7 +143,7 @@ def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
 
 
 def session_niceness(pid: int) -> str:
-    """Return the niceness of a process's session, or an empty text if the process has ended or sessions have none."""
+    """Return the niceness of a process's session, or an empty text if `/proc` does not show it."""
     try:
         return Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2].strip()
     except OSError:

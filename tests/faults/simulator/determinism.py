@@ -115,8 +115,7 @@ class _ErrorListener:
         """Return whether a fault explains the error.
 
         A second charge of an invoice is explained in four cases: the gateway created a charge twice or forgot a charge
-        for a time, a payer paid a closed charge, or a person returned payments that the engine had not recorded yet. In
-        the last case, the engine is already creating a new charge when it records these payments.
+        for a time, a payer paid a closed charge, or a person returned payments that the engine had not recorded yet.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])

@@ -120,7 +120,7 @@ class SimCharge:
 
     @property
     def is_only_paid(self) -> bool:
-        """Return whether all entries are payments in time, and the charge was neither forgotten nor created twice."""
+        """Return whether the charge has only timely payments, and was neither forgotten nor created twice."""
         was_open = not (self.was_paid_late or self.was_forgotten or self.is_double)
         return was_open and all(entry.kind is EntryKind.PAYMENT for entry in self.entries)
 
