@@ -20,8 +20,8 @@ demo: .venv/run.stamp ## bill three months of twenty subscribers, then keep serv
 up: .venv/run.stamp ## start the database, the API and a worker
 	@$(BIN)/fatura up $(ARGS)
 
-test: .venv/dev.stamp ## run all tests, on a real PostgreSQL that comes with the packages
-	@$(BIN)/pytest -n auto --dist worksteal $(ARGS)
+test: .venv/dev.stamp ## run the tests on a real PostgreSQL that comes with the packages; check and test-faults run the others
+	@$(BIN)/pytest -n auto --dist worksteal --ignore=tests/tidy $(ARGS)
 
 test-faults: .venv/dev.stamp ## run a short version of each fault run, and the other long tests
 	@$(BIN)/pytest -n auto --dist worksteal -m "faults and not last and not alone"
