@@ -143,7 +143,7 @@ def next_poll_at(
 class PollBudget:
     """How fast a connection's charges may be polled (D-55).
 
-    `free_from` is when the next poll is allowed, or None before the first.
+    `free_from` is when the next poll is allowed, or None before the first poll.
     """
 
     per_second: int

@@ -44,7 +44,6 @@ class Connection:
 
     @property
     def may_bill(self) -> bool:
-        """Return whether new subscriptions may use this connection."""
         return self.active and self.issues_charges
 
     @property

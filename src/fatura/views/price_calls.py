@@ -18,9 +18,9 @@ class PriceReferenceView(View):
 class PricePeriodView(View):
     """The period that the invoice covers; both days are included.
 
-    It begins on the due date (in cycle 1, it may begin on the day of the creation). The call comes three days before
-    the due date, so the usage of the product in this period is not known yet. To bill by usage, answer with the price
-    of the usage since the previous cycle's call.
+    The period begins on the due date. The period of cycle 1 can begin earlier, on the day on which the subscription
+    was created. The first call comes three days before the due date, so the usage in this period is not known yet. To
+    bill by usage, answer with the price of the usage since the previous cycle's call.
     """
 
     start: date

@@ -1,4 +1,4 @@
-"""While an operator suspends an account, Fatura neither bills nor sends anything new for it (D-242, D-244)."""
+"""While an account is suspended, Fatura generates no invoice and sends no charge, refund or event (D-242, D-244)."""
 
 import time
 from collections.abc import Sequence
@@ -333,8 +333,8 @@ async def test_polls_continue_while_a_suspended_account_has_an_advancing_clock(w
 
 
 async def test_an_advancing_clock_stops_at_once(world: World):
-    """A worker is moving the test clock when the account is suspended. After the account is resumed, the clock is due
-    for any worker. [D-242]
+    """A worker is moving the test clock when the account is suspended. After the account is resumed, any worker can
+    move the clock on. [D-242]
     """
     await world.sql("UPDATE test_clock SET status = 'advancing', target_at = now() + interval '20 years'")
     runs = list[str]()

@@ -258,7 +258,7 @@ async def test_a_payment_of_a_canceled_invoice_emits_one_event(world: World):
     await cancel(world, invoice)
     await pay_silently(world)
     for _ in range(2):
-        # schedule a poll, as a request from the gateway would
+        # schedule a poll, as a webhook from the gateway would
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
         await world.run("reconciliation")
 

@@ -10,7 +10,9 @@ from tests.support.world import Answer, Json, World, item, plan_body, subscripti
 
 
 async def test_propagation_waits_for_the_billing_run(world: World):
-    """The test itself locks the subscription, as a billing run does. The real billing run skips it. [D-23 races]"""
+    """The test locks the subscription, as a billing run does. A real billing run skips the locked subscription.
+    [D-23 races]
+    """
     plan = await world.plan(await world.product(100))
     subscription = await world.enroll(plan)
     await publish(world, plan, await world.product(900), defaultPaymentMethod="boleto")

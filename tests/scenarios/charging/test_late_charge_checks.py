@@ -89,7 +89,7 @@ async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -
 
 
 async def test_a_failed_cancellation_is_repeated_after_ten_minutes(world: World) -> None:
-    """The failed cancellations emit no further event. [D-33, D-125]"""
+    """[D-33, D-125]"""
     invoice = await _believed_absent(world)
     await pass_time(world, minutes=20)
     await _appear(world, invoice, status="open")

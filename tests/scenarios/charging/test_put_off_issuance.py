@@ -48,7 +48,7 @@ async def test_an_invoice_that_cannot_be_issued_delays_no_other(world: World) ->
 
 
 async def test_an_invoice_that_cannot_be_read_delays_no_other(world: World) -> None:
-    """The event about the invoice cannot be built either. [D-34, D-186]"""
+    """The event `invoice.issue_delayed` cannot be built either, so only the log reports the failure. [D-34, D-186]"""
     first, failing, last = [await ready_invoice(world) for _ in range(3)]
     await make_unreadable(world, failing)
 

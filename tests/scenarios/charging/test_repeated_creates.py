@@ -23,8 +23,8 @@ from tests.support.world import World
 def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> None:
     """Make the sandbox recognize repeated requests for a charge, as a gateway with idempotency keys does.
 
-    The first requests raise `failures`, in order. A request that raises UnknownOutcomeError creates the charge before;
-    a request that raises another failure creates no charge.
+    The first requests raise `failures`, in order. A request that raises UnknownOutcomeError has created the charge. A
+    request that raises another failure creates no charge.
     """
     create, capabilities, queued = SandboxGateway.create_charge, SandboxGateway.capabilities, list(failures)
 

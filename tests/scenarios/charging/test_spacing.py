@@ -77,7 +77,7 @@ async def test_cycles_reserved_one_by_one_are_issued_a_day_apart(world: World) -
 
 
 async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
-    """Cycle 1 gets its value after cycle 2 was issued. [D-57]"""
+    """The invoice of cycle 1 gets its value after the invoice of cycle 2 was issued. [D-57]"""
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
     await world.run("issuance")
@@ -97,8 +97,8 @@ async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
 
 @pytest.mark.parametrize("retried", [False, True])
 async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried: bool) -> None:
-    """A worker or a merchant's retry is issuing cycle 2 when another worker tries to issue cycle 1.
-    [D-57, D-34 retry]
+    """A worker or a merchant's retry is issuing the invoice of cycle 2 when another worker tries to issue that of
+    cycle 1. [D-57, D-34 retry]
     """
     earlier, later = await held_cycles(world, 2)
     await release(world, later)
@@ -187,7 +187,7 @@ async def moved_before_second_cycle(world: World, fault: str | None = None) -> J
 async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
     world: World, fault: str | None
 ) -> None:
-    """After the move, the invoice of the earlier cycle stays at the broken connection (D-59). [D-57, D-59 move]"""
+    """After the move, the invoice of the earlier cycle stays at the broken connection. [D-57, D-59 move]"""
     subscription = await moved_before_second_cycle(world, fault)
     await world.advance(days=2)  # enough for the engine to issue the later invoice
     await skip_days(world, 3)

@@ -162,7 +162,7 @@ async def test_polls_that_fail_make_the_connection_failing(world: World) -> None
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
-    await pass_time(world, days=3)  # the charge falls due today, so polls are frequent
+    await pass_time(world, days=3)  # the charge is due today, so it is polled every hour
     await queue_fault(world, "get_charge", "server_error", times=MANY)
 
     with captured_logs() as logged:

@@ -332,7 +332,7 @@ async def test_the_old_connection_may_become_inactive_meanwhile(world: World) ->
 
 
 async def test_a_move_waits_for_the_billing_run(world: World) -> None:
-    """The test itself locks the subscription, as a billing run does. [D-59 meanwhile]"""
+    """The test locks the subscription, as a billing run does. [D-59 meanwhile]"""
     old, (subscription,) = await enrolled(world, 1)
     new = await other_connection(world)
     async with row_held(world, "subscription", subscription_id=subscription["id"]):

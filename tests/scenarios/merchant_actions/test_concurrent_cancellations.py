@@ -104,7 +104,7 @@ async def test_a_suspended_attempt_does_not_drop_the_request_of_its_repeat(world
 
 @pytest.mark.parametrize("later", ["reissue", "cancel"])
 async def test_a_part_payment_is_refused_while_a_payment_is_stored(world: World, later: str) -> None:
-    """Otherwise, the engine could record both payments. [D-52, D-171]"""
+    """If the API accepted the part payment, the engine could record both payments. [D-52, D-171]"""
     invoice = await unpaid_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/payments"
     await queue_fault(world, "cancel_charge", "timeout_after")

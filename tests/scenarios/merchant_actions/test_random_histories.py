@@ -15,7 +15,7 @@ from tests.support.world import Json, World
 
 TOTAL_CENTS = 9990
 FOUND_FAULTS = (611, 619, 626, 678, 736, 741, 861, 880, 904, 973)
-"""Seeds of histories that once revealed faults of the engine, each another fault."""
+"""Seeds of histories that each revealed a different fault of the engine."""
 
 
 @dataclass(frozen=True, slots=True)

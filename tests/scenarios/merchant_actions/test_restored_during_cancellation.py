@@ -17,7 +17,7 @@ async def send(world: World, invoice: Json, deed: str) -> Answer:
     ("deed", "status"), [("cancel", "canceled"), ("reissue", "ready"), ("payments", "paid")]
 )
 async def test_the_key_stays_bound_to_the_request(world: World, deed: str, status: str) -> None:
-    """The gateway has canceled the charge. Only a repeat of the request may use the key. [D-14, D-123]"""
+    """The gateway has canceled the charge. Only a repeat of the request can use the key. [D-14, D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice, other = await issued_invoice(world), await issued_invoice(world)
 
