@@ -38,7 +38,8 @@ class Counted:
 async def add(tx: Tx, *, events: int, entries: int, now: datetime, deltas: Mapping[str, int]) -> Counted:
     """Reserve numbers for events and audit entries, and add the deltas to the totals.
 
-    If there are entries, their time is `now`, or the time of the newest earlier entry if that is later than `now`.
+    The returned `last_audited_at` is the time of the entries: `now` or, if the newest stored entry has a later time,
+    this later time.
 
     Call this after the transaction's other changes, because the lock of the counter row blocks the account's other
     writers until the commit.

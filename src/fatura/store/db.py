@@ -79,7 +79,7 @@ class DeadlockError(OwnTextError):
 
 
 def check_rows(changed: int, expected: int) -> None:
-    """Raises RowCountError. This check also holds under `python -O`."""
+    """Raises RowCountError. Unlike an assertion, this check also runs under `python -O`."""
     if changed != expected:
         raise RowCountError(f"{changed} rows were changed instead of {expected}")
 

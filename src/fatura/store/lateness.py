@@ -90,11 +90,11 @@ GROUP BY w.lane
 async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[str, timedelta]:
     """Return the age of the oldest due work of each lane, or 0 if nothing is due.
 
-    The lanes are those of `due_times.due_by_lane`, `erasure` and `retention`. For `retention`, only expired
+    The result has the lanes of `due_times.due_by_lane`, and `erasure` and `retention`. For `retention`, only expired
     Idempotency-Keys count here. Deliveries to an endpoint that is down are left out, because only the merchant can
     repair the endpoint. Accounts whose test clock is advancing are left out too, and so is work that waits until a
-    suspended account is resumed. If an account was resumed or restored while work was due, the age is counted from the
-    instant at which the account was resumed or restored.
+    suspended account is resumed. If an account was resumed or restored while work was due, the age is counted from that
+    instant.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(

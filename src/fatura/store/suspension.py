@@ -63,7 +63,7 @@ async def may_work(tx: Tx) -> bool:
     )
     if not is_open:
         return False
-    # read it again, because it may have changed before the lock was taken
+    # Read the account again: it may have been suspended before the lock was taken.
     return await tx.fetchval("SELECT a.suspended_at IS NULL FROM account a WHERE a.account_id = $1")
 
 

@@ -237,7 +237,7 @@ def _read_whole(value: Any) -> Any:
 class IntText:
     """Converts a query parameter, which always arrives as text, to an integer.
 
-    In `Annotated`, write IntText after `IntRange`, so that it runs before `IntRange` checks the value.
+    In `Annotated`, write IntText after `IntRange`: the later entry runs first, and `IntRange` must get an integer.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -225,7 +225,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """Cancel the charge of an issued or overdue invoice at the gateway, and issue the invoice with a new charge.
 
     You can also reissue a `ready` invoice if the gateway refused to create its charge. The invoice keeps its due date,
-    its payment method and its installments. The new charge may have other values, which its entry in `charges` shows.
+    its payment method and its installments. Those of the new charge may differ; its entry in `charges` shows them.
 
     If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
     not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.

@@ -232,10 +232,10 @@ async def insert_price_pulls(
 
 
 async def put_off(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> bool:
-    """Put off a due subscription until `until`.
+    """Put off a due subscription until `until`. Return whether the caller must emit `subscription.billing_failed`.
 
-    Return True if `subscription.billing_failed` was not emitted since the subscription's newest invoice.
-    Return False and change nothing if the subscription is no longer due, for example because another worker billed it.
+    This event is emitted only once between two invoices of a subscription. If the subscription is no longer due, for
+    example because another worker billed it, change nothing and return False.
     """
     is_emitted = await tx.fetchval(
         """

@@ -21,9 +21,9 @@ class LockedInvoice:
 class Move:
     """The new state of an invoice, and the values to store.
 
-    A field that is None keeps its stored value, except `next_attempt_at`, whose None means that nothing is scheduled.
-    With `is_dispute_cleared`, `disputed_at` becomes null. With `keeps_schedule`, the stored `next_attempt_at`, lease
-    and issue error are kept.
+    If a field is None, the stored value is kept, but a `next_attempt_at` of None means that nothing is scheduled. With
+    `is_dispute_cleared`, `disputed_at` becomes null. With `keeps_schedule`, the stored `next_attempt_at`, lease and
+    issue error are kept.
     """
 
     invoice_id: UUID

@@ -117,7 +117,7 @@ async def page(tx: Tx, invoice_id: UUID, *, skip: int, limit: int) -> Sequence[P
 
 
 async def newest_payments(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """Return the latest `PaymentEntry.polled_from` of each invoice's payments, by invoice id."""
+    """Return the latest `PaymentEntry.polled_from` among the payments of each invoice, by invoice id."""
     rows = await tx.fetch(
         """
         SELECT e.invoice_id, max(CASE WHEN e.occurred_at BETWEEN e.recorded_at - interval '1 day' AND e.recorded_at

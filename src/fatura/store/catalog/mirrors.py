@@ -11,7 +11,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class ClaimedMirror:
-    """A leased copy of a product to the catalog of one connection."""
+    """A leased row: a product that must be copied to the catalog of a connection."""
 
     connection_id: UUID
     product_id: UUID
@@ -22,7 +22,7 @@ class ClaimedMirror:
 
 
 async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
-    """Schedule the copy of a product to each active connection with a catalog; return the number of connections."""
+    """Schedule copying a product to each active connection with a catalog; return the number of connections."""
     return await tx.execute(
         """
         INSERT INTO product_mirror (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -36,7 +36,7 @@ async def enqueue_product(tx: Tx, product_id: UUID, *, now: datetime) -> int:
 
 
 async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
-    """Schedule the copies of all products that a connection's catalog lacks; return the number of products."""
+    """Schedule copying all products that a connection's catalog lacks; return the number of products."""
     return await tx.execute(
         """
         INSERT INTO product_mirror AS m (account_id, connection_id, product_id, next_attempt_at, failures)
@@ -52,7 +52,7 @@ async def enqueue_catalog(tx: Tx, connection_id: UUID, *, now: datetime) -> int:
 async def claim(
     tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime, limit: int
 ) -> Sequence[tuple[UUID, UUID]]:
-    """Lease up to `limit` product copies that are due; return their (connection, product) pairs."""
+    """Lease up to `limit` rows that are due; return their (connection, product) pairs."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (
@@ -76,7 +76,7 @@ async def claim(
 
 
 async def put_off(tx: Tx, key: tuple[UUID, UUID], *, until: datetime) -> None:
-    """End the lease of a product copy, and make the copy due at `until`."""
+    """End the lease of a row, and make the row due at `until`."""
     await tx.execute(
         """
         UPDATE product_mirror m SET lease_until = NULL, next_attempt_at = $4
@@ -88,7 +88,7 @@ async def put_off(tx: Tx, key: tuple[UUID, UUID], *, until: datetime) -> None:
 
 
 async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[ClaimedMirror]:
-    """Return the leased copies with these (connection, product) pairs, with the products' current names."""
+    """Return the leased rows of these (connection, product) pairs, with the products' current names."""
     return await tx.fetch_as(
         ClaimedMirror,
         """
@@ -106,7 +106,7 @@ async def claimed(tx: Tx, keys: Sequence[tuple[UUID, UUID]]) -> Sequence[Claimed
 async def record_done(
     tx: Tx, mirror: ClaimedMirror, *, gateway_product_id: str, mirrored_at: datetime
 ) -> None:
-    """Record that the gateway has the product. The copy stays due if the product changed since the claim."""
+    """Record that the gateway has the product. If the product changed since the claim, the row stays due."""
     await tx.execute(
         """
         UPDATE product_mirror m SET lease_until = NULL, failures = 0, last_error = NULL,
@@ -127,7 +127,7 @@ async def record_failure(
 ) -> None:
     """Record a failed attempt. If `next_attempt_at` is None, there is no further attempt.
 
-    If the product changed since the claim, the copy stays due, and `next_attempt_at` is ignored.
+    If the product changed since the claim, the row stays due, and `next_attempt_at` is ignored.
     """
     await tx.execute(
         """

@@ -79,7 +79,7 @@ async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str
 async def make_paid_due(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datetime]) -> None:
     """Schedule a poll of each of these locked invoices that has a confirmed charge and is paid or canceled.
 
-    An earlier scheduled poll stays.
+    A poll that is already scheduled for an earlier time stays.
     """
     await tx.execute(
         """
@@ -97,8 +97,8 @@ async def make_paid_due(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[dat
 async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime, real_now: datetime) -> None:
     """Schedule a poll of an invoice's charges, unless the invoice is `ready` or was never issued.
 
-    An earlier scheduled poll stays, so that repeated requests do not postpone it. If a poll is in progress, its answer
-    may be outdated, so another poll is scheduled.
+    A poll that is already scheduled for an earlier time stays, so that repeated requests do not postpone it. If a poll
+    is in progress, its answer may be outdated, so another poll is scheduled.
     """
     await tx.execute(
         """
@@ -115,7 +115,7 @@ async def make_due(tx: Tx, invoice_id: UUID, *, at: datetime, real_now: datetime
 async def make_due_by(tx: Tx, invoice_ids: Sequence[UUID], *, at: Sequence[datetime]) -> None:
     """Schedule a poll of each of these locked invoices that has a confirmed charge and is not `ready`.
 
-    An earlier scheduled poll stays.
+    A poll that is already scheduled for an earlier time stays.
     """
     await tx.execute(
         """

@@ -127,7 +127,6 @@ async def remove(tx: Tx, request_ids: Sequence[UUID]) -> None:
 
 
 async def remove_all(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Remove all requests of the invoices."""
     await tx.execute(
         "DELETE FROM merchant_request r WHERE r.account_id = $1 AND r.invoice_id = ANY($2::uuid[])",
         invoice_ids,

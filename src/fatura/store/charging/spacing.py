@@ -50,9 +50,9 @@ async def uncharged(
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
     `others_sent_at` ignores charges of reissues, and charges that were sent and confirmed before `since`. Another
-    `ready` invoice of the subscription is ignored if it has a different connection, its issuance has been failing since
-    before `since`, and it is neither due nor leased. This happens if the merchant has moved the subscription away from
-    a broken connection (D-59).
+    `ready` invoice of the subscription is ignored if it has a different connection, its issuance was already failing
+    before `since`, and it is neither due nor leased: the merchant may have moved the subscription away from a broken
+    connection (D-59).
 
     The statement uses an ARRAY, which PostgreSQL computes only once. Before the table of charges is first analyzed,
     NOT EXISTS would make PostgreSQL read all charges of the account for each invoice.

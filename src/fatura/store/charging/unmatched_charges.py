@@ -51,7 +51,7 @@ async def add(
     next_look_at: datetime,
     only_webhook: bool = False,
 ) -> None:
-    """Store unmatched charges, or schedule another look at stored ones. An earlier scheduled look stays."""
+    """Store unmatched charges, or schedule another look at stored ones. A look that is due earlier stays."""
     ids = sorted(set(gateway_charge_ids))
     await tx.execute(
         """
@@ -84,7 +84,7 @@ async def add(
 async def add_paid(tx: Tx, charges: Sequence[PaidCharge], *, found_at: datetime) -> None:
     """Store second charges with new payments. If a charge is stored already, add the payment.
 
-    An earlier scheduled look stays.
+    A look that is due earlier stays.
     """
     columns = (
         [each.connection_id for each in charges],

@@ -3,8 +3,7 @@
 from fatura.store.invariants.invariant import Invariant
 
 # PostgreSQL sorts the rows of a materialized WITH without the events' data.
-# Statements that compare the rows of two large tables use UNION ALL with GROUP BY, because PostgreSQL could run a join
-# as a slow nested loop.
+# Statements that compare two large tables use UNION ALL with GROUP BY, because a join could become a slow nested loop.
 EVENTS: tuple[Invariant, ...] = (
     Invariant(
         "event_numbers_without_gaps",

@@ -1,6 +1,6 @@
 -- Accounts, their counters, credentials and gateway connections.
--- In every table that has `account_id`, it is the first column of each key, unique index and foreign key. So a row
--- cannot refer to a row of another account.
+-- In every table with a column `account_id`, this column comes first in each key, unique index and foreign key. So a
+-- row cannot refer to a row of another account.
 
 -- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
 -- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended. `suspended_at`

@@ -157,8 +157,7 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> None:
     """Delete reserved calls that were not made. A call that was recorded as lost since its reservation is kept.
 
-    If a deleted call came from the schedule and not from a client, end the lease of its item, and make the item due at
-    `due_at`.
+    If a deleted call was scheduled, and not requested by a client, make its item due at `due_at` and end its lease.
     """
     await tx.execute(
         """

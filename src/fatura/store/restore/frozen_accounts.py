@@ -53,7 +53,7 @@ async def may_charge(tx: Tx) -> bool:
     )
     if not is_open:
         return False
-    # read it again, because it may have changed before the lock was taken
+    # Read the account again: it may have been frozen or suspended before the lock was taken.
     return await tx.fetchval(
         "SELECT a.recovering_since IS NULL AND a.suspended_at IS NULL FROM account a WHERE a.account_id = $1"
     )
@@ -73,5 +73,5 @@ async def may_record(tx: Tx) -> bool:
     )
     if not is_open:
         return False
-    # read it again, because it may have changed before the lock was taken
+    # Read the account again: it may have been frozen before the lock was taken.
     return await tx.fetchval("SELECT a.recovering_since IS NULL FROM account a WHERE a.account_id = $1")

@@ -94,8 +94,8 @@ async def discover_old(
 ) -> Sequence[Account]:
     """Return the accounts that have rows older than `kept_for` allows, or expired Idempotency-Keys.
 
-    Each statement reads only the 1,000 oldest rows. They do not hide younger rows for long, because the lane deletes
-    old rows in all accounts, even if an account is suspended or its test clock is advancing.
+    Each statement reads only the 1,000 oldest rows. The lane deletes old rows in every account, even if the account is
+    suspended or its test clock is advancing. So old rows do not hide younger rows for long.
     """
     keys = await discovery.fetch(
         """

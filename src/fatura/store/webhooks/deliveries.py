@@ -127,7 +127,7 @@ async def containing(tx: Tx, sequences: Sequence[int], *, text: str) -> set[int]
 
 
 async def put_off(tx: Tx, sequence: int, *, until: datetime) -> None:
-    """Make an open delivery due at `until`. This counts as no attempt."""
+    """Make an open delivery due at `until`, without counting an attempt."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3
@@ -213,8 +213,8 @@ async def lock(tx: Tx, sequences: Sequence[int]) -> Sequence[Delivery]:
 async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     """Store deliveries after an attempt.
 
-    If another transaction gave up a delivery during the attempt, `ordered_by` becomes null, so that later events of the
-    invoice do not wait for this delivery. A closed delivery keeps `waits` while a later delivery of the invoice is
+    If another transaction gave up a delivery during the attempt, `ordered_by` becomes null. Later events of the invoice
+    then do not wait for this delivery. A closed delivery keeps `waits` while a later delivery of the invoice is
     open, so that `unblock_next_events` unblocks that delivery. Otherwise, `waits` becomes null.
 
     The redundant condition on `$2` makes PostgreSQL use the primary key even before the table is first analyzed.
