@@ -159,7 +159,7 @@ def erase_customer(
     *,
     json_: Json = False,
 ) -> None:
-    """Cancel a customer's subscriptions and erase the customer, also while the account is suspended.
+    """Cancel a customer's subscriptions and erase the customer, even while the account is suspended.
 
     If the customer has an open invoice or a call in progress, nothing changes. The erasure cannot be undone.
     """

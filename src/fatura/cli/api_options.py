@@ -35,7 +35,7 @@ def checked_type(name: str | None) -> str | None:
 
 
 def complete_type(incomplete: str) -> Sequence[tuple[str, str]]:
-    """Return the event types that begin with the text, each with its meaning, for the completion of shells."""
+    """Return the event types that begin with the text, each with its meaning, for shell completion."""
     return [(name, means) for name, means in CATALOGUE.items() if name.startswith(incomplete)]
 
 

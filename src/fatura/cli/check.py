@@ -51,7 +51,7 @@ def check(data_dir: DataDir = None, *, json_: Json = False, textfile: TextFile =
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The number of accounts, including the `failed` ones, and the violations."""
+    """The result of the command. `accounts` counts all accounts, including the `failed` ones."""
 
     accounts: int
     found: Sequence[Finding]

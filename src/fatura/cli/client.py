@@ -21,7 +21,7 @@ class ApiError(Exception):
 
 
 class ApiUnavailableError(ApiError):
-    """The API cannot be reached or is overloaded; the same call may succeed later."""
+    """The API cannot be reached, or has answered 429 or 5xx; the same call may succeed later."""
 
 
 @asynccontextmanager

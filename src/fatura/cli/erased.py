@@ -70,7 +70,7 @@ def apply(
     *,
     json_: Json = False,
 ) -> None:
-    """After a restore from a backup, erase the customers of the list again, and cancel their subscriptions.
+    """After a restore from a backup, erase again the customers that FILE lists, and cancel their subscriptions.
 
     Run this before `fatura restored`, while no other `fatura` process runs. You can repeat the command. Exits with 3
     if a customer could not be erased.

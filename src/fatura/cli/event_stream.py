@@ -94,7 +94,7 @@ class Stream:
         return low
 
     async def _page(self, after: int, *, limit: int, query: str = "") -> _Events:
-        """Return up to `limit` events whose numbers are above `after`. An event's number is a cursor of the API."""
+        """Return up to `limit` events whose numbers are above `after`. The API takes an event's number as cursor."""
         while True:
             try:
                 answer = await self._client.read("GET", f"/v1/events?cursor={after}&limit={limit}{query}")

@@ -24,7 +24,7 @@ app = typer.Typer(help="Manage the key ring that encrypts secrets at rest.", no_
 class _State:
     """The use of each key. `ring` has the ring's key ids in order; `used` counts the encrypted values by key id.
 
-    `used` lacks the values of the `failed` accounts.
+    The values of a `failed` account may be missing from `used`.
     """
 
     ring: tuple[bytes, ...]
@@ -87,7 +87,7 @@ async def _list(deps: Deps) -> _State:
 
 
 async def _read_state(deps: Deps, each: EachAccount) -> _State:
-    """Count the use of each key in all accounts, including accounts in which `rotate` failed."""
+    """Count the values that each key encrypts. Accounts in which `rotate` failed are counted too, if possible."""
     used = Counter[bytes]((await tag_key.ring_key(deps),))
     for account_id in await all_accounts(deps):
         async with each.attempt(account_id):
@@ -108,7 +108,8 @@ async def _rotate(deps: Deps) -> _State:
                     unreadable += batch.unreadable
                     progress.update(shown, description=f"{reencrypted} re-encrypted")
             progress.advance(shown)
-    if not each.failed:  # at the end, so that no process starts with a ring that lacks a key of an account
+    # The tag key comes last. Until then, a process whose ring lacks the old key does not start.
+    if not each.failed:
         reencrypted += await tag_key.reencrypt(deps)
     return replace(await _read_state(deps, each), reencrypted=reencrypted, unreadable=unreadable)
 

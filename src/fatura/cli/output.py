@@ -8,7 +8,7 @@ from fatura.observability import printable
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print lines to stdout, or to stderr."""
+    """Print text, which may have several lines, to stdout or stderr. Unprintable characters are escaped."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 

@@ -50,7 +50,7 @@ def restored(
     """After a restore, find the charges that gateways made since the backup, so that no charge is made twice.
 
     Until an account's charges are compared, none of its invoices is generated or issued. You can repeat the command.
-    Exits with 3 when a person must act: some charges remain unmatched, or a connection could not be compared.
+    Exits with 3 if a person must act: some charges remain unmatched, or an account or connection was not compared.
     """
     recover = partial(_recover, since=_instant(since), skipping=frozenset(skip or ()), dry_run=dry_run)
     reports = run_with_deps(data_dir, recover)
@@ -78,7 +78,7 @@ async def _recover(
 ) -> Sequence[RestoreReport]:
     """Freeze all accounts, except in a dry run. Then compare each account with its gateways.
 
-    An account whose comparison fails stays frozen, and the others are compared all the same (D-216).
+    If the comparison of an account fails, the account stays frozen, and the next account is compared (D-216).
     """
     accounts, freezing, comparing = await all_accounts(deps), EachAccount(deps), EachAccount(deps)
     reports: list[RestoreReport] = []

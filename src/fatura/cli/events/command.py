@@ -41,7 +41,7 @@ def tail(
     ] = True,
     json_: Json = False,
 ) -> None:
-    """Print an account's events, and then each new one until Ctrl-C.
+    """Print an account's events from number `--from` on, and then each new one until Ctrl-C.
 
     Without `--from`, only new events are printed. With `--json`, each line is an event as JSON.
 
@@ -63,7 +63,7 @@ def tail(
 
 
 class _Position:
-    """The number of the last printed event; None before the start of the stream is known."""
+    """The next event to print has a number above `after`. None until the newest event's number is known."""
 
     def __init__(self, after: int | None) -> None:
         self.after = after
@@ -153,7 +153,7 @@ async def _resend_all(
 
 
 async def _redeliver(client: Client, event: StreamEvent) -> Any:
-    """Ask for another delivery. Wait and repeat if the API is busy or cannot be reached. Raises ApiError."""
+    """Ask for another delivery. Repeat up to MAX_TRIES times while the API is unavailable. Raises ApiError."""
     for _ in range(MAX_TRIES):
         try:
             return await client.post(f"/v1/events/{event.event_id}/redeliver", None)

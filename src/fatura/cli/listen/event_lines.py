@@ -12,7 +12,7 @@ from fatura.cli.output import echo
 TYPE_CHARS = 26
 """Minimum width of the column of event types."""
 SHOWN_CHARS = 120
-"""Number of characters of the receiver's answer that a line shows."""
+"""Maximum number of characters of the receiver's answer that a line shows."""
 
 
 class EventLines:
@@ -25,7 +25,7 @@ class EventLines:
         echo(text, err=True)
 
     def report(self, event: StreamEvent, post: Post) -> None:
-        """Print a delivery attempt. In text format, skip a retry with the same outcome as the previous attempt."""
+        """Print a delivery attempt. In text format, a retry is printed only if the receiver's answer has changed."""
         now = datetime.now(UTC)
         if self._as_json:
             typer.echo(json.dumps(_members(event, post, now)))

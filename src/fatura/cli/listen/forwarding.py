@@ -16,13 +16,13 @@ from fatura.cli.event_stream import Stream, StreamEvent
 from fatura.outbound.webhook import WebhookMessage, headers_of
 
 SHOWN_BYTES = 1000
-"""Number of bytes of a response that are kept."""
+"""Maximum number of bytes of a response's body that are kept."""
 BODY_SECONDS = 1
-"""Maximum wait for these bytes after the headers. An event is delivered even if they do not arrive (D-117)."""
+"""Maximum wait for the body after the headers. An event is delivered even if the body does not arrive (D-117)."""
 DEADLINE_SECONDS = 10
 """Timeout of one request, the same as for webhooks (D-39)."""
 RETRY_SECONDS = (0.5, 1, 2, 5)
-"""Pauses between the attempts to deliver one event; the last pause repeats."""
+"""Pauses between the attempts to deliver one event. Every further pause is 5 seconds."""
 
 
 @dataclass(frozen=True, slots=True)

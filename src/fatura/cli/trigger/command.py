@@ -1,4 +1,4 @@
-"""`fatura trigger`: cause an event in a sandbox account by really doing what causes it."""
+"""`fatura trigger`: cause an event in a sandbox account with requests to the API."""
 
 import asyncio
 import json
@@ -67,9 +67,10 @@ def trigger(
 ) -> None:
     """Make an event happen in a sandbox account, and print it.
 
-    The command does through the API what causes the event: it creates a product and a plan, subscribes a new customer,
-    and changes the charge in the sandbox gateway. Your webhook gets the event and all events before it. A worker must
-    run, as with `fatura up`. Some events need the account's test clock, which moves all of the account's data.
+    The command sends the requests that cause the event: it creates a product and a plan, subscribes a new customer,
+    and changes the charge in the sandbox gateway. Your webhook gets all events that these requests cause. A worker
+    must run; `fatura up` starts one. For some events, the command moves the account's test clock, and other
+    subscriptions of the account may then fall due too.
 
     Examples:
     - `fatura trigger invoice.paid`
@@ -114,7 +115,7 @@ async def cause_event(client: Client, event: str, *, connection: str | None) -> 
 
 
 def _connection(integration: Any, wanted: str | None) -> str:
-    """Return the connection that charges. Raises ApiError."""
+    """Return the id of the connection `wanted`, or of the first active one that issues charges. Raises ApiError."""
     usable = [
         each["connectionId"] for each in integration["gateways"] if each["active"] and each["issuesCharges"]
     ]

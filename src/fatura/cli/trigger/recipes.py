@@ -1,4 +1,4 @@
-"""For each event that `fatura trigger` can make happen, the acts that really cause it."""
+"""The recipes of `fatura trigger`: for each event, the requests that cause it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ OVERPAID_CENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`says` describes the acts. `moves_clock` is true if they advance the account's test clock."""
+    """How to cause an event. `says` completes the sentence "the command ..."."""
 
     says: str
     act: Callable[[Scene], Awaitable[None]]
@@ -164,4 +164,4 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "invoice.payment_unexpected": Recipe("cancels an invoice, and pays its charge", _pay_canceled),
 }
-"""The recipes by the event that they cause, in the order of the catalogue."""
+"""The recipes, by the event that they cause."""

@@ -1,4 +1,4 @@
-"""What recipes do through the HTTP API of a sandbox account: subscribe customers, change charges, move the clock."""
+"""The requests that recipes send to the API: subscribe a customer, change a charge, move the test clock."""
 
 import asyncio
 import secrets
@@ -42,7 +42,7 @@ class Scene:
         return answer
 
     async def subscribe(self, *, pricing: str = "fixed", fresh_plan: bool = False) -> None:
-        """Subscribe a new customer, and remember the subscription. The first invoice is due in three days."""
+        """Subscribe a new customer, and set `subscription`. The first invoice is due in three days."""
         plan = None if fresh_plan else await self._find_plan(PLAN_NAMES[pricing])
         plan = plan or await self._make_plan(pricing)
         ref = f"trigger-{secrets.token_hex(4)}"
@@ -83,7 +83,7 @@ class Scene:
         )
 
     async def invoice(self, event: str = "invoice.issued", *, pricing: str = "fixed") -> Json:
-        """Subscribe a customer, wait for this event about the first invoice, and return the invoice of the event."""
+        """Subscribe a customer, wait for `event` about the first invoice, and return the invoice in the event."""
         await self.subscribe(pricing=pricing)
         found = await self.wait_for(event)
         self.invoice_id = found["data"]["invoice"]["id"]
@@ -95,7 +95,7 @@ class Scene:
         await self.post(f"/v1/sandbox/charges/{listed['data'][0]['chargeId']}/{route}", body)
 
     async def advance(self, duration: timedelta) -> None:
-        """Move the account's test clock; the engine does all work of the account that becomes due."""
+        """Move the account's test clock forward."""
         now = datetime.fromisoformat((await self.client.get("/v1/test-clock"))["now"])
         to = (now + duration).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         await self.post("/v1/test-clock/advance", {"to": to})
