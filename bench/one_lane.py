@@ -33,7 +33,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """A worker's result. `instants` has the seconds since the start, and `megabytes` the memory, after each percent."""
+    """A worker's result. After each percent of the work, `instants` has the elapsed seconds, `megabytes` the memory."""
 
     seconds: float
     cpu_seconds: float

@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(head.encode() + body)
 
     def _take_calls(self) -> bytes:
-        """Return and clear the recorded requests, and the counts of events and of open connections."""
+        """Return and clear the recorded requests and the maximum of open connections. Clear the count of events."""
         journal = self._journal
         calls = [(method, path, body.decode()) for method, path, body in journal.calls]
         recorded = {"mostOpen": journal.most_open, "calls": calls}
