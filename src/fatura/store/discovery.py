@@ -186,7 +186,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """,
     ),
 }
-"""For each lane, statements that count the due rows of each account by real time. They read the earliest rows first.
+"""For each lane, statements that count the due rows of each account by real time, longest due first.
+
 The statements of the lanes in STOPPED leave out the suspended accounts, whose ids are in `$2`.
 
 Each index by time is partial: its condition contains `> '-infinity'`. These statements repeat the condition, so

@@ -107,7 +107,7 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
 async def discover_due_cycles(discovery: Discovery, *, real_now: datetime) -> int:
     """Return the number of subscriptions with a cycle due for generation, at most MOST_COUNTED.
 
-    Suspended accounts and subscriptions that were put off are left out; `discover_put_off` counts the latter.
+    Suspended accounts are left out, and so are the subscriptions that `discover_put_off` counts.
     """
     (row,) = await discovery.fetch(
         """

@@ -15,7 +15,8 @@ async def connect(dsn: str | None = None, **options: Any) -> Any:
     """Connect as `asyncpg.connect` does, to the first host that answers and meets the URL's `target_session_attrs`.
 
     asyncpg alone tries one host after the other, and waits for a timeout at each host that is switched off.
-    Raises the error of the host that failed last, or an InterfaceError that names an unreadable file of the URL.
+    Raises InterfaceError if a file that the URL names cannot be read. If no host can be used, raises the error of the
+    host that failed last.
     """
     assert dsn is not None, "the engine always passes a URL"
     try:

@@ -105,7 +105,9 @@ async def open_pool(
     async with pool.acquire() as connection, connection.transaction():
         server: Any = await connection.fetchrow(_SERVER)
     settings = "" if server["bound_by_row_security"] else "SET LOCAL ROLE fatura_app;"
-    if is_pooled:  # a pooler may run each transaction on another connection, so session settings do not last
+    if (
+        is_pooled
+    ):  # a pooler may run each transaction on another connection, where session settings would be missing
         settings += " ".join(f"SET LOCAL {name} = '{value}';" for name, value in (LIMITS | PLANNING).items())
     if server["has_citus"]:
         settings += CITUS_SETTINGS
@@ -161,7 +163,7 @@ async def _preload_array_types(connection: Any) -> None:
 
 
 async def _keep_settings(_connection: Any) -> None:
-    """Replace asyncpg's reset of released connections. No reset is needed: settings last only for a transaction."""
+    """Replace asyncpg's reset of released connections. No reset is needed, because settings end with a transaction."""
 
 
 ARRAY_TYPES = """

@@ -40,7 +40,7 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
 async def discover_push_one_by_one(
     discovery: Discovery, account_ids: Sequence[UUID], *, is_down: bool, real_now: datetime
 ) -> Sequence[Account]:
-    """Return those of the given accounts that have events to deliver now by their own clocks."""
+    """Return those of the given accounts that, by their own clocks, have events to deliver now."""
     if not account_ids:
         return []
     return await discovery.fetch_as(

@@ -11,7 +11,7 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 @contextmanager
 def hidden_row_details() -> Generator[None]:
-    """Remove the data from errors of the driver that leave the block.
+    """Remove the data of rows and parameters from the driver's errors that the block raises.
 
     The DETAIL of a violated constraint shows the whole row, or the key. The message of a DataError, and its cause,
     show the invalid value.

@@ -38,7 +38,7 @@ async def commit(connection: Any) -> None:
     """Commit. Raise DatabaseUnavailableError if the server answers with a warning or with ROLLBACK.
 
     A warning means that the wait for a synchronous standby was canceled, so a failover could lose the commit. The
-    answer ROLLBACK means that the transaction had failed earlier.
+    answer ROLLBACK means that an earlier statement of the transaction had failed.
     """
     warnings: list[str] = []
 

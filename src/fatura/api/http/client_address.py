@@ -16,7 +16,7 @@ _SITE_BITS = 48
 
 
 def client_network(address: str) -> str:
-    """Return the wider network of a client's site, for a result of `client_address`; an IPv4 address as it is."""
+    """Widen an IPv6 network from `client_address` to the network of the client's site. Keep an IPv4 address."""
     if "/" not in address:
         return address
     return str(ip_network(address).supernet(new_prefix=_SITE_BITS))

@@ -1,4 +1,4 @@
-"""Limits of the connections that one server holds open: in all, and for each client address (D-200).
+"""Limits of the connections that one server holds open: for all clients, and for each network and address (D-200).
 
 A connection either serves a request or waits for its client: the client is idle, sends a request, or reads an answer.
 Connections that wait cannot keep other clients out. If there are too many, the one that has waited longest is closed.

@@ -34,7 +34,7 @@ class State(Enum):
     """What a connection does, or what it waits for."""
 
     IDLE = auto()
-    """Waits for the next request. uvicorn has a timer for this too, but cancels it at every byte that arrives."""
+    """Waits for the next request. uvicorn's own timer for this state ends at the first byte that arrives."""
     HEAD = auto()
     BODY = auto()
     """Waits for the body of a request that is not answered yet; `body.READ_SECONDS` limits the time."""

@@ -163,7 +163,7 @@ async def list_api_keys(call: Call, query: Paging) -> Response:
 async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
     """Revoke an API key immediately and permanently.
 
-    The account's last working key with the scope `admin` cannot be revoked.
+    If the account has only one working key with the scope `admin`, this key cannot be revoked.
     """
     return await run(call, api_keys.revoke, api_key_id)
 

@@ -186,7 +186,7 @@ async def replace(tx: Tx, propagation_id: UUID, *, ended_at: datetime) -> None:
 async def lock_subscribers(tx: Tx, of: Propagation, *, limit: int) -> Sequence[Subscriber]:
     """Lock the next subscribers against the billing run and other writers, in the order of their ids.
 
-    If a billing run is generating a subscriber's invoice, this waits for the run's commit. That invoice keeps the old
+    If a billing run is generating a subscriber's invoice, wait for the run's commit. That invoice keeps the old
     terms; later invoices have the new terms. Fewer than `limit` subscribers are returned only if no more exist.
     """
     rows = await tx.fetch(

@@ -1,8 +1,8 @@
 """SQL that makes charges due for polling before their scheduled time (D-35, D-46).
 
 A poll reads every confirmed charge of an invoice from the gateway. A `ready` invoice is not polled, because its
-`next_attempt_at` schedules its issuance. If a webhook names an earlier charge of a `ready` invoice, a late look-up
-of that charge is made due instead (D-125).
+`next_attempt_at` schedules its issuance. If a webhook names a charge that a reissue has replaced, and the invoice is
+`ready`, a late look-up of that charge is made due instead (D-125).
 """
 
 from collections.abc import Sequence

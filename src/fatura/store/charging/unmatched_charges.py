@@ -271,7 +271,7 @@ async def claim(
 
 
 async def make_due(tx: Tx, charges: Sequence[UnmatchedCharge], *, now: datetime) -> None:
-    """Make looks due again at charges that this transaction has claimed."""
+    """End the claims of these charges: make the looks at them due now."""
     await tx.execute(
         """
         UPDATE unmatched_charge u SET next_look_at = $4

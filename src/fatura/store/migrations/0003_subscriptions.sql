@@ -4,7 +4,7 @@
 -- search cannot compare `lower(name)`: under Row Level Security, an index serves only leakproof functions, and `lower`
 -- is not leakproof. `document_hash` is an HMAC; its key is derived from the key that encrypts the document.
 -- A customer without an e-mail is erased, and never changes again. `erased_at` (account's clock) is set when the
--- customer's data is gone from all other rows too.
+-- customer's data is also removed from all other rows.
 CREATE TABLE customer (
     account_id uuid NOT NULL,
     customer_id uuid NOT NULL,

@@ -126,7 +126,7 @@ async def reopen(tx: Tx, charge_id: UUID) -> None:
 async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
     """Insert a charge that the restored database lacks, with its possible ids at the gateway.
 
-    If the customer is erased, the charge stores no pay data later (D-229).
+    If the customer is erased, set `erased`, so that the charge stores no pay data later (D-229).
     """
     await tx.execute(
         """
@@ -155,7 +155,7 @@ async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due, so that issuance looks up its found charges when the account is not frozen."""
+    """Make a `ready` invoice due, so that issuance looks up its found charges once the account is unfrozen."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,

@@ -139,11 +139,11 @@ async def advance(
 async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Sequence[Movable]:
     """Lock the next subscriptions against the billing run and other writers, in the order of their ids.
 
-    If a billing run is generating a subscription's invoice, this waits for the run's commit. That invoice keeps the
-    old connection. Fewer than `limit` subscriptions are returned only if no more exist.
+    If a billing run is generating a subscription's invoice, wait for the run's commit. That invoice keeps the old
+    connection. Fewer than `limit` subscriptions are returned only if no more exist.
     """
-    # NOT EXISTS is not used: PostgreSQL would turn it into a join, which with old statistics can cost time quadratic in
-    # the number of skipped rows.
+    # NOT EXISTS is not used, because PostgreSQL would turn it into a join. With old statistics, the join can take time
+    # quadratic in the number of skipped rows.
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.plan_version_id, s.cycle_count, s.payment_method AS method, v.max_installments
@@ -185,9 +185,9 @@ async def next_id(tx: Tx, of: ConnectionMove) -> UUID | None:
 async def lock_for_end(tx: Tx, of: ConnectionMove) -> bool:
     """Lock the old connection against new subscriptions. Return True if no subscription is left to move.
 
-    This waits for the requests that are creating a subscription on the connection. Later requests wait until this
-    transaction ends, so the query must be quick. Like `lock_subscriptions`, the query finds each skipped subscription
-    by index.
+    The lock waits for requests that are creating a subscription on the connection. Later requests of this kind wait
+    until this transaction ends, so the query must be quick. Like `lock_subscriptions`, the query finds each skipped
+    subscription by index.
     """
     await tx.execute(
         "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR UPDATE",

@@ -45,8 +45,8 @@ MAX_SHOWN = 20
 async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
     """Return the active subscriptions, the open invoices, and the closed invoices that are not settled.
 
-    A closed invoice is not settled while it has a charge that could still be created, an open refund, a request of a
-    merchant in progress, or a price call without an outcome.
+    A closed invoice is not settled while it has a charge that could still be created, an open refund, a merchant's
+    request in progress, or a price call without an outcome.
     """
     active = await tx.fetch(
         """
@@ -188,9 +188,9 @@ async def is_erased(tx: Tx, invoice_id: UUID) -> bool:
 
 
 async def invoices_of_erased(tx: Tx, invoice_ids: Sequence[UUID]) -> frozenset[UUID]:
-    """Return those of the invoices whose customer is erased, or is being erased.
+    """Return those of the given invoices whose customer is erased or being erased.
 
-    If the invoices are locked, an erasure that begins later removes what this transaction stores.
+    If the caller has locked the invoices, an erasure that begins later also removes what this transaction stores.
     """
     rows = await tx.fetch(
         """
