@@ -149,7 +149,7 @@ MAY_APPEAR = IN_DOUBT | {_G.ABSENT, _G.PARKED}
 PAYABLE = frozenset({_G.OPEN, _G.REFUSED})
 """Stages in which a payer can pay the charge."""
 UNPAID = PAYABLE | {_G.EXPIRED}
-"""Stages in which the charge is unpaid at the gateway. The gateway may open an expired charge again."""
+"""Stages in which the charge is unpaid at the gateway. The gateway can open an expired charge again."""
 INITIAL_STAGES = frozenset({_G.PLANNED, _G.SENDING, _G.UNKNOWN})
 """The stages in which a new charge is stored. UNKNOWN is for a charge that `fatura restored` found (D-123)."""
 

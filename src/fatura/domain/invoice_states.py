@@ -176,7 +176,7 @@ REFUSALS: dict[tuple[InvoiceStatus, Fact], Problem] = {
 """The error for a request to cancel or reissue that the current state does not allow (D-27)."""
 
 INITIAL_STATES: frozenset[InvoiceStatus] = frozenset({_S.DRAFT, _S.READY, _S.PAID})
-"""The states in which generation may create an invoice (D-24)."""
+"""The states in which generation can create an invoice (D-24)."""
 
 
 def decide(status: InvoiceStatus, fact: Fact, *, total_cents: int | None) -> Transition | None:

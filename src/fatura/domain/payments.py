@@ -108,7 +108,7 @@ class EntryFact:
 
 
 def in_order(entries: Sequence[PaymentEntry]) -> Sequence[PaymentEntry]:
-    """Return entries in the order in which they happened, which may differ from the order of recording."""
+    """Return entries in the order in which they happened. They can be recorded in another order."""
     return sorted(
         entries,
         key=lambda each: (each.occurred_at, _ORDER[each.kind], each.reference or "", each.payment_entry_id),
@@ -196,7 +196,7 @@ def facts(
     final = balance_of(entries)
     last_refund = _last_new(entries, new, EntryKind.REFUND)
     is_paid = status is InvoiceStatus.PAID
-    returned_cents = 0  # refunded before the total was covered
+    returned_cents = 0  # what was refunded before the total was covered
     found: list[EntryFact] = []
     for entry, balance in balances(entries):
         is_new = entry.payment_entry_id in new
