@@ -13,6 +13,7 @@ from bench.one_lane import worked
 from bench.prepared import connected
 from bench.servers import cloned, opened, seen, server
 from bench.sides import ROUNDS, Side, median_ms, points, side
+from fatura.usecases.database_clock import DatabaseClock
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 
@@ -60,7 +61,7 @@ async def _sweeps(options: Options, measured: Measured, few: Side, big: Side) ->
     for _ in range(ROUNDS):
         for each in (few, big):
             async with opened(each.url) as deps:
-                early = replace(deps, clock=lambda: BEFORE_ALL_DUE)
+                early = replace(deps, clock=DatabaseClock(lambda: BEFORE_ALL_DUE))
                 taken[each.subscriptions].append(await median_ms(_sweeping(early), SWEEPS))
     options.log("swept")
     ours, theirs = taken[big.subscriptions], taken[few.subscriptions]

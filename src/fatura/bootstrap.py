@@ -38,7 +38,7 @@ from fatura.store.vault import KeyRingError, Vault
 from fatura.tracing import TracingError
 from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.accounts.accounts import OpenedAccount
-from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.database_clock import DatabaseClock, WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
@@ -146,7 +146,7 @@ def wire(
         },
         url_rules=rules,
         merchants=MerchantClient(rules, denied=settings.outbound_deny),
-        clock=clock,
+        clock=DatabaseClock(clock),
         notify=notify,
     )
 

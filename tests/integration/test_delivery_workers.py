@@ -13,7 +13,7 @@ from fatura.domain.account import Account
 from fatura.domain.delivery import AttemptResult, Outcome
 from fatura.outbound.http import DEADLINE_SECONDS
 from fatura.store.db import Database
-from fatura.usecases.clock_skew import MAX_PUSH_SKEW
+from fatura.usecases.database_clock import MAX_PUSH_SKEW, DatabaseClock
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import in_transaction, load_account
 from fatura.usecases.webhooks import delivery
@@ -85,14 +85,16 @@ async def test_workers_with_different_clocks_do_not_send_concurrently(
     """[D-39 one worker]"""
     clock = world.deps.clock
     until_ended = delivery.SEND_WITHIN + timedelta(seconds=DEADLINE_SECONDS)
-    slow = replace(world.deps, clock=lambda: clock() - MAX_PUSH_SKEW)
-    fast = replace(world.deps, clock=lambda: clock() + MAX_PUSH_SKEW)
+    slow = replace(world.deps, clock=DatabaseClock(lambda: clock() - MAX_PUSH_SKEW))
+    fast = replace(world.deps, clock=DatabaseClock(lambda: clock() + MAX_PUSH_SKEW))
     later = lambda: clock() + MAX_PUSH_SKEW + until_ended  # noqa: E731 - also the database's clock
-    late = replace(world.deps, clock=later, db=cast("Database", OnClock(world.deps.db, later)))
+    late = replace(world.deps, clock=DatabaseClock(later), db=cast("Database", OnClock(world.deps.db, later)))
     await register(world, receiver)
     await emit(world, 1)
     await claimed(world, slow)
 
+    [ends_in] = await world.sql("SELECT extract(epoch FROM lease_until - now())::int FROM webhook")
+    assert abs(ends_in[0] - delivery.LEASE.total_seconds()) < 5, "the lease is by the database's clock"
     assert [await delivery.deliver(deps, await account_of(world)) for deps in (fast, late)] == [0, 0]
     assert receiver.received == []
 

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from fatura.store.db import connect
+from fatura.usecases.database_clock import DatabaseClock
 from fatura.workers.lanes import LANES
 from tests.conftest import fresh_database
 from tests.support.crowd import SUBSCRIBE_MANY
@@ -70,7 +71,7 @@ async def billed(server_url: str, request: pytest.FixtureRequest) -> AsyncIterat
 async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> None:
     """[D-5, D-28]"""
     db = await connect(billed.database_url, max_connections=2, connection_class=Explaining)
-    deps = replace(billed.deps, db=db, clock=lambda: billed.deps.clock() - timedelta(days=1))
+    deps = replace(billed.deps, db=db, clock=DatabaseClock(lambda: billed.deps.clock() - timedelta(days=1)))
     try:
         for lane in LANES:
             PLANS.clear()

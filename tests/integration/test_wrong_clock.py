@@ -11,6 +11,7 @@ import pytest
 from fatura.bootstrap import real_clock, wire
 from fatura.store import discovery
 from fatura.store.leases import LONGEST_LEASE
+from fatura.usecases.database_clock import DatabaseClock
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import POLL_SECONDS, Loop
@@ -27,7 +28,7 @@ _LEASED = "SELECT count(*) FROM invoice WHERE lease_until IS NOT NULL"
 def with_clock_set(world: World, *, by: timedelta = AHEAD) -> Deps:
     """Return the dependencies of a host whose clock is ahead of real time by `by`."""
     clock = world.deps.clock
-    return replace(world.deps, clock=lambda: clock() + by)
+    return replace(world.deps, clock=DatabaseClock(lambda: clock() + by))
 
 
 async def work(deps: Deps) -> None:

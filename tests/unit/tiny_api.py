@@ -23,6 +23,7 @@ from fatura.domain.account import Account, Caller
 from fatura.domain.credentials import ALL_SCOPES, Mode
 from fatura.domain.errors import GATEWAY_CHOICE_REQUIRED, UNAUTHORIZED, EngineError
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
+from fatura.usecases.database_clock import DatabaseClock
 from fatura.usecases.deps import Deps
 from fatura.views.health import AliveView
 from tests.support.unlimited import UNLIMITED
@@ -190,7 +191,7 @@ def tiny_api(**environ: str) -> FastAPI:
         providers={},
         url_rules=bootstrap.url_rules(read),
         merchants=nowhere,
-        clock=lambda: datetime.now(UTC),
+        clock=DatabaseClock(lambda: datetime.now(UTC)),
         notify=lambda _lane: None,
     )
     return create_app(deps, resources=[routes], authenticate=authenticate)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
@@ -16,7 +15,7 @@ from fatura.store.db import Database
 from fatura.store.vault import Vault
 from fatura.usecases.answering_accounts import AnsweringAccounts
 from fatura.usecases.batch_size import BatchSize
-from fatura.usecases.clock_skew import ClockSkew
+from fatura.usecases.database_clock import DatabaseClock
 from fatura.usecases.failed_lookups import FailedLookups
 from fatura.usecases.lane_polls import LanePolls
 from fatura.usecases.open_call_limit import (
@@ -38,7 +37,7 @@ KEEP_CHECKS_SECONDS = 1
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """One process's dependencies: `clock` returns real UTC time, `notify(lane)` makes the workers poll this lane.
+    """One process's dependencies: `clock` returns the database's UTC time, `notify(lane)` makes workers poll this lane.
 
     `stopping` is set when the process stops, so that requests that wait for background work answer immediately.
     """
@@ -50,7 +49,7 @@ class Deps:
     providers: Providers
     url_rules: Mapping[Mode, UrlRules]
     merchants: MerchantClient
-    clock: Callable[[], datetime]
+    clock: DatabaseClock
     notify: Callable[[str], None]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     open_calls: OpenCallLimit = field(
@@ -76,7 +75,6 @@ class Deps:
     refused_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(REFUSED_SECONDS))
     refused_webhooks: RefusedWebhooks = field(default_factory=RefusedWebhooks)
     webhook_lookups: SharedLookups = field(default_factory=SharedLookups)
-    clock_skew: ClockSkew = field(default_factory=ClockSkew)
     lane_polls: LanePolls = field(default_factory=LanePolls)
     checks: SharedCall[ChecksView] = field(
         default_factory=lambda: SharedCall[ChecksView](keep_seconds=KEEP_CHECKS_SECONDS)

@@ -14,7 +14,7 @@ from fatura.store.connections import connection_health
 from fatura.store.db import Discovery
 from fatura.store.retention import progress
 from fatura.store.sandbox import test_clock
-from fatura.usecases.clock_skew import MAX_CLOCK_SKEW, MAX_PUSH_SKEW, WrongClockError
+from fatura.usecases.database_clock import MAX_CLOCK_SKEW, MAX_PUSH_SKEW, WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName
 
@@ -51,7 +51,7 @@ async def _find(deps: Deps, *, lane: LaneName) -> Sequence[Account]:
         return accounts
     try:
         at_most = MAX_PUSH_SKEW if lane in _PUSHING else MAX_CLOCK_SKEW
-        await deps.clock_skew.check(deps.clock, deps.db.ping, at_most=at_most)
+        await deps.clock.check(deps.db.ping, at_most=at_most)
     except WrongClockError:
         return []
     return accounts

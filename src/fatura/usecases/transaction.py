@@ -39,7 +39,7 @@ from fatura.store.db import (
 )
 from fatura.store.webhooks import events
 from fatura.usecases.audit_draft import AuditDraft
-from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.database_clock import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.views.erased import event_text
 from fatura.views.events import DATA
@@ -258,7 +258,7 @@ def _state(of: View | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 async def check_clock(deps: Deps, tx: Tx) -> None:
     """Compare this host's clock with the database's before a write that depends on time. Raises WrongClockError."""
-    await deps.clock_skew.check(deps.clock, partial(deps.db.clock_time, tx))
+    await deps.clock.check(partial(deps.db.clock_time, tx))
 
 
 @asynccontextmanager

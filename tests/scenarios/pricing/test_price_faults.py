@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from fatura.bootstrap import real_clock
+from fatura.usecases.database_clock import DatabaseClock
 from fatura.usecases.pricing import price_pull
 from fatura.usecases.pricing.price_pull import CallBatch
 from fatura.usecases.transaction import in_transaction, load_account
@@ -139,7 +140,7 @@ async def test_a_suspended_worker_makes_no_call(world: World, prices: PriceServe
     await world.made(f"/v1/invoices/{invoice['id']}/items/{detail['items'][0]['id']}/value", {"amount": 7})
 
     for suspended in (timedelta(seconds=21), timedelta(minutes=5)):
-        late = replace(world.deps, clock=lambda suspended=suspended: real_clock() + suspended)
+        late = replace(world.deps, clock=DatabaseClock(lambda suspended=suspended: real_clock() + suspended))
         await price_pull._call_and_record(late, account, batch)
     await price_pull._call_and_record(
         world.deps, account, replace(batch, reserved_monotonic=batch.reserved_monotonic - 21)

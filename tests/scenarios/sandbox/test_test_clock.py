@@ -8,6 +8,7 @@ import pytest
 
 from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
+from fatura.usecases.database_clock import DatabaseClock
 from fatura.usecases.deps import Deps
 from fatura.usecases.sandbox import test_clock
 from fatura.usecases.transaction import load_account
@@ -279,7 +280,7 @@ async def test_a_host_with_a_wrong_clock_generates_nothing(
     subscription = await world.enroll(await world.plan())
     await skip(world, timedelta(minutes=1))
     off = timedelta(seconds=off_seconds)
-    deps = replace(world.deps, clock=lambda: datetime.now(UTC) + off)
+    deps = replace(world.deps, clock=DatabaseClock(lambda: datetime.now(UTC) + off))
 
     await run_until_idle(deps, [LANE["generation"]])
 

@@ -14,7 +14,7 @@ from fatura.api.http.trace import trace_of
 from fatura.domain import errors
 from fatura.domain.errors import EngineError
 from fatura.observability import log
-from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.database_clock import WrongClockError
 from fatura.usecases.transaction import DATABASE_FAILURES, LockTimeoutError, NoFreeConnectionError
 from fatura.views.problems import ProblemView
 

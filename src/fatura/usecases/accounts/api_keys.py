@@ -29,7 +29,7 @@ from fatura.domain.errors import (
     require,
 )
 from fatura.store.accounts import api_keys
-from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.database_clock import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.usecases.paging import Page
 from fatura.usecases.transaction import Work, check_clock

@@ -36,8 +36,8 @@ from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices as shown_invoices
 from fatura.usecases.charging import gateway_calls, outcomes, reservation, retries
 from fatura.usecases.charging.gateway_calls import AnsweredCall, GatewayCall
-from fatura.usecases.clock_skew import MAX_CLOCK_SKEW
 from fatura.usecases.connections import connection_health
+from fatura.usecases.database_clock import MAX_CLOCK_SKEW
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.one_by_one import each_alone_if_one_fails

@@ -6,7 +6,7 @@ from functools import partial
 from fatura.observability import log
 from fatura.store.db import DatabaseUnavailableError
 from fatura.usecases import due_accounts
-from fatura.usecases.clock_skew import MAX_CLOCK_SKEW
+from fatura.usecases.database_clock import MAX_CLOCK_SKEW
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName
 from fatura.views.health import ChecksView
@@ -24,7 +24,7 @@ async def check(deps: Deps) -> ChecksView:
 
 async def _check(deps: Deps) -> ChecksView:
     try:
-        skew = await deps.db.ping() - deps.clock()
+        skew = await deps.db.ping() - deps.clock.host()
     except DatabaseUnavailableError:
         return ChecksView(database=False, clock=False, workers=not deps.lane_polls.stuck())
     if deps.lane_polls.must_try(every_seconds=TRY_EVERY_SECONDS):

@@ -22,7 +22,7 @@ from fatura.store.pricing.price_pulls import ItemKey, PendingItem
 from fatura.store.pricing.pricing_attempts import AnsweredCall, PriceCall
 from fatura.usecases.accounts.integration_secret import signing_secrets
 from fatura.usecases.audit_draft import AuditDraft
-from fatura.usecases.clock_skew import WrongClockError
+from fatura.usecases.database_clock import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places

@@ -36,7 +36,7 @@ from fatura.store.webhooks import deliveries, webhooks
 from fatura.store.webhooks.deliveries import DueDelivery
 from fatura.store.webhooks.webhooks import StoredWebhook
 from fatura.usecases.accounts.integration_secret import signing_secrets
-from fatura.usecases.clock_skew import MAX_PUSH_SKEW
+from fatura.usecases.database_clock import MAX_PUSH_SKEW
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.operations import call_counts

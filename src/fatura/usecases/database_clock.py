@@ -1,4 +1,4 @@
-"""Measure how much this host's clock differs from the database's, and refuse to work if they differ too much (D-5)."""
+"""Read the database's clock instead of the host's, and refuse to work if they differ too much (D-5)."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -33,40 +33,46 @@ class _Measurement:
     monotonic: float
 
 
-class ClockSkew:
-    """Measures how much the clocks of this host and the database differ. Each process has one instance."""
+class DatabaseClock:
+    """Returns the database's time. Each process has one instance.
 
-    __slots__ = ("_is_wrong", "_last")
+    The time is the host's time plus a correction. A measurement changes the correction only if it proves it wrong, so
+    that the time does not jump by the duration of a query.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_correction", "_is_wrong", "_last", "host")
+
+    def __init__(self, host: Callable[[], datetime]) -> None:
+        """`host` returns the host's real UTC time."""
+        self.host = host
+        self._correction = timedelta()
         self._last: _Measurement | None = None
         self._is_wrong = False
 
-    async def get(
-        self, clock: Callable[[], datetime], database_clock: Callable[[], Awaitable[datetime]]
-    ) -> timedelta:
-        """Return the database's time minus this host's."""
-        last, real_now, monotonic = self._last, clock(), time.monotonic()
+    def __call__(self) -> datetime:
+        return self.host() + self._correction
+
+    async def skew(self, ask_database: Callable[[], Awaitable[datetime]]) -> timedelta:
+        """Return the database's time minus the host's."""
+        last, real_now, monotonic = self._last, self.host(), time.monotonic()
         if last is not None and monotonic - last.monotonic < CACHE_SECONDS:
             passed = timedelta(seconds=monotonic - last.monotonic)
             if abs(real_now - last.real_now - passed) < JUMP:
                 return last.skew
-        skew = await database_clock() - clock()
-        self._last = _Measurement(skew, clock(), time.monotonic())
-        return skew
+        there, received_at = await ask_database(), self.host()
+        least, most = there - received_at, there - real_now
+        self._correction = min(max(self._correction, least), most)
+        self._last = _Measurement(least, received_at, time.monotonic())
+        return least
 
     async def check(
-        self,
-        clock: Callable[[], datetime],
-        database_clock: Callable[[], Awaitable[datetime]],
-        *,
-        at_most: timedelta = MAX_CLOCK_SKEW,
+        self, ask_database: Callable[[], Awaitable[datetime]], *, at_most: timedelta = MAX_CLOCK_SKEW
     ) -> None:
         """Compare the clocks. Log once that this host's clock is wrong, and once that it is right again.
 
         Raises WrongClockError if the clocks differ by more than `at_most`.
         """
-        skew = await self.get(clock, database_clock)
+        skew = await self.skew(ask_database)
         if abs(skew) <= at_most:
             if self._is_wrong and abs(skew) <= MAX_PUSH_SKEW:
                 self._is_wrong = False
