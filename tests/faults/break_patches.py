@@ -30,7 +30,7 @@ from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.charging import gateway_calls, issuance, outcomes, reservation
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, execute_once, find_answer
-from fatura.usecases.payments import gateway_payments, refund_calls
+from fatura.usecases.payments import gateway_payments, refund_answers
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.reconciliation import sweep
 from fatura.usecases.transaction import Work
@@ -247,13 +247,13 @@ def send_refunds_again() -> None:
 
     The runs `simulator` and `gateway` detect this.
     """
-    plain = refund_calls._after_sending
+    plain = refund_answers.after_sending
 
     async def trusting(work: Work, current: RefundRequest, answer: Any) -> None:
         is_lost = isinstance(answer, UnknownOutcomeError | TimeoutError)
         await plain(work, current, TransientError("not made") if is_lost else answer)
 
-    refund_calls._after_sending = trusting
+    refund_answers.after_sending = trusting
 
 
 @_break

@@ -55,7 +55,7 @@ _G, _R = RefundStage, RefundStatus
 STAGES: Mapping[RefundStage, StageRule] = {
     _G.PLANNED: StageRule(
         _R.PENDING,
-        "the gateway has no such refund; the request for it is still to be sent",
+        "nothing was sent, or a look-up did not find the refund; the request is still to be sent",
         (_G.SENDING, _G.ACCEPTED, _G.DONE, _G.FAILED),
     ),
     _G.SENDING: StageRule(
@@ -88,10 +88,10 @@ class RefundRequest:
     """A refund that a merchant asked for, committed before it is sent (D-33, D-53).
 
     `left_cents` is the amount that could be refunded when the refund was stored. A refund of manual payments has no
-    connection.
-    `sent_at` is when the newest request was reserved. If the answer to a request was lost, `unknown_since` is when that
-    request was reserved. `looked_up_at` is when the newest counted look-up was reserved. `lease_until` is real time;
-    other instants are on the account's clock. `next_attempt_at` is None if the refund is done or failed.
+    connection. `sent_at` is when the newest request was reserved. If the answer to a request was lost, `unknown_since`
+    is when that request was reserved. `looked_up_at` is when the newest look-up that did not find the refund was
+    reserved, and `empty_lookups` is the number of counted ones. `lease_until` is real time; other instants are on the
+    account's clock. `next_attempt_at` is None if the refund is done or failed.
     """
 
     refund_id: UUID

@@ -6,20 +6,14 @@ The route that creates a refund calls `settle_one`. If the API process dies, a w
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.charging import (
-    EMPTY_LOOKUP_GAP,
-    EMPTY_LOOKUPS_NEEDED,
-    LOOKUP_COUNTS_AFTER,
-    MISSING_AFTER,
-    retry_delay,
-)
+from fatura.domain.charging import EMPTY_LOOKUPS_NEEDED
 from fatura.domain.refunds import RefundRequest, RefundStage, is_left
 from fatura.gateways import port
 from fatura.observability import log
@@ -32,8 +26,9 @@ from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
-from fatura.usecases.payments import gateway_payments, refund_outcomes
+from fatura.usecases.payments import gateway_payments, refund_answers, refund_outcomes
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.payments.refund_answers import Answer
 from fatura.usecases.transaction import Work, in_transaction
 
 LEASE = timedelta(seconds=60)
@@ -41,10 +36,8 @@ LEASE = timedelta(seconds=60)
 SEND_WITHIN_SECONDS = 30
 """Maximum time between reserving and sending, so that the call ends before the lease expires."""
 assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
-LOOK_UP_AFTER = timedelta(seconds=5)
-"""Delay before the first look-up of a refund whose answer was lost."""
 LOOKED_UP_WITHIN = timedelta(minutes=1)
-"""Maximum age of a look-up that must precede a refund's first request, when that request is sent (D-53, D-151)."""
+"""Maximum age of a look-up that must precede a refund's request, when that request is sent (D-53, D-151)."""
 
 
 class _CallKind(Enum):
@@ -53,9 +46,9 @@ class _CallKind(Enum):
     LOOK_UP = auto()
     """Read the charge, which shows its refunds.
 
-    A look-up must also precede a first request in three cases: the gateway does not deduplicate refunds, so a restored
-    database may lack an earlier request (D-123); the gateway may still make an earlier refund of the charge; or the
-    charge was not polled since a restore.
+    A look-up must precede each request after one whose answer was lost. It must also precede a first request in three
+    cases: the gateway does not deduplicate refunds, so a restored database may lack an earlier request (D-123); the
+    gateway may still make an earlier refund of the charge; or the charge was not polled since a restore.
     """
 
 
@@ -70,25 +63,17 @@ class _Call:
     reserved_at_real: datetime
     send_before: float
 
-    @property
-    def precedes_request(self) -> bool:
-        """Return whether this is a look-up of a refund that is still to be sent."""
-        return self.kind is _CallKind.LOOK_UP and self.request.stage is RefundStage.PLANNED
-
-
-_Answer = port.Charge | port.GatewayError | TimeoutError
-
 
 async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed.
 
-    If a look-up must precede the first request, send the request in the same batch. Otherwise, other due refunds could
-    come first, and the look-up would be older than LOOKED_UP_WITHIN each time.
+    If a look-up must precede a request, send the request in the same batch. Otherwise, other due refunds could come
+    first, and the look-up would be older than LOOKED_UP_WITHIN each time.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)
     await _call_and_record(deps, account, calls)
-    looked_up = [each.request.refund_id for each in calls if each.precedes_request]
+    looked_up = [each.request.refund_id for each in calls if each.kind is _CallKind.LOOK_UP]
     if looked_up:
         calls = await in_transaction(deps, account, _claim_looked_up, looked_up)
         await _call_and_record(deps, account, calls)
@@ -117,7 +102,7 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
 
 async def _claim_looked_up(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call]:
     """Of these refunds, lease those that are due again because a look-up did not find them."""
-    if not await frozen_accounts.may_charge(work.tx):
+    if not await frozen_accounts.may_record(work.tx):
         return []
     real_now = work.deps.clock()
     due = await refund_requests.lock_due_among(work.tx, refund_ids, now=work.now, real_now=real_now)
@@ -161,7 +146,8 @@ async def _reserve(
     Put off the refunds whose connection cannot be called now. On an inactive connection and in a suspended account,
     refunds are looked up but not sent (D-55, D-242). With `leaves_out_failing`, a failing connection is not called.
     """
-    requests = await _fail_those_not_left(work, requests)
+    not_left = await _not_left(work, requests)
+    requests = await _fail_unmade(work, requests, not_left)
     if not requests:
         return []
     opened = await gateway_connections.open_for_calls(work, _connections_of(requests))
@@ -171,22 +157,24 @@ async def _reserve(
     for request in requests:
         assert request.connection_id is not None, "an open refund has a connection"
         connection = opened[request.connection_id]
-        is_planned = request.stage is RefundStage.PLANNED
-        is_stopped = leaves_out_failing and connection.stored.health.is_failing
-        is_stopped |= is_planned and (is_suspended or not connection.stored.connection.active)
-        if connection.gateway is None or is_stopped:
-            changed.append(_put_off(work, request))
+        is_held = is_suspended or not connection.stored.connection.active or request.refund_id in not_left
+        is_left_out = leaves_out_failing and connection.stored.health.is_failing
+        kind = None
+        if connection.gateway is not None and not is_left_out:
+            is_safe = (
+                request.refund_id not in unsafe and connection.gateway.capabilities().refunds != "lookup"
+            )
+            kind = _kind(work, request, is_safe=is_safe, is_held=is_held)
+        if connection.gateway is None or kind is None:
+            changed.append(refund_answers.put_off(work, request))
             continue
-        is_unsafe = request.refund_id in unsafe or connection.gateway.capabilities().refunds == "lookup"
-        is_sent = is_planned and (not is_unsafe or _was_just_looked_up(work, request))
         leased = replace(request, next_attempt_at=work.now, lease_until=real_now + LEASE)
-        if is_sent:
-            counted = request.looked_up_at if request.empty_lookups else None
-            leased = replace(leased, stage=RefundStage.SENDING, sent_at=work.now, looked_up_at=counted)
+        if kind is _CallKind.SEND:
+            leased = replace(leased, stage=RefundStage.SENDING, sent_at=work.now)
         changed.append(leased)
         calls.append(
             _Call(
-                kind=_CallKind.SEND if is_sent else _CallKind.LOOK_UP,
+                kind=kind,
                 request=leased,
                 gateway=connection.gateway,
                 reserved_at=work.now,
@@ -198,42 +186,57 @@ async def _reserve(
     return calls
 
 
-def _was_just_looked_up(work: Work, request: RefundRequest) -> bool:
-    return request.looked_up_at is not None and work.now - request.looked_up_at <= LOOKED_UP_WITHIN
+def _kind(work: Work, request: RefundRequest, *, is_safe: bool, is_held: bool) -> _CallKind | None:
+    """Return the next call for a refund, or None if the refund must wait.
 
-
-async def _fail_those_not_left(work: Work, requests: Sequence[RefundRequest]) -> Sequence[RefundRequest]:
-    """Fail unsent refunds that exceed what is left of their payments, for example after a dispute.
-
-    Return the other refunds. A refund that the gateway may have made already is kept, because it may itself be the
-    reason why less is left.
+    `is_safe` says whether a first request needs no look-up. A refund that `is_held` must not be sent now.
     """
-    unsent = {
-        each.refund_id
-        for each in requests
-        if each.stage is RefundStage.PLANNED and each.unknown_since is None
-    }
-    invoice_ids = [each.invoice_id for each in requests if each.refund_id in unsent]
-    ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
+    if request.stage is not RefundStage.PLANNED:
+        return _CallKind.LOOK_UP
+    may_be_made = request.unknown_since is not None
+    if is_held and (not may_be_made or _was_just_looked_up(work, request)):
+        return None
+    if (is_safe and not may_be_made) or _was_just_looked_up(work, request):
+        return _CallKind.SEND
+    return _CallKind.LOOK_UP
+
+
+def _was_just_looked_up(work: Work, request: RefundRequest) -> bool:
+    """Return whether a look-up within LOOKED_UP_WITHIN, and after the newest request, did not find the refund."""
+    at, sent_at = request.looked_up_at, request.sent_at
+    return at is not None and work.now - at <= LOOKED_UP_WITHIN and (sent_at is None or at > sent_at)
+
+
+async def _not_left(work: Work, requests: Sequence[RefundRequest]) -> set[UUID]:
+    """Return the planned refunds that exceed what is left of their payments, for example after a dispute."""
+    planned = [each for each in requests if each.stage is RefundStage.PLANNED]
+    ledgers = await payment_entries.of_invoices(work.tx, [each.invoice_id for each in planned])
+    return {each.refund_id for each in planned if not is_left(ledgers.get(each.invoice_id, ()), each)}
+
+
+async def _fail_unmade(
+    work: Work, requests: Sequence[RefundRequest], not_left: Collection[UUID]
+) -> Sequence[RefundRequest]:
+    """Fail those of the refunds in `not_left` that the gateway has not made. Return the other refunds.
+
+    A refund that the gateway may have made is kept, because it may itself be the reason why less is left. It is failed
+    after EMPTY_LOOKUPS_NEEDED counted look-ups did not find it.
+    """
     kept: list[RefundRequest] = []
     for request in requests:
-        if request.refund_id not in unsent or is_left(ledgers.get(request.invoice_id, ()), request):
-            kept.append(request)
-        else:
+        is_unmade = request.unknown_since is None or (
+            request.empty_lookups >= EMPTY_LOOKUPS_NEEDED and _was_just_looked_up(work, request)
+        )
+        if request.refund_id in not_left and is_unmade:
             detail = "The payment was disputed or refunded meanwhile, so this amount is not left of it."
             await refund_outcomes.fail(work, request, code="not_left", detail=detail)
+        else:
+            kept.append(request)
     return kept
 
 
 def _connections_of(requests: Sequence[RefundRequest]) -> set[UUID]:
     return {request.connection_id for request in requests if request.connection_id is not None}
-
-
-def _put_off(work: Work, request: RefundRequest) -> RefundRequest:
-    failures = request.failures + 1
-    return replace(
-        request, failures=failures, next_attempt_at=work.now + retry_delay(failures), lease_until=None
-    )
 
 
 async def _call_and_record(deps: Deps, account: Account, calls: Sequence[_Call]) -> None:
@@ -255,7 +258,7 @@ async def _call_and_record_one(deps: Deps, account: Account, call: _Call) -> Non
     await in_transaction(deps, account, _record, call, answer)
 
 
-async def _make(deps: Deps, call: _Call) -> _Answer:
+async def _make(deps: Deps, call: _Call) -> Answer:
     """Make a call, with no transaction open, and return its answer."""
     request = call.request
     assert request.gateway_charge_id is not None, "an open refund has a charge at the gateway"
@@ -290,7 +293,7 @@ async def _send(deps: Deps, call: _Call, *, charge_id: str) -> port.Charge:
     )
 
 
-async def _record(work: Work, call: _Call, answer: _Answer) -> None:
+async def _record(work: Work, call: _Call, answer: Answer) -> None:
     """Record the answer of a call, and schedule the next call for the refund.
 
     If the refund has ended, or another process has leased it since the call was reserved, record only the entries and
@@ -306,85 +309,9 @@ async def _record(work: Work, call: _Call, answer: _Answer) -> None:
     if not current.is_open or current.lease_until != request.lease_until:
         return
     if call.kind is _CallKind.LOOK_UP:
-        await _after_lookup(work, call, current, answer)
+        may_repeat = call.gateway.capabilities().refunds == "key"
+        await refund_answers.after_look_up(
+            work, current, answer, asked_at=call.reserved_at, may_repeat=may_repeat
+        )
     else:
-        await _after_sending(work, current, answer)
-
-
-async def _after_sending(work: Work, current: RefundRequest, answer: _Answer) -> None:
-    """Handle the answer to a request for a refund that is still open.
-
-    If the gateway refuses a repeated request, the refund fails only after EMPTY_LOOKUPS_NEEDED look-ups did not find
-    it. The earlier request may have made the refund, and the gateway may refuse the repeat because nothing is left to
-    refund.
-    """
-    match answer:
-        case port.PermanentError() | port.NotFoundError():
-            is_repeat = current.unknown_since is not None
-            if is_repeat and current.empty_lookups < EMPTY_LOOKUPS_NEEDED:
-                next_attempt_at = max(_counts_from(current), work.now)
-                later = replace(current, next_attempt_at=next_attempt_at, lease_until=None)
-                await refund_requests.update(work.tx, [later])
-            else:
-                code, detail = _refusal(answer)
-                await refund_outcomes.fail(work, current, code=code, detail=detail)
-        case port.TransientError() | port.AuthFailedError():
-            planned = replace(_put_off(work, current), stage=RefundStage.PLANNED)
-            await refund_requests.update(work.tx, [planned])
-        case _:
-            delay = retry_delay(current.failures) if current.failures else LOOK_UP_AFTER
-            unknown = replace(
-                _put_off(work, current),
-                next_attempt_at=work.now + delay,
-                unknown_since=current.unknown_since or current.sent_at,
-            )
-            await refund_requests.update(work.tx, [unknown])
-
-
-def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str]:
-    if isinstance(answer, port.PermanentError):
-        return answer.code, answer.detail
-    return "charge_missing", "The gateway does not know the charge any more; check it there."
-
-
-async def _after_lookup(work: Work, call: _Call, current: RefundRequest, answer: _Answer) -> None:
-    """Handle the answer to a look-up of a refund that is still open. If the refund was not sent yet, send it next.
-
-    If the charge does not show the refund, repeat the request, provided that the gateway deduplicates refunds and has
-    not accepted this refund. If the request must not be repeated, fail the refund after EMPTY_LOOKUPS_NEEDED counted
-    look-ups that did not find it (D-33).
-    """
-    is_answered = isinstance(answer, port.Charge | port.NotFoundError)
-    if not is_answered or (isinstance(answer, port.Charge) and _shows(answer, current.refund_id)):
-        await refund_requests.update(work.tx, [_put_off(work, current)])
-        return
-    if current.stage is RefundStage.PLANNED:
-        ready = replace(current, looked_up_at=call.reserved_at, next_attempt_at=work.now, lease_until=None)
-        await refund_requests.update(work.tx, [ready])
-        return
-    counts_from = _counts_from(current)
-    if call.reserved_at >= counts_from:
-        current = replace(current, empty_lookups=current.empty_lookups + 1, looked_up_at=call.reserved_at)
-    current = replace(current, unknown_since=current.unknown_since or current.sent_at, lease_until=None)
-    if call.gateway.capabilities().refunds == "key" and current.stage is RefundStage.SENDING:
-        planned = replace(current, stage=RefundStage.PLANNED, next_attempt_at=work.now)
-        await refund_requests.update(work.tx, [planned])
-    elif current.empty_lookups >= EMPTY_LOOKUPS_NEEDED:
-        detail = "The gateway did not make the refund. Check it there, then ask for another refund."
-        await refund_outcomes.fail(work, current, code="not_made", detail=detail)
-    else:
-        await refund_requests.update(work.tx, [replace(current, next_attempt_at=_counts_from(current))])
-
-
-def _counts_from(request: RefundRequest) -> datetime:
-    """Return the instant from which a look-up that does not find the refund counts."""
-    if request.looked_up_at is None:
-        since = request.unknown_since or request.sent_at
-        assert since is not None, "a refund that is looked up was sent"
-        return since + LOOKUP_COUNTS_AFTER
-    is_accepted = request.stage is RefundStage.ACCEPTED
-    return request.looked_up_at + (MISSING_AFTER if is_accepted else EMPTY_LOOKUP_GAP)
-
-
-def _shows(charge: port.Charge, refund_id: UUID) -> bool:
-    return any(refund.refund_id == refund_id for refund in charge.refunds)
+        await refund_answers.after_sending(work, current, answer)
