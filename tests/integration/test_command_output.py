@@ -1,4 +1,4 @@
-"""Commands print markup and control characters of text from outside as text."""
+"""If text from outside contains markup or control characters, commands show the markup and escape the characters."""
 
 import io
 from pathlib import Path

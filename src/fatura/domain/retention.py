@@ -30,7 +30,10 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rows to delete, and the new `kept_from`. The next search runs when a row stored at `kept_from` is old."""
+    """The rows to delete, and the `kept_from` to store, which schedules the next search.
+
+    It runs once `kept_from` (real time) is longer ago than the time for which this kind of rows is kept.
+    """
 
     old: Sequence[Old]
     kept_from: datetime

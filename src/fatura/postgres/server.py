@@ -178,7 +178,8 @@ class _Launch:
 
 
 def _clear_pid_file(folder: DataFolder) -> None:
-    """Remove the pid file of a killed server, because another process may have got the same process id since.
+    """Remove the pid file of a killed server. Otherwise, PostgreSQL does not start if another process has
+    the same process id now, because it takes this process for the server.
 
     Raises EmbeddedPostgresError if a server that Fatura did not start uses the cluster.
     """

@@ -28,8 +28,8 @@ async def compare(world: World, people: People, report: Report) -> None:
 def payable_together(charges: Iterable[SimCharge]) -> Iterator[str]:
     """Yield a problem for each pair of charges of an invoice that could both be paid at one instant (D-49).
 
-    Ignore pairs with the same attempt, which the module `run` counts. Also ignore charges that the gateway forgot or
-    that were paid late: the journal does not show how long such a charge was payable.
+    Ignore pairs with the same attempt number: the module `run` counts such second charges. Also ignore charges that
+    the gateway forgot or that were paid late: the journal does not show how long such a charge was payable.
     """
     of_invoice = defaultdict[object, list[SimCharge]](list)
     for each in charges:

@@ -100,7 +100,9 @@ class SimCharge:
 
     @property
     def refundable_cents(self) -> int:
-        """Return what the gateway refunds on request. It refunds no money in a dispute that is open or lost."""
+        """Return how many cents the gateway refunds on request: all that is left, except money in an open dispute
+        or lost in one.
+        """
         disputed = self.cents_of(EntryKind.DISPUTE_OPENED) - self.cents_of(EntryKind.DISPUTE_WON)
         return max(self.left_cents - disputed, 0)
 
@@ -247,7 +249,9 @@ class GatewayState:
         is_late: bool,
         is_slow: bool,
     ) -> PermanentError | None:
-        """Accept a refund, unless the gateway deduplicates and knows the refund's id. Return the refusal, if any.
+        """Accept a refund, or return the refusal if its amount is more than the gateway refunds.
+
+        If the gateway deduplicates and knows the refund's id, change nothing and return None.
 
         `kind` is the capability `refunds`. With `is_late`, the gateway's answers show the refund only after a random
         time of at most LATEST.

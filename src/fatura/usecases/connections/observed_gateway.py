@@ -135,7 +135,8 @@ class ObservedGateway:
         except BaseException as error:
             took = time.monotonic() - began
             if isinstance(error, asyncio.CancelledError) and took < port.CALL_TIMEOUT_SECONDS * 0.9:
-                raise  # the process stops
+                # canceled long before the timeout, because the process is stopping: do not count the call
+                raise
             self._count(operation, _outcome(error), seconds=took)
             failure = _failure(error, operation)
             if failure is not None:

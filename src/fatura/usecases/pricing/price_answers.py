@@ -1,4 +1,7 @@
-"""Apply the answers of price calls to items, call schedules and invoices, in batches (spec 4.7, D-24, D-29, D-32)."""
+"""Store the answers of price calls in batches (spec 4.7, D-24, D-29, D-32).
+
+The answers set the values of items, reschedule failed calls, and move invoices.
+"""
 
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
