@@ -56,6 +56,9 @@ class Outcome:
     def rows_except(self, tables: frozenset[str]) -> list[str]:
         return [row for row in self.rows if row.split(" ", 1)[0] not in tables]
 
+    def rows_of(self, table: str) -> list[str]:
+        return [row for row in self.rows if row.split(" ", 1)[0] == table]
+
     def difference(self, other: "Outcome") -> str:
         """Describe the difference. Rows with `+` are only in this outcome, and rows with `-` are only in `other`."""
         lines = [

@@ -102,7 +102,7 @@ class Tally:
         serial = [references[str(order)] for order in SERIAL]
         if trial.outcome in serial:
             return
-        met = (each for each in pair.named_outcomes if each.is_met(trial.outcome, references[each.reference]))
+        met = (each for each in pair.named_outcomes if each.is_met(trial.outcome, references))
         if (named := next(met, None)) is not None:
             self.named_outcomes[f"{pair.name}: {named.reason}"] += 1
         else:
@@ -135,7 +135,7 @@ async def _references(
 ) -> dict[str, Outcome]:
     """Return the outcomes of both serial orders, and of one operation alone if a named outcome refers to it."""
     references = {str(order): trial.outcome for order, trial in zip(SERIAL, serial, strict=True)}
-    for side in {named.reference for named in pair.named_outcomes} - set(references):
+    for side in {each for named in pair.named_outcomes for each in named.references} - set(references):
         references[side] = (await try_order(setup, pair, fixture, SERIAL[0], sides=side)).outcome
     return references
 
@@ -193,25 +193,29 @@ def run(options: Options) -> Report:
     return report
 
 
-async def _repeat(server_url: str, name: str, schedule: Schedule) -> bool:
-    """Run one schedule of a pair, and print its trace and outcome. Return whether the outcome is correct."""
-    pair = next(each for each in PAIRS if each.name == name)
+async def repeat(server_url: str, name: str, schedule: Schedule) -> bool:
+    """Run one schedule of the pairs with a name, which differ in their fixtures. Print each trace and outcome.
+
+    Return whether all outcomes are correct.
+    """
     tally = Tally()
     async with place.database(server_url) as url, open_setup(url) as setup:
-        fixture = await setup.make(pair.fixture)
-        serial = [await try_order(setup, pair, fixture, each) for each in SERIAL]
-        references = await _references(setup, pair, fixture, serial)
-        trial = await try_order(setup, pair, fixture, schedule)
-        tally.add(pair, trial, references)
-    texts = (*trial.trace, *trial.outcome.answers.items(), *trial.outcome.rows, *tally.problems)
-    sys.stdout.writelines(f"{each}\n" for each in texts)
+        for pair in [each for each in PAIRS if each.name == name]:
+            fixture = await setup.make(pair.fixture)
+            serial = [await try_order(setup, pair, fixture, each) for each in SERIAL]
+            references = await _references(setup, pair, fixture, serial)
+            trial = await try_order(setup, pair, fixture, schedule)
+            tally.add(pair, trial, references)
+            texts = (*trial.trace, *trial.outcome.answers.items(), *trial.outcome.rows)
+            sys.stdout.writelines(f"{each}\n" for each in texts)
+    sys.stdout.writelines(f"{each}\n" for each in tally.problems)
     return not tally.problems
 
 
 def main() -> int:
     """Repeat the schedule given on the command line. Return 1 if its outcome is wrong."""
     with place.server({**FAST, **LOCK_SETTINGS}) as server_url:
-        return 0 if asyncio.run(_repeat(server_url, sys.argv[1], Schedule.read(sys.argv[2]))) else 1
+        return 0 if asyncio.run(repeat(server_url, sys.argv[1], Schedule.read(sys.argv[2]))) else 1
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from tests.conftest import FAST
 from tests.faults import break_patches, place
 from tests.faults.orders import run
 from tests.faults.orders.pairs import PAIRS
+from tests.faults.orders.schedules import Schedule
 from tests.faults.orders.setup import open_setup
 from tests.faults.orders.stepping import LOCK_SETTINGS
 from tests.faults.report import Options
@@ -34,6 +35,25 @@ def test_concurrent_operations_have_the_outcome_of_a_serial_order():
 def server() -> Generator[str]:
     with place.server({**FAST, **LOCK_SETTINGS}) as url:
         yield url
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("issuance | retry-issuance", "a20 b24 a"),
+        ("push | redeliver", "b6 a6 b11 a b"),
+        ("redeliver | no webhook", "a6 b4 a11 b a"),
+        ("reissue | cancel invoice", "b22 a58 b"),
+        ("refund | dispute poll", "a22 b48 a"),
+        ("propagate | propagate again", "b14 a1 b4 a6 b18 a5 b5 a b"),
+    ],
+)
+async def test_a_correct_outcome_is_accepted_although_no_serial_order_has_it(
+    server: str, capsys: pytest.CaptureFixture[str], name: str, schedule: str
+):
+    """[D-53, D-54 progress, D-171, D-221]"""
+    assert await run.repeat(server, name, Schedule.read(schedule)), capsys.readouterr().out
 
 
 def cancel_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
