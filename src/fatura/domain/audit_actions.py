@@ -133,7 +133,7 @@ API_KEY_CREATE = AuditAction("api_key.create", API_KEY, "an API key was created"
 API_KEY_REVOKE = AuditAction("api_key.revoke", API_KEY, "an API key was revoked")
 CUSTOMER_ERASE = AuditAction("customer.erase", CUSTOMER, "the erasure of a customer's data began")
 CUSTOMER_UPDATE = AuditAction("customer.update", CUSTOMER, "a customer's name, e-mail or document was set")
-EVENT_REDELIVER = AuditAction("event.redeliver", EVENT, "an event was sent to the webhook again")
+EVENT_REDELIVER = AuditAction("event.redeliver", EVENT, "another delivery of an event was requested")
 GATEWAY_CONNECT = AuditAction("gateway_connection.create", GATEWAY_CONNECTION, "a gateway was connected")
 GATEWAY_UPDATE = AuditAction(
     "gateway_connection.update", GATEWAY_CONNECTION, "a connection's label, credentials or settings were set"
@@ -141,7 +141,7 @@ GATEWAY_UPDATE = AuditAction(
 GATEWAY_MOVE = AuditAction(
     "gateway_connection.move",
     GATEWAY_CONNECTION,
-    "a move of a connection's subscriptions to another connection began",
+    "a move of a connection's subscriptions to another connection was requested",
 )
 GATEWAY_FAULT = AuditAction(
     "gateway_connection.add_fault", GATEWAY_CONNECTION, "a fault of the sandbox gateway was queued"
@@ -153,16 +153,18 @@ SECRET_ROTATE = AuditAction("integration_secret.rotate", INTEGRATION_SECRET, "th
 INVOICE_CANCEL = AuditAction("invoice.cancel", INVOICE, "an invoice was canceled")
 INVOICE_ENTER_VALUE = AuditAction("invoice.enter_value", INVOICE, "the value of an item was entered")
 INVOICE_RECORD_PAYMENT = AuditAction("invoice.record_payment", INVOICE, "a manual payment was recorded")
-INVOICE_REFUND = AuditAction("invoice.refund", INVOICE, "a refund was stored, and is sent to the gateway")
+INVOICE_REFUND = AuditAction("invoice.refund", INVOICE, "a refund was requested")
 INVOICE_REISSUE = AuditAction("invoice.reissue", INVOICE, "an invoice gets another charge")
 INVOICE_RETRY_ISSUANCE = AuditAction(
-    "invoice.retry_issuance", INVOICE, "an attempt to issue an invoice began"
+    "invoice.retry_issuance", INVOICE, "an attempt to issue an invoice was requested"
 )
-INVOICE_RETRY_PRICING = AuditAction("invoice.retry_pricing", INVOICE, "calls for an invoice's prices began")
+INVOICE_RETRY_PRICING = AuditAction(
+    "invoice.retry_pricing", INVOICE, "calls for an invoice's prices were requested"
+)
 PLAN_ARCHIVE = AuditAction("plan.archive", PLAN, "a plan was archived")
 PLAN_CREATE = AuditAction("plan.create", PLAN, "a plan was created")
 PLAN_PROPAGATE = AuditAction(
-    "plan.propagate", PLAN, "a move of a plan's subscribers to its current version began"
+    "plan.propagate", PLAN, "a move of a plan's subscribers to its current version was requested"
 )
 PLAN_PUBLISH = AuditAction("plan.publish", PLAN, "a new version of a plan was published")
 PRODUCT_ARCHIVE = AuditAction("product.archive", PRODUCT, "a product was archived")
