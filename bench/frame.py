@@ -51,26 +51,30 @@ class Figure:
     @property
     def holds(self) -> bool | None:
         """Whether the median ratio is within the bounds. None if there are no bounds."""
-        if self.at_least is None and self.at_most is None:
-            return None
-        return (self.at_least is None or self.ratio >= self.at_least) and (
-            self.at_most is None or self.ratio <= self.at_most
-        )
+        return _within(self.ratio, at_least=self.at_least, at_most=self.at_most)
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One line of the table with a single value and an optional upper bound."""
+    """One line of the table with a single value and optional bounds."""
 
     row: int
     what: str
     unit: str
     value: float
+    at_least: float | None = None
     at_most: float | None = None
 
     @property
     def holds(self) -> bool | None:
-        return None if self.at_most is None else self.value <= self.at_most
+        return _within(self.value, at_least=self.at_least, at_most=self.at_most)
+
+
+def _within(value: float, *, at_least: float | None, at_most: float | None) -> bool | None:
+    """Return whether the value is within the bounds. None if there are no bounds."""
+    if at_least is None and at_most is None:
+        return None
+    return (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
 
 
 @dataclass(frozen=True, slots=True)

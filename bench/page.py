@@ -58,10 +58,8 @@ def _table(measured: Mapping[str, Measured]) -> str:
 def _line(figure: Figure | Amount) -> str:
     result = {None: "", True: "met", False: "**missed**"}[figure.holds]
     if isinstance(figure, Amount):
-        most = "" if figure.at_most is None else f"<= {figure.at_most:,g}"
-        return (
-            f"| {figure.row} | {figure.what} | {_short(figure.value)} {figure.unit} | | | {most} | {result} |"
-        )
+        value = f"{_short(figure.value)} {figure.unit}"
+        return f"| {figure.row} | {figure.what} | {value} | | | {_bound(figure)} | {result} |"
     ours, theirs = statistics.median(figure.ours), statistics.median(figure.theirs)
     ratio = f"{figure.ratio:.2f} ({min(figure.ratios):.2f} to {max(figure.ratios):.2f})"
     against = f"{_short(theirs)}: {figure.against}"
@@ -71,9 +69,9 @@ def _line(figure: Figure | Amount) -> str:
     )
 
 
-def _bound(figure: Figure) -> str:
-    least = "" if figure.at_least is None else f">= {figure.at_least:g}"
-    most = "" if figure.at_most is None else f"<= {figure.at_most:g}"
+def _bound(figure: Figure | Amount) -> str:
+    least = "" if figure.at_least is None else f">= {figure.at_least:,g}"
+    most = "" if figure.at_most is None else f"<= {figure.at_most:,g}"
     return f"{least} {most}".strip()
 
 
