@@ -14,11 +14,13 @@ from fatura.store.connection_shares import ConnectionShares
 from fatura.store.db import connect
 from tests.support.populated import connected
 from tests.support.sandbox_steps import row_held, until_waiting
-from tests.support.world import Merchant, World, api_client, open_account, subscription_body
+from tests.support.world import Json, Merchant, World, api_client, open_account, subscription_body
 
 CONNECTIONS = 10
 ENROLLMENTS = 25
 READ_WITHIN_SECONDS = 1
+REFUSED_WITHIN_SECONDS = 4.5
+"""The first enrollments wait 2.5 s for the lock (D-149). The other 2 s are for a busy machine."""
 
 
 @pytest_asyncio.fixture
@@ -38,6 +40,14 @@ async def seconds_of_get(merchant: Merchant) -> float:
     return time.monotonic() - began
 
 
+async def refused_enrollment(merchant: Merchant, plan: Json) -> float:
+    """Enroll a customer in the locked plan, and return the seconds until the API answered 503."""
+    began = time.monotonic()
+    answer = await merchant.post("/v1/subscriptions", subscription_body(plan))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    return time.monotonic() - began
+
+
 @pytest.mark.timeout(90)
 async def test_enrollments_on_a_locked_plan_delay_no_read(
     world: World, busy: tuple[Merchant, Merchant]
@@ -48,19 +58,14 @@ async def test_enrollments_on_a_locked_plan_delay_no_read(
     other_plan = await other.plan()
     async with connected(world.database_url, waiting.account_id) as holder, holder.transaction():
         await holder.execute("SELECT FROM plan FOR UPDATE")
-        enrolling = [
-            asyncio.create_task(waiting.post("/v1/subscriptions", subscription_body(plan)))
-            for _ in range(ENROLLMENTS)
-        ]
+        enrolling = [asyncio.create_task(refused_enrollment(waiting, plan)) for _ in range(ENROLLMENTS)]
         await asyncio.sleep(0.5)
         assert await seconds_of_get(other) < READ_WITHIN_SECONDS
         assert await seconds_of_get(waiting) < READ_WITHIN_SECONDS
         began = time.monotonic()
         await other.enroll(other_plan)
         assert time.monotonic() - began < READ_WITHIN_SECONDS
-        answers = await asyncio.gather(*enrolling)
-    assert {each.status for each in answers} == {503}
-    assert {each.headers["retry-after"] for each in answers} == {"1"}
+        assert min(await asyncio.gather(*enrolling)) < REFUSED_WITHIN_SECONDS
     await waiting.enroll(plan)
     assert await world.broken() == []
 
