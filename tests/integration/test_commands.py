@@ -126,6 +126,23 @@ def test_check_of_invalid_data_exits_with_1(database_url: str) -> None:
     assert (finding["invariant"], finding["offenders"]) == ("list_totals", [made["accountId"]])
 
 
+def test_check_reports_a_lost_account(database_url: str) -> None:
+    """[D-28]"""
+    env = environment(database_url)
+    create = ("account", "create", "Gym", "--mode", "live", "--json")
+    _, made = (json.loads(run_here(*create, env=env).stdout) for _ in range(2))
+    lost = f"DELETE FROM account WHERE account_id = '{made['accountId']}' RETURNING 1"  # noqa: S608 - an id
+    value(as_superuser(database_url), lost, server_settings={"session_replication_role": "replica"})
+
+    ended = run_here("check", "--json", env=env)
+    assert ended.returncode == 1
+    report = json.loads(ended.stdout)
+    assert report["accounts"] == 1
+    assert [(each["accountId"], each["invariant"]) for each in report["findings"]] == [
+        (made["accountId"], "accounts_stored")
+    ]
+
+
 MISTAKES = (
     (
         {"FATURA_LOG_LEVEL": "loud"},
