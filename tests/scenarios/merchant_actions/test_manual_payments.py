@@ -62,6 +62,21 @@ async def test_a_payment_elsewhere_pays_the_invoice_and_cancels_its_charge(
     assert await world.broken() == []
 
 
+@pytest.mark.parametrize("method", ["cash", "transfer", "pix", "card", "check", "other"])
+async def test_an_overdue_invoice_is_paid_by_each_method(world: World, issued: Json, method: str) -> None:
+    """[D-52, D-26]"""
+    await pass_time(world, days=5)
+    assert (await read(world, issued))["status"] == "overdue"
+
+    paid = (await receive(world, issued, method=method)).json
+
+    assert (paid["status"], paid["paidCents"]) == ("paid", 9990)
+    assert columns(paid["payments"], "source", "method") == [("manual", method)]
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert len(await world.events("invoice.paid")) == 1
+    assert await world.broken() == []
+
+
 async def test_a_part_received_elsewhere_leaves_the_charge_payable(world: World, issued: Json) -> None:
     """[D-52, D-50]"""
     part = await receive(world, issued, amountCents=4000, method="transfer")

@@ -117,6 +117,23 @@ async def test_an_invoice_without_its_charge_can_be_canceled(world: World) -> No
     assert await world.broken() == []
 
 
+async def test_an_invoice_without_its_charge_can_be_paid_by_hand(world: World) -> None:
+    """If the gateway shows the charge again after the payment, Fatura cancels the charge. [D-56, D-52, D-125]"""
+    invoice = await missing(world)
+    own = (await world.sql("SELECT connection_id FROM invoice"))[0]["connection_id"]
+    assert len(await world.events("invoice.charge_missing")) == 1
+    paid = await world.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash"})
+    assert (paid["status"], paid["paidCents"], len(paid["payments"])) == ("paid", 9990, 1)
+
+    await world.sql(FORGET, own)
+    await pass_time(world, hours=2)
+
+    assert [each["status"] for each in await charges(world)] == ["canceled"]
+    assert await show(world, invoice) == ("paid", 9990, [("canceled", 9990)])
+    assert len(await world.events("invoice.paid")) == 1
+    assert await world.broken() == []
+
+
 async def test_a_charge_that_is_known_again_after_the_cancellation_is_canceled(world: World) -> None:
     """If the gateway does not answer the cancellation, Fatura repeats the cancellation. [D-56, D-50, D-125]"""
     invoice = await missing(world)
