@@ -1,11 +1,12 @@
 """Fatura repeats a creation request whose response was lost, if the gateway recognizes repeats (D-33)."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from uuid import UUID
 
 import pytest
 
+from fatura.domain.calendar import local_date
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import (
     AuthFailedError,
@@ -16,7 +17,7 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from tests.support.sandbox_steps import charges, pass_time, read, ready_invoice, stored_charges
+from tests.support.sandbox_steps import charges, now, pass_time, read, ready_invoice, stored_charges
 from tests.support.world import World
 
 
@@ -135,9 +136,11 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
 
 
 async def test_a_repeat_sends_the_same_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The customer is renamed between the first request and its repeats. The gateway would refuse a changed request
-    with the same key. [D-49 request, D-33]
+    """Between the first request and its repeats, the customer is renamed and the due date passes.
+    The gateway would refuse a changed request with the same key. [D-49 request, D-33]
     """
+    await world.set_up_gateway(behaviour="never_pay")
+    await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     know_repeats(monkeypatch, UnknownOutcomeError("lost"))
     create, sent = SandboxGateway.create_charge, list[ChargeRequest]()
 
@@ -149,13 +152,20 @@ async def test_a_repeat_sends_the_same_request(world: World, monkeypatch: pytest
 
     monkeypatch.setattr(SandboxGateway, "create_charge", noting)
     invoice = await ready_invoice(world)
+    due_date = date.fromisoformat(invoice["dueDate"])
+    await world.sql(
+        "UPDATE account SET clock_offset = clock_offset + ($1::text::timestamptz - $2)",
+        f"{due_date} 23:58 America/Sao_Paulo",
+        await now(world),
+    )
     await world.run("issuance")
     await world.patch(
         f"/v1/customers/{invoice['customer']['id']}", {"name": "Eva", "document": "52998224725"}
     )
     await pass_time(world, minutes=10)
 
-    assert [request.payer.name for request in sent] == ["Ana"] * 3
+    assert local_date(await now(world)) > due_date
+    assert [(request.payer.name, request.due_date) for request in sent] == [("Ana", due_date)] * 3
     assert sent[1:] == sent[:1] * 2
     assert (await read(world, invoice))["status"] == "issued"
     assert await world.broken() == []
