@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.expect import UNKNOWN_ID, problem
-from tests.support.sandbox_steps import charges
+from tests.support.sandbox_steps import charges, issued_invoice
 from tests.support.world import Json, World, columns, item
 
 
@@ -116,6 +116,26 @@ async def test_amounts_have_the_currency_of_the_account(world: World):
     for invoice in (await detail(world, listed), event["data"]["invoice"]):
         assert [invoice["currency"], *(each["currency"] for each in invoice["items"])] == ["USD"] * 3
     assert listed["currency"] == "USD"
+    assert await world.broken() == []
+
+
+async def test_charges_and_payments_have_the_currency_of_the_account(world: World):
+    """[D-140, D-50, D-53]"""
+    await world.sql("UPDATE account SET currency = 'USD'")
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}"
+    await world.made(f"{path}/payments", {"method": "cash", "amountCents": 4000})
+    await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay", {"amountCents": 5990})
+    await world.run("reconciliation")
+    for amount_cents in (5990, 4000):
+        await world.made(f"{path}/refunds", {"amountCents": amount_cents})
+
+    shown = await detail(world, invoice)
+    assert (shown["status"], shown["refundedCents"]) == ("paid", 9990)
+    assert sorted(each["source"] for each in shown["payments"]) == ["gateway"] * 2 + ["manual"] * 2
+    for name in ("charges", "payments", "refunds"):
+        assert {each["currency"] for each in shown[name]} == {"USD"}, name
     assert await world.broken() == []
 
 

@@ -42,12 +42,18 @@ VALUES: tuple[Invariant, ...] = (
     ),
     Invariant(
         "amounts_in_the_accounts_currency",
-        "every invoice and every item has the currency of its account",
+        "every invoice, item, charge, payment entry and refund has the currency of its account",
         """
         SELECT u.offender FROM (
             SELECT v.invoice_id AS offender, v.currency FROM invoice v WHERE v.account_id = $1
             UNION ALL
             SELECT i.item_id, i.currency FROM invoice_item i WHERE i.account_id = $1
+            UNION ALL
+            SELECT c.charge_id, c.currency FROM charge c WHERE c.account_id = $1
+            UNION ALL
+            SELECT e.payment_entry_id, e.currency FROM payment_entry e WHERE e.account_id = $1
+            UNION ALL
+            SELECT r.refund_id, r.currency FROM refund_request r WHERE r.account_id = $1
         ) u JOIN account a ON a.account_id = $1
         WHERE u.currency <> a.currency
         LIMIT $2
