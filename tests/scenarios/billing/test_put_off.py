@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.scenarios.billing.test_billing import REFUSE_INVOICES
+from tests.support.event_fields import fields, fields_of_sample
 from tests.support.sandbox_steps import pass_time
 from tests.support.world import Json, World, columns, item, rows, scrape
 
@@ -51,6 +52,7 @@ async def test_a_failure_is_counted_and_reported_once(world: World):
     assert event["data"]["subscription"]["id"] == failing["id"]
     assert event["data"]["error"]["code"] == "unexpected_error"
     assert "cycle 1 " in event["data"]["error"]["detail"]
+    assert fields(event) == fields_of_sample(event["type"])
     assert await metric(world, "fatura_subscriptions_put_off") == 1
     assert await world.broken() == []
 

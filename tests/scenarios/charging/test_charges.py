@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from tests.support.event_fields import fields, fields_of_sample
 from tests.support.sandbox_steps import (
     charges,
     connection_id,
@@ -185,6 +186,7 @@ async def test_a_transient_failure_is_retried_with_growing_delays(world: World) 
     waited = datetime.fromisoformat(delayed["createdAt"]) - since
     assert timedelta(hours=1) <= waited < timedelta(hours=2)
     assert delayed["data"]["error"] == {"code": "retrying", "detail": "rate_limited"}
+    assert fields(delayed) == fields_of_sample(delayed["type"])
     issued = await read(world, invoice)
     took = datetime.fromisoformat(issued["issuedAt"]) - since
     assert issued["status"] == "issued"
@@ -201,6 +203,7 @@ async def test_refused_data_waits_for_a_person(world: World) -> None:
     await pass_time(world, days=30)
 
     (failed,) = await world.events("invoice.issue_failed")
+    assert fields(failed) == fields_of_sample(failed["type"])
     assert failed["data"]["error"] == {"code": "rejected", "detail": "A queued fault refuses this call."}
     shown = await read(world, invoice)
     assert shown["status"] == "ready"

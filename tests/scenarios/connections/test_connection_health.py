@@ -11,6 +11,7 @@ from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import AuthFailedError, Charge, GatewayError, TransientError, UnknownOutcomeError
 from fatura.views.integration import ConnectionView
 from tests.support.captured_logs import captured_logs
+from tests.support.event_fields import fields, fields_of_sample
 from tests.support.expect import invalid
 from tests.support.sandbox_steps import (
     connection_id,
@@ -105,6 +106,8 @@ async def test_an_hour_of_failures_is_reported_once(world: World) -> None:
     await pass_time(world, hours=1)
 
     failing, recovered = await world.events("connection.failing", "connection.recovered")
+    for event in (failing, recovered):
+        assert fields(event) == fields_of_sample(event["type"])
     waited = datetime.fromisoformat(failing["createdAt"]) - since
     assert timedelta(hours=1) <= waited < timedelta(hours=1, minutes=5)
     assert failing["data"]["connection"]["connectionId"] == await connection_id(world)

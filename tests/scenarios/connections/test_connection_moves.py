@@ -13,6 +13,7 @@ from fatura.domain.credentials import Mode
 from fatura.store.db import Tx
 from fatura.store.subscriptions import connection_moves as stored_moves
 from fatura.usecases.subscriptions import connection_moves
+from tests.support.event_fields import fields, fields_of_sample
 from tests.support.expect import UNKNOWN_ID
 from tests.support.sandbox_steps import (
     charges,
@@ -94,6 +95,7 @@ async def test_each_moved_subscription_emits_an_event(world: World) -> None:
     new = await other_connection(world)
     await send(world, old, new)
     events = await world.events("subscription.gateway_changed")
+    assert fields(events[0]) == fields_of_sample(events[0]["type"])
     assert {each["data"]["subscription"]["id"] for each in events} == {each["id"] for each in subscriptions}
     assert {each["data"]["subscription"]["gatewayConnectionId"] for each in events} == {new}
     assert {each["data"]["previousGatewayConnectionId"] for each in events} == {old}

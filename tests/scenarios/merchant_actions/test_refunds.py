@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from fatura.usecases.transaction import load_account
+from tests.support.event_fields import fields, fields_of_sample
 from tests.support.expect import UNKNOWN_ID, problem
 from tests.support.refund_steps import paid_invoice, pay, refund, refunded_at_gateway, store
 from tests.support.sandbox_steps import (
@@ -89,6 +90,7 @@ async def test_a_refused_refund_moves_no_money(world: World, paid: Json) -> None
     assert refused.json["meta"] == {"code": "rejected", "refundId": shown["id"]}
     assert (shown["status"], shown["error"]["code"], shown["paymentId"]) == ("failed", "rejected", None)
     (event,) = await world.events("invoice.refund_failed")
+    assert fields(event) == fields_of_sample(event["type"])
     assert event["data"]["refund"] == shown
     assert (await refund(world, paid, key="once")).type == "engine.refund_refused"
     assert await refunded_at_gateway(world) == []

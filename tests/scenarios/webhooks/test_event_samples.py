@@ -1,22 +1,12 @@
 """The samples in docs/reference/events.md have the same fields as real events."""
 
-from typing import Any
-
 import pytest
 
 from fatura.domain.events import CATALOGUE
 from fatura.views.samples.events import sample_json
+from tests.support.event_fields import fields, fields_of_sample
 from tests.support.price_server import Reply, price_server
-from tests.support.world import Json, World
-
-
-def fields(value: Json) -> Any:
-    """Return the field names of a value at every depth, except `processed`."""
-    if isinstance(value, dict):
-        return {name: fields(inner) for name, inner in value.items() if name != "processed"}
-    if isinstance(value, list):
-        return [fields(value[0])] if value else []
-    return None
+from tests.support.world import World
 
 
 @pytest.mark.parametrize("type_", CATALOGUE)
@@ -71,4 +61,4 @@ async def test_samples_have_the_fields_of_real_events(world: World) -> None:
         "invoice.pricing_exhausted",
     }
     for type_, event in seen.items():
-        assert fields(event) == fields(sample_json(type_)), type_
+        assert fields(event) == fields_of_sample(type_), type_

@@ -6,6 +6,7 @@ from email.utils import format_datetime
 import pytest
 
 from fatura.domain.delivery import RETRY_DELAYS
+from tests.support.event_fields import fields, fields_of_sample
 from tests.support.push_steps import (
     deliveries,
     emit,
@@ -109,6 +110,7 @@ async def test_an_endpoint_that_takes_nothing_is_disabled_after_five_days(
     (event,) = await world.events("webhook.disabled")
     assert event["data"]["webhook"] == disabled
     error = event["data"]["error"]
+    assert fields(event) == fields_of_sample(event["type"])
     assert (error["code"], error["responseStatus"], error["lastError"]) == (
         "failed_for_too_long",
         503,
