@@ -1,14 +1,18 @@
 """When a connection counts as failing, when it is probed, and how fast its charges are polled (D-55)."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fatura.domain.charging import PollBudget
-from fatura.domain.gateway_health import HEALTHY, CallError, CallResult, ConnectionHealth
+from fatura.domain.gateway_health import HEALTHY, NO_FAILED_READS, CallError, CallResult, ConnectionHealth
 
 NOW = datetime(2033, 11, 20, 12, tzinfo=UTC)
-FAILED = CallError("timeout", "no answer within 20 s")
+FAILED = CallResult(CallError("timeout", "no answer within 20 s"))
+ANSWERED = CallResult(None)
+FAILED_READ = CallResult(CallError("unknown", "get_charge: it answered with an error"), is_read=True)
+READ = CallResult(None, is_read=True)
 
 
 def after(
@@ -26,8 +30,8 @@ def after(
     [
         ((FAILED, FAILED), False),
         ((FAILED, FAILED, FAILED), True),
-        ((FAILED, FAILED, None, FAILED, FAILED), False),
-        ((FAILED, FAILED, FAILED, None), False),
+        ((FAILED, FAILED, ANSWERED, FAILED, FAILED), False),
+        ((FAILED, FAILED, FAILED, ANSWERED), False),
     ],
 )
 def test_three_failures_in_a_row_count(results: tuple[CallResult, ...], *, is_failing: bool) -> None:
@@ -61,7 +65,72 @@ def test_late_answers_of_other_calls_do_not_delay_the_probe() -> None:
     failing = after(FAILED, FAILED, FAILED)
     later = after(FAILED, health=failing, at=NOW + timedelta(seconds=20))
     assert (later.next_probe_at, later.probes) == (failing.next_probe_at, failing.probes)
-    assert not after(None, health=later).is_failing
+    assert not after(ANSWERED, health=later).is_failing
+
+
+def reported(minutes: dict[int, CallResult], *, health: ConnectionHealth = HEALTHY) -> list[int]:
+    """Return the minutes in which `connection.failing` is due, if each of the calls ended in the given minute."""
+    due: list[int] = []
+    for minute, result in minutes.items():
+        at = NOW + timedelta(minutes=minute)
+        health = after(result, health=health, at=at)
+        if health.should_emit_failing(now=at):
+            due.append(minute)
+            health = replace(health, emitted=True)
+    return due
+
+
+@pytest.mark.parametrize(
+    ("minutes", "expected"),
+    [
+        (
+            {0: FAILED_READ, 20: FAILED_READ, 40: ANSWERED, 60: FAILED_READ, 61: ANSWERED, 90: FAILED_READ},
+            [60],
+        ),
+        (
+            {0: FAILED_READ, 20: FAILED_READ, 40: READ, 60: FAILED_READ, 99: FAILED_READ, 120: FAILED_READ},
+            [120],
+        ),
+        ({0: FAILED_READ, 1: ANSWERED, 500: ANSWERED, 900: FAILED_READ, 901: ANSWERED}, []),
+        ({0: FAILED_READ, 1: FAILED_READ, 2: ANSWERED, 3: FAILED_READ, 4: ANSWERED, 99: ANSWERED}, []),
+        ({0: FAILED_READ, 1: FAILED_READ, 2: READ, 70: ANSWERED, 71: FAILED, 72: ANSWERED}, []),
+    ],
+)
+def test_an_hour_of_failed_reads_is_reported_though_other_calls_succeed(
+    minutes: dict[int, CallResult], expected: list[int]
+) -> None:
+    """At least three reads must fail, and a read must fail after the hour. [D-55 reads]"""
+    assert reported(minutes) == expected
+
+
+def failing_reads() -> ConnectionHealth:
+    health = HEALTHY
+    for minute in (0, 30, 60):
+        health = after(FAILED_READ, ANSWERED, health=health, at=NOW + timedelta(minutes=minute))
+    return replace(health, emitted=True)
+
+
+def test_only_a_read_ends_the_failure_of_reads() -> None:
+    """The connection is shown as failing, but no call waits. [D-55 reads, D-55 health]"""
+    health = failing_reads()
+    for result in (ANSWERED, FAILED, ANSWERED):
+        health = after(result, health=health)
+        assert (health.shown_since, health.shown_error, health.emitted) == (NOW, FAILED_READ.error, True)
+        assert not health.is_failing
+    assert after(READ, health=health) == HEALTHY
+
+
+def test_a_connection_recovers_when_both_reads_and_other_calls_work() -> None:
+    """[D-55 reads, D-55 events]"""
+    later = NOW + timedelta(hours=2)
+    health = after(FAILED, FAILED, FAILED, health=failing_reads(), at=later)
+    assert health.is_failing and health.shown_since == NOW  # noqa: PT018 - one state
+    sends = after(ANSWERED, health=health)
+    assert not sends.is_failing
+    assert sends.emitted
+    reads = after(READ, FAILED, FAILED, FAILED, health=health, at=later)
+    assert (reads.emitted, reads.shown_since, reads.reads) == (True, later, NO_FAILED_READS)
+    assert after(ANSWERED, health=reads) == HEALTHY
 
 
 def test_all_polls_of_a_second_may_be_made_at_its_start() -> None:

@@ -37,7 +37,7 @@ CATALOGUE: Mapping[str, str] = {
     "or on a charge that is not the invoice's own",
     "customer.erased": "a customer was erased; delete your own copies of the customer's data",
     "webhook.disabled": "the webhook failed for too long and was disabled",
-    "connection.failing": "the calls to a gateway have failed for an hour; only single probes are sent",
+    "connection.failing": "all calls to a gateway, or all polls of charges there, have failed for an hour",
     "connection.recovered": "the calls to a gateway work again after `connection.failing`",
 }
 """Every event type and what it reports (D-36)."""

@@ -2,6 +2,9 @@
 
 A connection whose calls fail FAILURES_TO_FAIL times in a row is *failing* until a call succeeds. The engine makes only
 two kinds of calls to a failing connection: single probes, and the calls that people request.
+
+A *read* asks for a charge by the charge's id, as polls do. If all reads fail while other calls succeed, the engine sees
+no payments. So reads have a series of failures of their own, which only a successful read ends. It delays no call.
 """
 
 from collections.abc import Sequence
@@ -21,7 +24,7 @@ PROBE_DELAYS = (
 """Pause before each probe while the probes fail; the last pause repeats. Jitter only shortens a pause."""
 MAX_JITTER_PERMILLE = 200
 EMIT_AFTER = timedelta(hours=1)
-"""`connection.failing` is emitted when the calls have failed for this long."""
+"""`connection.failing` is emitted when all calls, or all reads, have failed for this long."""
 CREDENTIALS_REFUSED = "credentials_refused"
 CREDENTIALS_UNREADABLE = "credentials_unreadable"
 
@@ -31,7 +34,7 @@ class HealthState(StrEnum):
 
     OK = "ok"
     FAILING = "failing"
-    """The newest calls failed. The engine makes only probes and the calls that people request."""
+    """The newest calls failed, or all reads have failed for EMIT_AFTER."""
     PAUSED = "paused"
     """A person made the connection inactive."""
 
@@ -44,8 +47,36 @@ class CallError:
     detail: str
 
 
-CallResult = CallError | None
-"""What one call says about the health of its connection; None means that the provider answered."""
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What one call says about the health of its connection; without an `error`, the provider answered."""
+
+    error: CallError | None
+    is_read: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedReads:
+    """The failed reads of a connection since its last successful read.
+
+    `since` is when the first of them ended. `is_reported` is true from the read that ends at least EMIT_AFTER later, if
+    it is at least the third.
+    """
+
+    count: int = 0
+    since: datetime | None = None
+    is_reported: bool = False
+    error: CallError | None = None
+
+    def after(self, error: CallError | None, *, now: datetime) -> "FailedReads":
+        if error is None:
+            return NO_FAILED_READS
+        count, since = self.count + 1, self.since or now
+        is_reported = self.is_reported or (count >= FAILURES_TO_FAIL and now - since >= EMIT_AFTER)
+        return FailedReads(count, since, is_reported, error)
+
+
+NO_FAILED_READS = FailedReads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +84,8 @@ class ConnectionHealth:
     """The health of a connection; instants are on the account's clock.
 
     `failures` counts the failed calls since the last success. `failing_since` is when the first of these calls ended.
-    A connection is failing while `next_probe_at` is set. `emitted` is true if `connection.failing` was emitted.
+    A connection is failing while `next_probe_at` is set. `emitted` is true from `connection.failing` until the
+    connection and its reads work again.
     """
 
     failures: int = 0
@@ -62,10 +94,23 @@ class ConnectionHealth:
     probes: int = 0
     emitted: bool = False
     error: CallError | None = None
+    reads: FailedReads = NO_FAILED_READS
 
     @property
     def is_failing(self) -> bool:
         return self.next_probe_at is not None
+
+    @property
+    def shown_since(self) -> datetime | None:
+        """Return since when the API shows the connection as failing, or None if the API does not show that."""
+        calls = self.failing_since if self.is_failing else None
+        reads = self.reads.since if self.reads.is_reported else None
+        return min((since for since in (calls, reads) if since is not None), default=None)
+
+    @property
+    def shown_error(self) -> CallError | None:
+        """Return the error of the failure that the API shows."""
+        return self.reads.error if self.reads.is_reported and not self.is_failing else self.error
 
     def after_calls(
         self, results: Sequence[CallResult], *, now: datetime, is_probe: bool, jitter_permille: int
@@ -76,26 +121,27 @@ class ConnectionHealth:
         """
         health = self
         for result in results:
-            health = HEALTHY if result is None else _after_failure(health, result, now=now)
-        if health.failures < FAILURES_TO_FAIL:
-            return health
-        if health.is_failing and not is_probe:
-            return health
-        return _with_next_probe(health, now=now, jitter_permille=jitter_permille)
+            health = _after_call(health, result, now=now)
+        if health.failures >= FAILURES_TO_FAIL and (is_probe or not health.is_failing):
+            health = _with_next_probe(health, now=now, jitter_permille=jitter_permille)
+        return replace(health, emitted=health.emitted and health.shown_since is not None)
 
     def should_emit_failing(self, *, now: datetime) -> bool:
-        """Return whether `connection.failing` is due: the connection has failed for EMIT_AFTER."""
-        if not self.is_failing or self.emitted or self.failing_since is None:
+        """Return whether `connection.failing` is due: all calls, or all reads, have failed for EMIT_AFTER."""
+        if self.emitted or self.shown_since is None:
             return False
-        return now - self.failing_since >= EMIT_AFTER
+        return self.reads.is_reported or now - self.shown_since >= EMIT_AFTER
 
 
 HEALTHY = ConnectionHealth()
 
 
-def _after_failure(health: ConnectionHealth, error: CallError, *, now: datetime) -> ConnectionHealth:
+def _after_call(health: ConnectionHealth, result: CallResult, *, now: datetime) -> ConnectionHealth:
+    reads = health.reads.after(result.error, now=now) if result.is_read else health.reads
+    if result.error is None:
+        return ConnectionHealth(emitted=health.emitted, reads=reads)
     since = health.failing_since or now
-    return replace(health, failures=health.failures + 1, failing_since=since, error=error)
+    return replace(health, failures=health.failures + 1, failing_since=since, error=result.error, reads=reads)
 
 
 def _with_next_probe(health: ConnectionHealth, *, now: datetime, jitter_permille: int) -> ConnectionHealth:

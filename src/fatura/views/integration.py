@@ -81,8 +81,8 @@ class ConnectionHealthView(View):
         HealthState,
         Meta(
             description="`failing` after three failed calls in a row: the engine then makes only single probes, and "
-            "calls that people request. "
-            "`paused` while the connection is inactive."
+            "calls that people request. Also `failing` if all polls of charges have failed for an hour, although other "
+            "calls may succeed. `paused` while the connection is inactive."
         ),
     ]
     since: Annotated[
@@ -93,17 +93,19 @@ class ConnectionHealthView(View):
     ]
     error: Annotated[
         ConnectionErrorView | None,
-        Meta(description="The newest failure since a call succeeded. It may be set while `state` is `ok`."),
+        Meta(
+            description="The newest failure since a call succeeded, or since a poll succeeded if only polls fail. "
+            "It may be set while `state` is `ok`."
+        ),
     ]
 
     @classmethod
     def of(cls, connection: Connection, health: ConnectionHealth, *, paused_at: datetime | None) -> Self:
-        state, since = HealthState.OK, None
-        if health.is_failing:
-            state, since = HealthState.FAILING, health.failing_since
+        since = health.shown_since
+        state = HealthState.OK if since is None else HealthState.FAILING
         if not connection.active:
             state, since = HealthState.PAUSED, paused_at
-        error = None if health.error is None else ConnectionErrorView.of(health.error)
+        error = None if health.shown_error is None else ConnectionErrorView.of(health.shown_error)
         return cls(state=state, since=instant(since), error=error)
 
 

@@ -70,6 +70,10 @@ CHECKS = rows("""
     connection_health_failing       | connection_health  | "error_code": "timeout"
     connection_health_failing       | connection_health  | "emitted": true
     connection_health_failing       | connection_health  | "polls_per_second": 0
+    connection_health_reads         | connection_health  | "failed_reads": 1
+    connection_health_reads         | connection_health  | "failed_reads": -1
+    connection_health_reads         | connection_health  | "read_error_code": "timeout"
+    connection_health_reads         | connection_health  | "emitted": true, "reads_reported": true
     connection_sweep_progress       | connection_sweep   | "started_at": "2035-01-01"
     connection_sweep_progress       | connection_sweep   | "listed_to": "2035-01-01"
     connection_sweep_progress       | connection_sweep   | "checked_to": "00000000-0000-0000-0000-000000000000"

@@ -34,6 +34,7 @@ async def make(world: World, merchants: Sequence[Merchant]) -> None:
         (4, _send_webhooks),
         (3, _move_money),
         (1, _refuse_calls),
+        (1, _refuse_polls),
     ]
     while world.faults.on:
         await world.schedule.sleep(world.rng.expovariate(1 / EVERY_SECONDS))
@@ -100,6 +101,14 @@ async def _refuse_calls(world: World, merchants: Sequence[Merchant]) -> None:
     if connections:
         until = world.schedule.now + timedelta(days=world.rng.choice((1, 2, 4, 30)))
         world.side.gateway.refuses_until[UUID(world.rng.choice(connections))] = until
+
+
+async def _refuse_polls(world: World, merchants: Sequence[Merchant]) -> None:
+    """Refuse the polls of a random connection for 1 to 30 days. Calls of other kinds succeed."""
+    connections = [each for merchant in merchants for each in merchant.connections]
+    if connections:
+        until = world.schedule.now + timedelta(days=world.rng.choice((1, 2, 4, 30)))
+        world.side.gateway.refuses_polls_until[UUID(world.rng.choice(connections))] = until
 
 
 async def send_missing_webhooks(world: World, *, only_unpolled: bool) -> None:

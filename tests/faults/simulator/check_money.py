@@ -24,7 +24,7 @@ LAST_DAYS = {"boleto": 10}
 For all other methods, the maximum is two days.
 """
 FAILING_SPAN, FAILING_CALLS, CALLS_APART = timedelta(hours=12), 6, timedelta(minutes=30)
-"""A connection must be reported as failing after FAILING_CALLS refused calls in a row, over at least FAILING_SPAN.
+"""A connection is reported as failing after FAILING_CALLS refused calls or polls in a row, over at least FAILING_SPAN.
 
 A call less than CALLS_APART after the previous counted call is not counted, because a batch makes many calls together.
 """

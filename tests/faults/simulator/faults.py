@@ -69,6 +69,7 @@ NOT_DRAWN = (
     "gateway: credentials refused",
     "gateway: forgot a charge",
     "gateway: refuses calls for days",
+    "gateway: refuses polls for days",
     "payer: paid a closed charge",
     "price: down for hours",
     "process: all killed, for days",

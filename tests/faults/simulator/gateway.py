@@ -1,6 +1,6 @@
 """The adapter to the simulated gateway. A fault may occur before or after the effect of each call.
 
-The gateway may also refuse all calls of a connection for days.
+The gateway may also refuse all calls of a connection, or only its polls, for days.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -43,6 +43,7 @@ DECLINED = "declined"
 HANGS_SECONDS = 20
 LIST_PAGE = 40
 _MAKING = {None, "create: made, answer lost", "create: made late", "create: 500, made", "create: made twice"}
+_POLL = "get"
 _ANSWERED = {None, "create: refused", "create: made twice", "refund: refused", "refund: slow"}
 """Faults with which the engine still gets an answer (None: no fault). An answered call ends a series of failures."""
 
@@ -69,10 +70,12 @@ class SimGateway:
     async def check_credentials(self) -> str:
         """Return the id of the credentials' account at the provider. Raises AuthFailedError, TransientError."""
         self._check_token()
-        if self._is_refusing():
+        if self._is_refusing("check"):
             raise TransientError("the gateway is closed for maintenance")
         side = self._side
-        side.gateway.note_call(self._config.connection_id, now=side.schedule.now, is_answered=True)
+        side.gateway.note_call(
+            self._config.connection_id, now=side.schedule.now, is_poll=False, is_answered=True
+        )
         return f"{self._config.account_id}-{self._provider_account}"
 
     async def create_charge(self, request: ChargeRequest) -> Charge:
@@ -129,7 +132,7 @@ class SimGateway:
             charge = self._side.gateway.find(charge_id, now=now)
             return [] if charge is None else [charge]
 
-        found = await self._looked("get", look)
+        found = await self._looked(_POLL, look)
         if not found:
             raise NotFoundError(charge_id)
         return self._shown(found[0])
@@ -261,7 +264,7 @@ class SimGateway:
             now, is_answered = side.schedule.now, False
             try:
                 self._check_token()
-                if self._is_refusing():
+                if self._is_refusing(name):
                     raise TransientError("the gateway is closed for maintenance")
                 fault = side.faults.draw(chances)
                 if fault is not None:
@@ -269,7 +272,7 @@ class SimGateway:
                 is_answered = fault in _ANSWERED
                 return fault, effect(fault)
             finally:
-                side.gateway.note_call(connection_id, now=now, is_answered=is_answered)
+                side.gateway.note_call(connection_id, now=now, is_poll=name == _POLL, is_answered=is_answered)
 
         fault, done = await side.schedule.io(f"gateway.{name}", work)
         hangs = fault is not None and "20 s" in fault
@@ -286,14 +289,17 @@ class SimGateway:
             side.faults.count("gateway: credentials refused")
             raise AuthFailedError("the token is old")
 
-    def _is_refusing(self) -> bool:
-        """Return whether the gateway refuses all calls of the connection now. If it does, count this as a fault."""
-        side = self._side
-        until = side.gateway.refuses_until.get(self._config.connection_id)
-        is_refusing = until is not None and side.schedule.now < until
-        if is_refusing:
-            side.faults.count("gateway: refuses calls for days")
-        return is_refusing
+    def _is_refusing(self, name: str) -> bool:
+        """Return whether the gateway refuses this call of the connection for days. If it does, count the fault."""
+        side, connection_id = self._side, self._config.connection_id
+        until = {"gateway: refuses calls for days": side.gateway.refuses_until.get(connection_id)}
+        if name == _POLL:
+            until["gateway: refuses polls for days"] = side.gateway.refuses_polls_until.get(connection_id)
+        for fault, at in until.items():
+            if at is not None and side.schedule.now < at:
+                side.faults.count(fault)
+                return True
+        return False
 
     def _shown(self, charge: SimCharge) -> Charge:
         now = self._side.schedule.now

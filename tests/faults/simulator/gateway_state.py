@@ -167,9 +167,10 @@ class SimCharge:
 class GatewayState:
     """The state of the simulated gateway.
 
-    `refuses_until` has the time until which all calls of a connection are refused. `refused_at` has the times of a
-    connection's refused calls since its last answered call. `refusals` has the earlier series of refused calls. The ids
-    of all charges begin with `prefix`.
+    `refuses_until` has the time until which all calls of a connection are refused, and `refuses_polls_until` until when
+    its polls are. `refused_at` has the times of a connection's refused calls since its last answered call, and
+    `polls_refused_at` those of its polls. `refusals` has the earlier series of both kinds. The ids of all charges begin
+    with `prefix`.
     """
 
     payers: Payers
@@ -178,7 +179,11 @@ class GatewayState:
     charges: dict[str, SimCharge] = field(default_factory=dict[str, SimCharge])
     token_of: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict[UUID, int](int))
     refuses_until: dict[UUID, datetime] = field(default_factory=dict[UUID, datetime])
+    refuses_polls_until: dict[UUID, datetime] = field(default_factory=dict[UUID, datetime])
     refused_at: defaultdict[UUID, list[datetime]] = field(
+        default_factory=lambda: defaultdict[UUID, list[datetime]](list)
+    )
+    polls_refused_at: defaultdict[UUID, list[datetime]] = field(
         default_factory=lambda: defaultdict[UUID, list[datetime]](list)
     )
     refusals: list[tuple[UUID, Sequence[datetime]]] = field(
@@ -371,14 +376,19 @@ class GatewayState:
         """
         self.payers.all_pay = True
         self.refuses_until.clear()
+        self.refuses_polls_until.clear()
         for charge in self.charges.values():
             charge.acts = self.payers.last(self.as_of(charge, now).state, now=now)
 
-    def note_call(self, connection_id: UUID, *, now: datetime, is_answered: bool) -> None:
-        """Record the time of a refused call. An answered call ends a connection's series of refused calls."""
-        refused = self.refused_at[connection_id]
-        if not is_answered:
-            refused.append(now)
-        elif refused:
-            self.refusals.append((connection_id, tuple(refused)))
-            refused.clear()
+    def note_call(self, connection_id: UUID, *, now: datetime, is_poll: bool, is_answered: bool) -> None:
+        """Record the time of a refused call. An answered call ends a connection's series of refused calls.
+
+        Only an answered poll ends the series of refused polls.
+        """
+        series = [self.refused_at, self.polls_refused_at] if is_poll else [self.refused_at]
+        for refused in (each[connection_id] for each in series):
+            if not is_answered:
+                refused.append(now)
+            elif refused:
+                self.refusals.append((connection_id, tuple(refused)))
+                refused.clear()

@@ -22,6 +22,7 @@ from tests.support.sandbox_steps import (
     queue_fault,
     read,
     ready_invoice,
+    skip_days,
 )
 from tests.support.unreadable import make_unusable, mend_connection
 from tests.support.world import Json, World
@@ -184,6 +185,39 @@ async def test_polls_that_fail_make_the_connection_failing(world: World) -> None
         "connection.failing",
         "connection.recovered",
     ]
+
+
+async def test_polls_that_fail_while_charges_are_created_are_reported_once(world: World) -> None:
+    """The polls answer 500 for three days. Charges are created all the time. [D-55 reads, D-55 health]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    plan = await world.plan()
+    await issued_invoice(world)
+    await pass_time(world, days=3)  # the charge is due today, so it is polled every hour
+    await queue_fault(world, "get_charge", "server_error", times=MANY)
+    since = await now(world)
+
+    for _ in range(5):
+        await world.enroll(plan)
+        await pass_time(world, hours=1)
+    for _ in range(3):
+        await world.enroll(plan)
+        await skip_days(world, 1)
+    [failing] = await world.events("connection.failing", "connection.recovered")
+    shown = await health(world)
+
+    assert [each["status"] for each in await world.invoices()].count("ready") == 0
+    waited = datetime.fromisoformat(failing["createdAt"]) - since
+    assert timedelta(hours=1) <= waited < timedelta(hours=4)
+    assert failing["data"]["error"]["detail"].startswith("get_charge: ")
+    assert failing["data"]["connection"]["health"] == shown
+    assert (shown["state"], shown["error"]) == ("failing", failing["data"]["error"])
+    assert timedelta(0) <= datetime.fromisoformat(shown["since"]) - since <= timedelta(hours=1)
+    await repair(world)
+    await pass_time(world, hours=2)
+    assert await health(world) == {"state": "ok", "since": None, "error": None}
+    types = [each["type"] for each in await world.events("connection.failing", "connection.recovered")]
+    assert types == ["connection.failing", "connection.recovered"]
+    assert await world.broken() == []
 
 
 async def test_another_connection_of_the_account_keeps_working(world: World) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.account import Account
-from fatura.domain.gateway_health import CallError, ConnectionHealth
+from fatura.domain.gateway_health import CallError, ConnectionHealth, FailedReads
 from fatura.store import leases
 from fatura.store.db import Discovery, Row, Tx
 
@@ -13,7 +13,8 @@ from fatura.store.db import Discovery, Row, Tx
 async def lock(tx: Tx, connection_id: UUID) -> ConnectionHealth:
     row = await tx.fetchrow(
         """
-        SELECT h.failures, h.failing_since, h.next_probe_at, h.probes, h.emitted, h.error_code, h.error_detail
+        SELECT h.failures, h.failing_since, h.next_probe_at, h.probes, h.emitted, h.error_code, h.error_detail,
+            h.failed_reads, h.reads_failing_since, h.reads_reported, h.read_error_code, h.read_error_detail
         FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
         """,
         connection_id,
@@ -23,15 +24,24 @@ async def lock(tx: Tx, connection_id: UUID) -> ConnectionHealth:
 
 
 def health_of(row: Row) -> ConnectionHealth:
-    code = row["error_code"]
     return ConnectionHealth(
         failures=row["failures"],
         failing_since=row["failing_since"],
         next_probe_at=row["next_probe_at"],
         probes=row["probes"],
         emitted=row["emitted"],
-        error=None if code is None else CallError(code, row["error_detail"]),
+        error=_error(row["error_code"], row["error_detail"]),
+        reads=FailedReads(
+            count=row["failed_reads"],
+            since=row["reads_failing_since"],
+            is_reported=row["reads_reported"],
+            error=_error(row["read_error_code"], row["read_error_detail"]),
+        ),
     )
+
+
+def _error(code: str | None, detail: str) -> CallError | None:
+    return None if code is None else CallError(code, detail)
 
 
 async def update(tx: Tx, connection_id: UUID, health: ConnectionHealth, *, ends_lease: bool) -> None:
@@ -39,8 +49,9 @@ async def update(tx: Tx, connection_id: UUID, health: ConnectionHealth, *, ends_
     await tx.execute(
         """
         UPDATE connection_health h SET failures = $3, failing_since = $4, next_probe_at = $5, probes = $6,
-            emitted = $7, error_code = $8, error_detail = $9,
-            lease_until = CASE WHEN $10 THEN NULL ELSE h.lease_until END
+            emitted = $7, error_code = $8, error_detail = $9, failed_reads = $10, reads_failing_since = $11,
+            reads_reported = $12, read_error_code = $13, read_error_detail = $14,
+            lease_until = CASE WHEN $15 THEN NULL ELSE h.lease_until END
         WHERE h.account_id = $1 AND h.connection_id = $2
         """,
         connection_id,
@@ -51,6 +62,11 @@ async def update(tx: Tx, connection_id: UUID, health: ConnectionHealth, *, ends_
         health.emitted,
         None if health.error is None else health.error.code,
         None if health.error is None else health.error.detail,
+        health.reads.count,
+        health.reads.since,
+        health.reads.is_reported,
+        None if health.reads.error is None else health.reads.error.code,
+        None if health.reads.error is None else health.reads.error.detail,
         ends_lease,
     )
 

@@ -129,7 +129,8 @@ async def find_all(tx: Tx) -> Sequence[StoredConnection]:
         SELECT g.connection_id, g.provider, g.label, g.active, g.issues_charges, g.methods, g.max_installments,
             g.min_amount_cents, g.min_installment_cents, g.product_catalog, g.refunds, g.settings,
             g.credentials_sealed, g.created_at, g.provider_account, h.failures, h.failing_since, h.next_probe_at,
-            h.probes, h.emitted, h.error_code, h.error_detail, h.paused_at, h.polls_per_second
+            h.probes, h.emitted, h.error_code, h.error_detail, h.paused_at, h.polls_per_second,
+            h.failed_reads, h.reads_failing_since, h.reads_reported, h.read_error_code, h.read_error_detail
         FROM gateway_connection g JOIN connection_health h ON h.connection_id = g.connection_id
         WHERE g.account_id = $1 AND h.account_id = $1 ORDER BY g.connection_id
         """

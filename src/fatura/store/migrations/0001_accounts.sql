@@ -169,7 +169,8 @@ CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
 -- Whether a connection's calls succeed; one row per connection. These columns are not in `gateway_connection`: a call
 -- must not wait for a request that changes the connection, and discovery reads the columns for all accounts.
 -- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
--- lease for the probe ends. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
+-- lease for the probe ends. `failed_reads` counts the failed reads since the last successful read; `reads_reported` is
+-- true if these failures have lasted an hour. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
 -- A look (D-162) must also wait until `looks_from`, because looks use at most half of this budget.
 -- `polled_named` is true if the newest of the scheduled polls in this budget was of a charge that a webhook had named.
 -- `looked` is true if looks have used this budget since the newest of these polls.
@@ -190,18 +191,28 @@ CREATE TABLE connection_health (
     looks_from timestamptz,
     polled_named boolean NOT NULL DEFAULT false,
     looked boolean NOT NULL DEFAULT false,
+    failed_reads integer NOT NULL DEFAULT 0,
+    reads_failing_since timestamptz,
+    reads_reported boolean NOT NULL DEFAULT false,
+    read_error_code text,
+    read_error_detail text,
     CONSTRAINT connection_health_pk PRIMARY KEY (account_id, connection_id),
     CONSTRAINT connection_health_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),
     CONSTRAINT connection_health_failing CHECK (
         CASE
             WHEN failures = 0 THEN
-                next_probe_at IS NULL AND probes = 0 AND NOT emitted
-            WHEN failures < 3 THEN next_probe_at IS NULL AND NOT emitted
-            ELSE next_probe_at IS NOT NULL
+                next_probe_at IS NULL AND probes = 0 AND emitted = reads_reported
+            WHEN failures < 3 THEN next_probe_at IS NULL AND emitted = reads_reported
+            ELSE next_probe_at IS NOT NULL AND emitted >= reads_reported
         END IS TRUE
         AND (failures = 0) = (failing_since IS NULL) AND (failures = 0) = (error_code IS NULL)
         AND failures >= 0 AND probes >= 0 AND (polls_per_second >= 1 OR polls_per_second IS NULL) AND (error_code IS NULL) = (error_detail IS NULL)
+    ),
+    CONSTRAINT connection_health_reads CHECK (
+        failed_reads >= 0 AND (failed_reads >= 3 OR NOT reads_reported)
+        AND (failed_reads = 0) = (reads_failing_since IS NULL) AND (failed_reads = 0) = (read_error_code IS NULL)
+        AND (read_error_code IS NULL) = (read_error_detail IS NULL)
     )
 ) WITH (fillfactor = 70);
 CREATE INDEX connection_health_probes ON connection_health (account_id) WHERE next_probe_at IS NOT NULL;

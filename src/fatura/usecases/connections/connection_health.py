@@ -29,7 +29,9 @@ WAKE_LIMIT = 1000
 """Maximum number of waiting invoices that a recovery makes due. The others become due within about an hour."""
 
 WOKEN_EACH_SECOND = 64
-UNREADABLE = CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
+UNREADABLE = CallResult(
+    CallError(CREDENTIALS_UNREADABLE, "The credentials cannot be decrypted; send them again.")
+)
 
 
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
@@ -42,15 +44,15 @@ async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGatewa
         if gateway.is_probe or not gateway.results:
             continue
         results, gateway.results = gateway.results, []
-        if None in results:
+        if any(each.error is None for each in results):
             deps.answering.note(account.account_id)
-        if gateway.failures or any(results):
+        if gateway.has_failures or any(each.error for each in results):
             try:
                 health = await in_transaction(deps, account, _store, gateway.connection_id, results)
             except Exception:  # noqa: BLE001 - the answers are recorded already; only the health is lost
                 log.exception("gateway.health_not_recorded", connection_id=str(gateway.connection_id))
             else:
-                gateway.failures = health.failures
+                gateway.has_failures = health != HEALTHY
 
 
 async def count_unreadable(work: Work, connection_id: UUID) -> None:
@@ -65,7 +67,7 @@ async def record_probe(
 
     An invalid answer is not in `results`. Without results, the connection stays failing.
     """
-    if None in results:
+    if any(each.error is None for each in results):
         deps.answering.note(account.account_id)
     await in_transaction(deps, account, _store, connection_id, results, is_probe=True)
 
@@ -130,18 +132,19 @@ async def _change(
 async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, after: ConnectionHealth) -> None:
     """Log when a connection starts failing or recovers.
 
-    Emit `connection.failing` only after an hour of failures, and `connection.recovered` only if `connection.failing`
-    was emitted (D-55).
+    Emit `connection.failing` only after an hour of failures of all calls or of all reads, and `connection.recovered`
+    only if `connection.failing` was emitted (D-55).
     """
-    code = None if after.error is None else after.error.code
+    shown = after.shown_error
+    code = None if shown is None else shown.code
     if after.is_failing and not before.is_failing:
         log.warning("gateway.connection_failing", connection_id=str(connection_id), code=code)
         work.notify(LaneName.GATEWAY_PROBE)
     if before.is_failing and not after.is_failing:
         log.info("gateway.connection_recovered", connection_id=str(connection_id))
-    if after.emitted and not before.emitted and after.error is not None:
+    if after.emitted and not before.emitted and shown is not None:
         view = await _view(work, connection_id)
-        error = ConnectionErrorView.of(after.error)
+        error = ConnectionErrorView.of(shown)
         work.emit("connection.failing", ConnectionErrorDataView(connection=view, error=error))
     if before.emitted and not after.emitted:
         work.emit("connection.recovered", ConnectionDataView(connection=await _view(work, connection_id)))

@@ -18,6 +18,7 @@ from fatura.domain.errors import (
     invalid_fields,
     require,
 )
+from fatura.domain.gateway_health import HEALTHY
 from fatura.domain.sweeping import next_sweep_at
 from fatura.gateways import port
 from fatura.gateways.checked import CheckedGateway
@@ -60,7 +61,7 @@ def open_gateway(work: Work, stored: StoredConnection, *, is_probe: bool = False
         connection_id = str(connection.connection_id)
         log.error("gateway.credentials_unreadable", connection_id=connection_id, error=error)
         return None
-    return ObservedGateway(adapter, connection, failures=stored.health.failures, is_probe=is_probe)
+    return ObservedGateway(adapter, connection, has_failures=stored.health != HEALTHY, is_probe=is_probe)
 
 
 @dataclass(frozen=True, slots=True)

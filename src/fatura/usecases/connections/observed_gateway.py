@@ -39,6 +39,9 @@ _ANSWERED: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
+_READ = "get_charge"
+"""The call of a poll. Look-ups and lists may work while polls fail, so they do not count as reads of `FailedReads`."""
+
 Listed = port.Charge | port.InvalidAnswerError
 """A charge in a provider's list, or the error that says why this charge is invalid."""
 
@@ -47,18 +50,18 @@ class ObservedGateway:
     """A connection's adapter; implements `port.Gateway`.
 
     `results` has the result of each call, in the order in which the calls ended; `connection_health.record` stores the
-    results. `is_probe` is true for a probe of a failing connection. An invalid answer, or an exception of the adapter's
-    own code, counts neither as a success nor as a failure. Such an error may concern a single charge, and must not stop
-    the work on other charges.
+    results. `has_failures` is true if the stored health is not HEALTHY. `is_probe` is true for a probe of a failing
+    connection. An invalid answer, or an exception of the adapter's own code, counts neither as a success nor as a
+    failure. Such an error may concern a single charge, and must not stop the work on other charges.
     """
 
     def __init__(
-        self, adapter: CheckedGateway, connection: Connection, *, failures: int, is_probe: bool
+        self, adapter: CheckedGateway, connection: Connection, *, has_failures: bool, is_probe: bool
     ) -> None:
         self.adapter = adapter
         self.connection_id = connection.connection_id
         self._provider = connection.provider
-        self.failures = failures
+        self.has_failures = has_failures
         self.is_probe = is_probe
         self.results: list[CallResult] = []
 
@@ -140,12 +143,12 @@ class ObservedGateway:
             self._count(operation, _outcome(error), seconds=took)
             failure = _failure(error, operation)
             if failure is not None:
-                self.results.append(failure)
+                self.results.append(CallResult(failure, is_read=operation == _READ))
             elif isinstance(error, (port.PermanentError, port.NotFoundError)):
-                self.results.append(None)
+                self.results.append(CallResult(None, is_read=operation == _READ))
             raise
         self._count(operation, "answered", seconds=time.monotonic() - began)
-        self.results.append(None)
+        self.results.append(CallResult(None, is_read=operation == _READ))
 
     def _count(self, operation: str, outcome: str, *, seconds: float) -> None:
         call_counts.gateway_calls.labels(self._provider, operation, outcome).observe(seconds)

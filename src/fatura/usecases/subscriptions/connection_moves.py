@@ -148,7 +148,7 @@ async def _target(work: Work, from_id: UUID, to_id: UUID) -> Connection:
             GATEWAY_CONNECTION_NOT_FOUND,
             "The subscriptions are on this connection already; name another one in toConnectionId.",
         )
-    if to_id in found and found[to_id].health.is_failing:
+    if to_id in found and found[to_id].health.shown_since is not None:
         raise EngineError(
             GATEWAY_CONNECTION_FAILING,
             "The calls to the gateway of the target connection fail; repair that connection first.",
