@@ -1,10 +1,14 @@
 """Steps of the refund scenarios: ask for refunds, pay invoices, and read what the sandbox gateway refunded."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from fatura.domain.account import Account
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge, RefundRequest, RefundState
 from fatura.usecases.merchant_actions import refunds
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import refund_calls
@@ -56,3 +60,21 @@ async def claim(world: World, account: Account, refund_id: UUID) -> Sequence[ref
     """Lease a refund, as a process does before it calls the gateway."""
     places = Places(world.deps.gateway_requests, world.account_id)
     return await in_transaction(world.deps, account, refund_calls._claim_one, refund_id, places)
+
+
+def slow(state: RefundState, method: Any) -> Any:
+    """Wrap a gateway method, so that its answer shows each refund in `state` and without a ledger entry."""
+
+    async def shown(gateway: SandboxGateway, asked: RefundRequest | str) -> Charge:
+        charge = await method(gateway, asked)
+        made = {refund.reference for refund in charge.refunds}
+        return replace(
+            charge,
+            entries=tuple(entry for entry in charge.entries if entry.reference not in made),
+            refunds=tuple(
+                replace(refund, state=state, reference=None, detail="The payer's bank refuses it.")
+                for refund in charge.refunds
+            ),
+        )
+
+    return shown

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from fatura.domain.charging import next_late_look_at
 from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, TOO_MANY_REFUNDS, EngineError
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of, in_order
 
@@ -91,7 +92,7 @@ class RefundRequest:
     connection. `sent_at` is when the newest request was reserved. If the answer to a request was lost, `unknown_since`
     is when that request was reserved. `looked_up_at` is when the newest look-up that did not find the refund was
     reserved, and `empty_lookups` is the number of counted ones. `lease_until` is real time; other instants are on the
-    account's clock. `next_attempt_at` is None if the refund is done or failed.
+    account's clock. `next_attempt_at` is None if the refund is done, or if it failed and no late look-up follows.
     """
 
     refund_id: UUID
@@ -135,11 +136,12 @@ class RefundRequest:
         )
 
     def failed_with(self, code: str, detail: str, *, at: datetime) -> "RefundRequest":
+        """Return the refund as failed. If a request may still have an effect, late look-ups follow (D-151)."""
         return replace(
             self,
             stage=RefundStage.FAILED,
             closed_at=at,
-            next_attempt_at=None,
+            next_attempt_at=None if self.unknown_since is None else next_late_look_at(at, now=at),
             lease_until=None,
             error_code=code,
             error_detail=detail,

@@ -39,7 +39,7 @@ _UNSETTLED = """
         + (SELECT count(*) FROM pricing_attempt t WHERE t.outcome IS NULL)
         + (SELECT count(*) FROM price_pull p WHERE p.next_attempt_at IS NOT NULL)
         + (SELECT count(*) FROM delivery d WHERE d.next_attempt_at IS NOT NULL)
-        + (SELECT count(*) FROM refund_request f WHERE f.next_attempt_at IS NOT NULL)
+        + (SELECT count(*) FROM refund_request f WHERE f.closed_at IS NULL)
         + (SELECT count(*) FROM unmatched_charge u WHERE u.next_look_at IS NOT NULL)
         + (SELECT count(*) FROM poll_round r WHERE r.next_step_at IS NOT NULL)
         + (SELECT count(*) FROM connection_move o WHERE o.status = 'running') AS left

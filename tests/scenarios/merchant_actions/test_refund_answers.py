@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,11 +13,10 @@ from fatura.gateways.port import (
     RefundRequest,
     RefundState,
     TransientError,
-    UnknownOutcomeError,
 )
 from fatura.usecases.payments import refund_calls
 from fatura.usecases.transaction import in_transaction, load_account
-from tests.support.refund_steps import claim, paid_invoice, refund, refunded_at_gateway, store
+from tests.support.refund_steps import claim, paid_invoice, refund, refunded_at_gateway, slow, store
 from tests.support.sandbox_steps import (
     pass_time,
     queue_fault,
@@ -125,24 +123,6 @@ async def test_a_poll_that_sees_the_refund_first_finishes_it(world: World, paid:
     assert await world.broken() == []
 
 
-def slow(state: RefundState, method: Any) -> Any:
-    """Wrap a gateway method, so that its answer shows each refund in `state` and without a ledger entry."""
-
-    async def shown(gateway: SandboxGateway, asked: RefundRequest | str) -> Charge:
-        charge = await method(gateway, asked)
-        made = {refund.reference for refund in charge.refunds}
-        return replace(
-            charge,
-            entries=tuple(entry for entry in charge.entries if entry.reference not in made),
-            refunds=tuple(
-                replace(refund, state=state, reference=None, detail="The payer's bank refuses it.")
-                for refund in charge.refunds
-            ),
-        )
-
-    return shown
-
-
 @pytest.mark.parametrize("ends", ["done", "failed"])
 async def test_the_gateway_works_on_a_refund_for_days(
     world: World, paid: Json, ends: str, monkeypatch: pytest.MonkeyPatch
@@ -206,89 +186,6 @@ async def test_a_gateway_that_does_not_deduplicate_is_asked_once(
     (found,) = (await read(world, paid))["refunds"]
     assert (found["status"], len(asked)) == (ends, 1)
     assert (found["error"] or {}).get("code") == ("not_made" if ends == "failed" else None)
-    assert await world.broken() == []
-
-
-class LateGateway:
-    """A gateway that does not deduplicate refunds, and loses the first request for a refund.
-
-    When the test calls `make_the_lost_one`, the gateway makes the lost refund after all.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lost: tuple[SandboxGateway, RefundRequest] | None = None
-        self.sent: list[UUID] = []
-        self._refund_charge = SandboxGateway.refund_charge
-        capabilities, late = SandboxGateway.capabilities, self
-
-        def only_looks_up(gateway: SandboxGateway) -> Capabilities:
-            return replace(capabilities(gateway), refunds="lookup")
-
-        async def refund_charge(gateway: SandboxGateway, request: RefundRequest) -> Charge:
-            late.sent.append(request.refund_id)
-            if late.lost is None:
-                late.lost = gateway, request
-                raise UnknownOutcomeError("no answer")
-            return await late._refund_charge(gateway, request)
-
-        monkeypatch.setattr(SandboxGateway, "capabilities", only_looks_up)
-        monkeypatch.setattr(SandboxGateway, "refund_charge", refund_charge)
-
-    async def make_the_lost_one(self) -> None:
-        assert self.lost is not None
-        await self._refund_charge(*self.lost)
-
-
-@pytest.mark.parametrize("amount_cents", [4000, 9990])
-@pytest.mark.parametrize("found_by", ["look-up", "poll"])
-async def test_a_late_refund_replaces_the_next_one(
-    world: World, paid: Json, monkeypatch: pytest.MonkeyPatch, amount_cents: int, found_by: str
-) -> None:
-    """[D-151 late]"""
-    late = LateGateway(monkeypatch)
-    assert (await refund(world, paid, amountCents=amount_cents)).status == 202
-    await pass_time(world, minutes=5)
-    assert (await read(world, paid))["refunds"][0]["error"]["code"] == "not_made"
-    if found_by == "poll":
-        await queue_fault(world, "get_charge", "server_error")
-        assert (await refund(world, paid, amountCents=amount_cents, key="second")).status == 202
-    await late.make_the_lost_one()
-    if found_by == "poll":
-        await world.sql("UPDATE invoice SET next_attempt_at = created_at")
-        await world.run("reconciliation")
-
-    answer = await refund(world, paid, amountCents=amount_cents, key="second")
-
-    after = await read(world, paid)
-    assert (answer.status, answer.type) == (422, "engine.refund_refused")
-    assert answer.json["meta"]["code"] == "made_late"
-    assert ([each["status"] for each in after["refunds"]], after["refundedCents"]) == (
-        ["done", "failed"],
-        amount_cents,
-    )
-    assert (await refunded_at_gateway(world), len(late.sent)) == ([amount_cents], 1)
-    if amount_cents == 4000:
-        assert (await refund(world, paid, key="rest")).status == 200
-        assert sorted(await refunded_at_gateway(world)) == [4000, 5990]
-    assert await world.broken() == []
-
-
-async def test_a_refund_after_one_of_unknown_outcome_waits_for_a_look_up(
-    world: World, paid: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second refund is sent only after a successful look-up that does not show the first refund. [D-151 late]"""
-    late = LateGateway(monkeypatch)
-    await refund(world, paid)
-    await pass_time(world, minutes=5)
-    await queue_fault(world, "get_charge", "server_error")
-    assert (await refund(world, paid, key="second")).status == 202
-    assert len(late.sent) == 1
-
-    await pass_time(world, minutes=5)
-
-    after = await read(world, paid)
-    assert [each["status"] for each in after["refunds"]] == ["failed", "done"]
-    assert (len(late.sent), await refunded_at_gateway(world)) == (2, [9990])
     assert await world.broken() == []
 
 

@@ -239,8 +239,9 @@ CREATE TABLE merchant_request (
 -- A refund that a merchant asked for, committed before its request is sent. An invoice has at most one open refund.
 -- `left_cents` is what could be refunded when the row was inserted; a higher refund is refused. A refund of manual
 -- payments has no connection and is inserted as `done`. `next_attempt_at` (account's clock) is when an open refund is
--- due to be sent or looked up. `lease_until` (real time) is when the lease for this work ends. `erased` is set if the
--- customer is erased. Then the row keeps no text of the merchant or the gateway, even if a later answer brings one.
+-- due to be sent or looked up, or when a failed refund is due for a late look-up. `lease_until` (real time) is when the
+-- lease for this work ends. `erased` is set if the customer is erased. Then the row keeps no text of the merchant or
+-- the gateway, even if a later answer brings one.
 CREATE TABLE refund_request (
     account_id uuid NOT NULL,
     refund_id uuid NOT NULL,
@@ -287,8 +288,9 @@ CREATE TABLE refund_request (
     ),
     CONSTRAINT refund_request_closed CHECK (
         (stage IN ('done', 'failed')) = (closed_at IS NOT NULL)
-        AND (closed_at IS NULL) = (next_attempt_at IS NOT NULL)
-        AND (closed_at IS NULL OR lease_until IS NULL)
+        AND (closed_at IS NOT NULL OR next_attempt_at IS NOT NULL)
+        AND (stage <> 'done' OR next_attempt_at IS NULL)
+        AND (next_attempt_at IS NOT NULL OR lease_until IS NULL)
         AND (payment_entry_id IS NULL OR stage = 'done')
         AND (error_code IS NULL) = (error_detail IS NULL)
     ),

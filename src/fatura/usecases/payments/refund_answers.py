@@ -9,6 +9,7 @@ from fatura.domain.charging import (
     EMPTY_LOOKUPS_NEEDED,
     LOOKUP_COUNTS_AFTER,
     MISSING_AFTER,
+    next_late_look_at,
     retry_delay,
 )
 from fatura.domain.refunds import RefundRequest, RefundStage
@@ -69,14 +70,21 @@ def _refusal(answer: port.PermanentError | port.NotFoundError) -> tuple[str, str
 async def after_look_up(
     work: Work, current: RefundRequest, answer: Answer, *, asked_at: datetime, may_repeat: bool
 ) -> None:
-    """Handle the answer to a look-up of a refund that is still open. `asked_at` is when the look-up was reserved.
+    """Handle the answer to a look-up of a refund that is not done. `asked_at` is when the look-up was reserved.
 
     If the charge does not show the refund, send the request next, unless it was sent before and `may_repeat` is false
     or the gateway has accepted it. If the request must not be repeated, fail the refund after EMPTY_LOOKUPS_NEEDED
     counted look-ups that did not find it (D-33).
     """
     is_answered = isinstance(answer, port.Charge | port.NotFoundError)
-    if not is_answered or (isinstance(answer, port.Charge) and _shows(answer, current.refund_id)):
+    shown = _shown(answer, current.refund_id) if isinstance(answer, port.Charge) else None
+    if current.stage is RefundStage.FAILED and is_answered and shown is not port.RefundState.PENDING:
+        assert current.closed_at is not None, "a failed refund is closed"
+        next_attempt_at = next_late_look_at(current.closed_at, now=work.now)
+        later = replace(current, next_attempt_at=next_attempt_at, lease_until=None)
+        await refund_requests.update(work.tx, [later])
+        return
+    if not is_answered or shown is not None:
         await refund_requests.update(work.tx, [put_off(work, current)])
         return
     is_planned = current.stage is RefundStage.PLANNED
@@ -105,5 +113,5 @@ def _counts_from(request: RefundRequest) -> datetime:
     return request.looked_up_at + (MISSING_AFTER if is_accepted else EMPTY_LOOKUP_GAP)
 
 
-def _shows(charge: port.Charge, refund_id: UUID) -> bool:
-    return any(refund.refund_id == refund_id for refund in charge.refunds)
+def _shown(charge: port.Charge, refund_id: UUID) -> port.RefundState | None:
+    return next((refund.state for refund in charge.refunds if refund.refund_id == refund_id), None)

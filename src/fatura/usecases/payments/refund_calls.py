@@ -306,7 +306,7 @@ async def _record(work: Work, call: _Call, answer: Answer) -> None:
     if isinstance(answer, port.Charge):
         await gateway_payments.record(work, [ChargeAnswer(request.invoice_id, request.connection_id, answer)])
     (current,) = await refund_requests.lock(work.tx, [request.refund_id])
-    if not current.is_open or current.lease_until != request.lease_until:
+    if current.lease_until != request.lease_until:
         return
     if call.kind is _CallKind.LOOK_UP:
         may_repeat = call.gateway.capabilities().refunds == "key"
