@@ -1,4 +1,4 @@
-"""No request of at most 256 KiB takes more than 50 ms of a core in the API process (D-103, D-201)."""
+"""No request of at most 256 KiB, and no answer, takes more than 50 ms of a core in the API process (D-103, D-201)."""
 
 import json
 import socket
@@ -11,7 +11,10 @@ import pytest
 from fatura.api.http.body import MAX_BYTES, MAX_VALUES
 from tests.support.fatura_processes import Running, environment, free_port, run_here, running, serves
 from tests.support.postgres_processes import until
+from tests.support.price_server import Reply, price_server
+from tests.support.price_steps import only_invoice, usage
 from tests.support.unlimited import UNLIMITED
+from tests.support.world import item, open_world, plan_body
 
 MOST_MS = 50
 TRIES = 5
@@ -146,3 +149,42 @@ def test_no_request_takes_long(database_url: str, tmp_path: Path) -> None:
         slow = {place: cost for place, cost in costs.items() if cost > MOST_MS}
     assert len(costs) > 300
     assert slow == {}
+
+
+@pytest.mark.faults
+async def test_no_answer_takes_long(database_url: str, tmp_path: Path) -> None:
+    """The largest plan is stored and listed, and each item of an invoice has 20 price calls of 64 KiB.
+
+    [D-103, D-105, D-201]
+    """
+    costs: dict[str, float] = {}
+    async with price_server() as prices, open_world(database_url) as world:
+        prices.answers(Reply(b"\x01" * (64 << 10)))
+        await world.enroll(await world.plan(*[await usage(world, prices) for _ in range(20)]))
+        await world.run("generation", "pricing")
+        invoice = await only_invoice(world)
+        assert len(invoice["pricingAttempts"]) == 20
+        await world.sql(
+            """
+            INSERT INTO pricing_attempt
+            SELECT (jsonb_populate_record(a, jsonb_build_object('attempt', n))).*
+            FROM pricing_attempt a, generate_series(2, 20) n
+            """
+        )
+        discounted = item(await world.product(), *[(1, number, number) for number in range(1, 21)])
+        plan = plan_body(*[discounted] * 20)
+        created = [await world.made("/v1/plans", {**plan, "name": f"Plan {number}"}) for number in range(100)]
+        env, port = environment(database_url, **UNLIMITED), free_port()
+        with running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as process:
+            until(lambda: serves(port), seconds=30)
+            api = Api(process, port, world.api_key)
+            for path in (
+                f"invoices/{invoice['id']}",
+                "audit?limit=200",
+                "plans?pageSize=100",
+                "events?limit=100",
+            ):
+                assert (await world.get(f"/v1/{path}")).status == 200
+                costs[path] = api.cost_ms(f"GET /v1/{path}")
+            costs["PUT"] = api.cost_ms(f"PUT /v1/plans/{created[0]['id']}", body=json.dumps(plan).encode())
+    assert {path: cost for path, cost in costs.items() if cost > MOST_MS} == {}

@@ -22,13 +22,14 @@ from fatura.bootstrap import real_clock, wire
 from fatura.domain.credentials import Mode
 from fatura.store.accounts import accounts as stored_accounts
 from fatura.store.db import Database, connect
-from fatura.store.vault import Vault, new_key
+from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import checks
 from fatura.workers.lanes import LANES, Lane
 from fatura.workers.loop import run_batch
 from tests.support.databases import as_owner
+from tests.support.fatura_processes import KEY_RING
 from tests.support.operator import OPERATOR
 from tests.support.unlimited import LOOPBACK, UNLIMITED
 
@@ -243,7 +244,7 @@ async def open_world(database_url: str, **environment: str) -> AsyncGenerator[Wo
 async def world_on(db: Database, database_url: str, **environment: str) -> AsyncGenerator[World]:
     """Start an engine on the connection pool `db`, and open its first sandbox account."""
     read = settings.read({**UNLIMITED, "FATURA_OUTBOUND_ALLOW": LOOPBACK, **environment})
-    vault = Vault([new_key()])
+    vault = Vault([KEY_RING])
     tagger = await tag_key.load(db, vault)
     deps = wire(read, db, vault=vault, tagger=tagger, clock=real_clock, notify=ignore_notification)
     deps.checks.keep_seconds = 0  # tests change what is checked

@@ -150,6 +150,7 @@ class PricingAttempt:
     response_status: int | None
     latency_ms: int | None
     response_body: str | None
+    response_body_cut: bool
     created_at: datetime
 
 

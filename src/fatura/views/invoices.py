@@ -157,7 +157,16 @@ class PricingAttemptView(View):
     outcome: PricingOutcome
     response_status: Annotated[int | None, Meta(description="HTTP status; null when there was no response.")]
     latency_ms: Count | None
-    response_body: Annotated[str | None, Meta(description="Raw response body.")]
+    response_body: Annotated[
+        str | None,
+        Meta(
+            description="Raw response body. If the newest bodies have over 256 KiB together, only the first 2,000 "
+            "characters of older ones."
+        ),
+    ]
+    response_body_cut: Annotated[
+        bool, Meta(description="Whether `responseBody` is only the start of the body.")
+    ]
     created_at: Instant
 
 

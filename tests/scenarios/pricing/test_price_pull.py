@@ -53,6 +53,7 @@ async def test_a_variable_item_is_priced_by_the_endpoint_and_billed(
         "responseStatus": 200,
         "latencyMs": 0,
         "responseBody": '{"amount": 4200, "description": "42 calls", "trace": 7}',
+        "responseBodyCut": False,
         "createdAt": "",
     }
     types = [event["type"] for event in await world.events() if event["data"].get("invoice")]

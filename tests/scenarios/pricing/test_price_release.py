@@ -174,6 +174,8 @@ async def test_manual_retries_are_limited(world: World, prices: PriceServer) -> 
 
 async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:
     """The detail shows the newest 20 attempts of each item, and the attempt that priced or skipped the item.
+
+    Bodies are whole up to 256 KiB together, from the newest on, and others have 2,000 characters.
     [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]
     """
     prices.answers({"amount": 100}, {"skip": True}, Reply("no", status=500))
@@ -187,8 +189,9 @@ async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices
     await world.sql(
         """
         INSERT INTO pricing_attempt (account_id, invoice_id, position, attempt, by_hand, url, cap_cents, request_body,
-            created_at, open_until, outcome)
-        SELECT p.account_id, p.invoice_id, p.position, n, true, 'x', 1, '', '2090-01-01T00:00:00Z', now(), 'timeout'
+            created_at, open_until, outcome, response_body)
+        SELECT p.account_id, p.invoice_id, p.position, n, true, 'x', 1, '', '2090-01-01T00:00:00Z', now(), 'timeout',
+            CASE n WHEN 197 THEN repeat('é', 2000) WHEN 198 THEN NULL ELSE repeat('é', 32768) END
         FROM price_pull p, generate_series(11, 200) n
         """
     )
@@ -201,6 +204,14 @@ async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices
     decisive = {each["itemId"]: each for each in shown if each["outcome"] in {"ok", "skip"}}
     assert decisive == {items[status]: first[items[status]] for status in ("priced", "skipped")}
     assert [each["createdAt"] for each in shown] == sorted(each["createdAt"] for each in shown)
+    bodies = [
+        (each["attempt"], len(each["responseBody"] or ""), each["responseBodyCut"])
+        for each in shown
+        if each["attempt"] >= 197
+    ]
+    whole, cut = [(197, 2000, False), (198, 0, False)], (199, 2000, True)
+    newest_call = (200, 32_768, False)
+    assert bodies == [*whole, (199, 32_768, False), newest_call, *[*whole, cut, newest_call] * 2]
 
 
 async def test_concurrent_calls_of_an_account_do_not_exceed_its_limit(

@@ -197,16 +197,27 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
     )
 
 
-async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequence[PricingAttempt]:
-    """Return the newest finished calls of each item, and all of its calls with a valid answer, oldest first."""
+async def of_invoice(
+    tx: Tx, invoice_id: UUID, *, limit_per_item: int, whole_bodies_bytes: int, max_cut_chars: int
+) -> Sequence[PricingAttempt]:
+    """Return the newest finished calls of each item, and all of its calls with a valid answer, oldest first.
+
+    The newest bodies are whole, at most `whole_bodies_bytes` together. The others have the first `max_cut_chars`
+    characters.
+    """
     return await tx.fetch_as(
         PricingAttempt,
         """
-        SELECT i.item_id, n.attempt, n.url, n.outcome, n.response_status, n.latency_ms, n.response_body, n.created_at
+        SELECT i.item_id, n.attempt, n.url, n.outcome, n.response_status, n.latency_ms,
+            CASE WHEN n.bytes <= $4 THEN n.response_body ELSE left(n.response_body, $5) END AS response_body,
+            n.bytes > $4 AND coalesce(length(n.response_body), 0) > $5 AS response_body_cut, n.created_at
         FROM invoice_item i JOIN (
             SELECT a.invoice_id, a.position, a.attempt, a.url, a.outcome, a.response_status, a.latency_ms,
                 a.response_body, a.created_at,
-                row_number() OVER (PARTITION BY a.position ORDER BY a.attempt DESC) AS age
+                row_number() OVER (PARTITION BY a.position ORDER BY a.attempt DESC) AS age,
+                sum(coalesce(octet_length(a.response_body), 0)) OVER (
+                    ORDER BY a.created_at DESC, a.attempt DESC, a.position
+                ) AS bytes
             FROM pricing_attempt a WHERE a.account_id = $1 AND a.invoice_id = $2 AND a.outcome IS NOT NULL
         ) n ON n.invoice_id = i.invoice_id AND n.position = i.position
         WHERE i.account_id = $1 AND i.invoice_id = $2 AND (n.age <= $3 OR n.outcome IN ('ok', 'skip'))
@@ -214,6 +225,8 @@ async def of_invoice(tx: Tx, invoice_id: UUID, *, limit_per_item: int) -> Sequen
         """,
         invoice_id,
         limit_per_item,
+        whole_bodies_bytes,
+        max_cut_chars,
     )
 
 

@@ -22,6 +22,9 @@ SHOWN_ATTEMPTS_PER_ITEM = 20
 Older attempts are left out, because each attempt may hold a body of 64 KiB. Attempts that returned a value are always
 shown.
 """
+WHOLE_BODIES_BYTES = 256 << 10
+"""How many bytes the newest bodies of attempts may have together to be shown whole (D-105)."""
+SHOWN_CHARS_OF_OLDER_BODIES = 2_000
 
 SHOWN_CHARGES = 100
 """Number of newest charges that GET /v1/invoices/{invoiceId} shows. After each refusal, the next charge is added."""
@@ -37,7 +40,13 @@ async def read(work: Work, invoice_id: UUID) -> InvoiceView:
     """Return an invoice with its items, price attempts, charges and refunds. Raises EngineError: `engine.not_found`."""
     details = await invoices.details(work.tx, [invoice_id])
     detail = require(details.get(invoice_id), "invoice", id_=invoice_id)
-    attempts = await pricing_attempts.of_invoice(work.tx, invoice_id, limit_per_item=SHOWN_ATTEMPTS_PER_ITEM)
+    attempts = await pricing_attempts.of_invoice(
+        work.tx,
+        invoice_id,
+        limit_per_item=SHOWN_ATTEMPTS_PER_ITEM,
+        whole_bodies_bytes=WHOLE_BODIES_BYTES,
+        max_cut_chars=SHOWN_CHARS_OF_OLDER_BODIES,
+    )
     charges = await invoice_charges.of_invoice(work.tx, invoice_id, limit=SHOWN_CHARGES)
     refunds = await invoice_refunds.of_invoice(work.tx, invoice_id, limit=SHOWN_REFUNDS)
     return InvoiceView.of_detail(detail, attempts, charges=charges, refunds=refunds)

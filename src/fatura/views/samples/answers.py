@@ -82,6 +82,7 @@ _ATTEMPT = PricingAttempt(
     response_status=200,
     latency_ms=84,
     response_body='{"amount":12000,"description":"2 sessions"}',
+    response_body_cut=False,
     created_at=AT,
 )
 _DELIVERY = Attempt(42, 1, story.WEBHOOK_URL, AT, AttemptResult(Outcome.DELIVERED, 200, 42, None, None))
