@@ -5,6 +5,13 @@ from dataclasses import dataclass
 from fatura.domain.audit import AuditAction, Origin
 
 
+class AuditError(Exception):
+    """The change of a request or command would be committed without exactly one audit entry (D-221).
+
+    This is no assertion, because the check must also run under `python -O` (D-220).
+    """
+
+
 @dataclass(slots=True)
 class AuditDraft:
     """What is known of an audit entry before the change is made. `Work.audit` completes it.

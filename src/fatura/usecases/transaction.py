@@ -38,7 +38,7 @@ from fatura.store.db import (
     Tx,
 )
 from fatura.store.webhooks import events
-from fatura.usecases.audit_draft import AuditDraft
+from fatura.usecases.audit_draft import AuditDraft, AuditError
 from fatura.usecases.database_clock import WrongClockError
 from fatura.usecases.deps import Deps
 from fatura.views.erased import event_text
@@ -150,7 +150,8 @@ class Work:
         the entry lists without their values.
         """
         if self.draft is not None:
-            assert not self.is_audited, "a request has one audit entry"
+            if self.is_audited:
+                raise AuditError("a request has one audit entry")
             self.is_audited = True
             origin, action = self.draft.origin, self.draft.action
             self.audit_for(origin, action, resource_id=resource_id, before=before, after=after, hidden=hidden)
@@ -213,7 +214,8 @@ class Work:
         This must run last, because it locks the row of counters that all transactions of the account share (D-38).
         Raises EngineError: `engine.quota_exceeded` (D-245).
         """
-        assert self.draft is None or self.is_audited, f"{self.draft.action.name} has no audit entry"
+        if self.draft is not None and not self.is_audited:
+            raise AuditError(f"{self.draft.action.name} has no audit entry")
         if not self.pending_events and not self.pending_entries and not any(self.totals.values()):
             return
         counted = await counters.add(
@@ -271,7 +273,8 @@ async def open_work(
     transaction must add this audit entry.
     Raises DATABASE_FAILURES; with `snapshot`, all of them except WrongClockError.
     """
-    assert draft is None or not draft.is_settled, "a request has one audit entry"
+    if draft is not None and draft.is_settled:
+        raise AuditError("a request has one audit entry")
     async with deps.db.transaction(account.account_id, snapshot=snapshot) as tx:
         if not snapshot:
             await check_clock(deps, tx)

@@ -8,7 +8,7 @@ import pytest
 
 from fatura.domain import audit_actions
 from fatura.domain.audit import Actor, ActorKind, Origin
-from fatura.usecases.audit_draft import AuditDraft
+from fatura.usecases.audit_draft import AuditDraft, AuditError
 from fatura.usecases.catalog import products
 from fatura.usecases.transaction import Work, in_audited_transaction, load_account, open_work
 from tests.support.audit_steps import ROUTES
@@ -212,7 +212,7 @@ async def test_a_transaction_without_its_entry_is_rolled_back(world: World):
         work.is_audited = False
         work.pending_entries.clear()
 
-    with pytest.raises(AssertionError, match=r"product\.create has no audit entry"):
+    with pytest.raises(AuditError, match=r"product\.create has no audit entry"):
         await in_audited_transaction(world.deps, account, draft, forgetful)
     assert await everything(world) == before
     assert not draft.is_settled
@@ -221,8 +221,13 @@ async def test_a_transaction_without_its_entry_is_rolled_back(world: World):
         for _ in range(2):
             await products.create(work, name="Gym", description=None, external_ref=None, **FIXED)
 
-    with pytest.raises(AssertionError, match="one audit entry"):
+    with pytest.raises(AuditError, match="one audit entry"):
         await in_audited_transaction(world.deps, account, draft, twice)
+    assert await everything(world) == before
+
+    draft.settle()
+    with pytest.raises(AuditError, match="one audit entry"):
+        await in_audited_transaction(world.deps, account, draft, forgetful)
     assert await everything(world) == before
 
 

@@ -32,7 +32,7 @@ from fatura.domain.audit import Actor, ActorKind, AuditAction, Origin
 from fatura.domain.credentials import Scope as KeyScope
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.errors import FORBIDDEN, EngineError, Problem, account_suspended, invalid_fields, not_found
-from fatura.usecases.audit_draft import AuditDraft
+from fatura.usecases.audit_draft import AuditDraft, AuditError
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest
 from fatura.views.view import View
@@ -273,7 +273,8 @@ class ApiRoute(APIRoute):
             holds_secret=self._holds_secret,
         )
         response = await self._run(call, **arguments)
-        assert draft is None or draft.is_settled, f"{method} {self.path} added no audit entry"
+        if draft is not None and not draft.is_settled:
+            raise AuditError(f"{method} {self.path} added no audit entry")
         return response
 
     def _validated(self, query_string: bytes, value: Any, rules: UrlRules) -> dict[str, Any]:
