@@ -1,10 +1,16 @@
 """A command for all accounts skips an account that fails, and its exit code says so."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from fatura.store.vault import new_key
+from fatura.usecases.accounts import key_ring
+from fatura.usecases.deps import Deps
 from tests.support.databases import as_owner
 from tests.support.fatura_processes import environment, run_here
 from tests.support.postgres_processes import value
@@ -43,11 +49,42 @@ def test_check_skips_an_account_that_fails(failing: tuple[dict[str, str], str]) 
     assert "clean" not in shown.stdout
 
 
+def test_check_writes_no_metrics_if_an_account_fails(
+    failing: tuple[dict[str, str], str], tmp_path: Path
+) -> None:
+    """[D-216]"""
+    env, _ = failing
+    file = tmp_path / "fatura.prom"
+    _ended(env, "check", "--textfile", str(file))
+    assert not file.exists()
+
+
 def test_keys_rotate_skips_an_account_that_fails(failing: tuple[dict[str, str], str]) -> None:
     """[D-216]"""
     env, account_id = failing
     report = _ended(env, "keys", "rotate")
     assert [each["accountId"] for each in report["failed"]] == [account_id]
+
+
+def test_keys_list_marks_no_key_as_removable_if_an_account_fails(
+    failing: tuple[dict[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-216]"""
+    env, account_id = failing
+    env["FATURA_SECRET_KEYS"] += f",{new_key()}"
+
+    async def unreadable(deps: Deps, key_of: UUID) -> Mapping[bytes, int]:
+        assert str(key_of) != account_id
+        return await usage(deps, key_of)
+
+    usage = key_ring.usage
+    monkeypatch.setattr(key_ring, "usage", unreadable)
+    report = _ended(env, "keys", "list")
+    assert [each["accountId"] for each in report["failed"]] == [account_id]
+    assert [(each["values"] > 0, each["state"]) for each in report["keys"]] == [
+        (True, "encrypts new values"),
+        (False, "keep it: some accounts could not be read"),
+    ]
 
 
 def test_restored_skips_an_account_that_fails(failing: tuple[dict[str, str], str], database_url: str) -> None:

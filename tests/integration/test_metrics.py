@@ -1,22 +1,26 @@
 """The metrics that `/metrics` and `fatura check --textfile` report."""
 
+import asyncio
 import re
 import signal
-from datetime import timedelta
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 
 from fatura.api.app import create_watch_app
+from fatura.bootstrap import wire
 from fatura.store import due_times, lateness
-from fatura.store.db import Discovery
+from fatura.store.db import Database, Discovery
 from tests.support.databases import as_superuser
 from tests.support.fatura_processes import environment, free_port, run_here, running, serves
 from tests.support.populated import connected, populate
 from tests.support.postgres_processes import until
 from tests.support.push_steps import register, skip
 from tests.support.receiver import always, open_receiver
-from tests.support.world import World, rows, scrape
+from tests.support.world import World, api_client, ignore_notification, rows, scrape
 
 
 async def metrics(world: World) -> dict[str, float]:
@@ -60,6 +64,31 @@ async def test_scrapes_within_a_second_get_the_same_page(world: World) -> None:
         pages = [(await client.get("/metrics")).content for _ in range(2)]
     assert b"fatura_http_requests_total" in pages[0]
     assert pages[1] == pages[0]
+
+
+async def test_calls_of_readiness_within_a_second_share_one_check(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-202]"""
+    pings = list[Database]()
+
+    async def ping(db: Database) -> datetime:
+        pings.append(db)
+        return await asked(db)
+
+    asked = Database.ping
+    monkeypatch.setattr(Database, "ping", ping)
+    of = world.deps
+    async with AsyncExitStack() as stack:
+        deps = wire(of.settings, of.db, vault=of.vault, tagger=of.tagger, notify=ignore_notification)
+        stack.push_async_callback(deps.merchants.close)
+        client = await stack.enter_async_context(api_client(deps))
+        for _ in range(5):
+            assert (await client.get("/health/ready")).status_code == 200
+        assert len(pings) == 1
+        await asyncio.sleep(1)
+        assert (await client.get("/health/ready")).status_code == 200
+        assert len(pings) == 2
 
 
 async def test_the_delay_of_due_work_is_shown(world: World) -> None:

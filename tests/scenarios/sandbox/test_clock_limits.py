@@ -75,12 +75,13 @@ async def test_an_advance_can_be_stopped(world: World, monkeypatch: pytest.Monke
     assert (await world.advance("2034-01-01"))["now"].startswith("2034-01-01")
 
 
+@pytest.mark.parametrize(("limit", "value"), [("MAX_WORK", 3), ("RUN_SECONDS", 0.001)])
 async def test_a_worker_advances_a_clock_in_small_portions(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
 ) -> None:
     """[D-214]"""
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(test_clock, "MAX_WORK", 3)
+    monkeypatch.setattr(test_clock, limit, value)
     monkeypatch.setattr(lanes, "CLOCK_BATCH", 2)
     plan = await world.plan()
     for _ in range(5):
