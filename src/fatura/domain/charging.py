@@ -28,7 +28,7 @@ ISSUES_APART = timedelta(hours=24)
 BEHIND_DELAY = timedelta(hours=1)
 """Pause before the next try to issue an invoice that waits for an earlier cycle's invoice (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
-"""A charge is missing if two polls, at least this far apart, find that the gateway does not know it (D-56)."""
+"""A charge is missing if two polls or looks, at least this far apart, find that the gateway does not know it (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
 """`invoice.issue_delayed` is emitted when issuance has failed for this long (D-34)."""
 EMPTY_LOOKUPS_NEEDED = 2

@@ -21,7 +21,8 @@ class UnmatchedCharge:
     `state` is None until the charge was reported. A reported charge has its state at the gateway or, if it was reported
     because of a wrong amount, PARKED. A found charge that its invoice did not adopt gets a state without a report:
     EXPIRED, or CANCELED if the gateway did not know the charge (D-181). `found_at` is when the charge was found in this
-    state. `next_look_at` is when the look is repeated if this worker dies.
+    state. `next_look_at` is when the look is repeated if this worker dies. `unknown_since` is when a look first found
+    that the gateway does not know the charge, unless a later look found the charge.
     """
 
     connection_id: UUID
@@ -29,6 +30,7 @@ class UnmatchedCharge:
     found_at: datetime
     state: ChargeStage | None
     next_look_at: datetime
+    unknown_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,64 +162,6 @@ async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) 
     return {row["gateway_charge_id"] for row in rows}
 
 
-async def count_undecided(
-    tx: Tx, connection_id: UUID, *, named: Collection[str], found_by: datetime, unanswered_looks: int
-) -> tuple[int, int]:
-    """Return how many of the connection's charges are undecided, and how many of these are replaceable.
-
-    A charge is undecided if only webhooks named it, a look at it is scheduled, and it has no state. An undecided charge
-    is replaceable if it was found at `found_by` or earlier, at least `unanswered_looks` looks at it got no answer, and
-    it is not one of `named`.
-    """
-    rows = await tx.fetch(
-        """
-        SELECT count(*) AS undecided, count(*) FILTER (
-            WHERE u.found_at <= $4 AND u.unanswered_looks >= $5 AND u.gateway_charge_id <> ALL($3::text[])
-        ) AS replaceable
-        FROM unmatched_charge u
-        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.next_look_at IS NOT NULL AND u.state IS NULL
-            AND u.only_webhook
-        """,
-        connection_id,
-        sorted(named),
-        found_by,
-        unanswered_looks,
-    )
-    return rows[0]["undecided"], rows[0]["replaceable"]
-
-
-async def remove_unanswered(
-    tx: Tx,
-    connection_id: UUID,
-    *,
-    named: Collection[str],
-    found_by: datetime,
-    unanswered_looks: int,
-    limit: int,
-) -> Sequence[str]:
-    """Remove the oldest of the connection's charges that `count_undecided` counts as replaceable. Return their ids."""
-    rows = await tx.fetch(
-        """
-        WITH oldest AS MATERIALIZED (
-            SELECT x.gateway_charge_id FROM unmatched_charge x
-            WHERE x.account_id = $1 AND x.connection_id = $2 AND x.next_look_at IS NOT NULL AND x.state IS NULL
-                AND x.only_webhook AND x.found_at <= $4 AND x.unanswered_looks >= $5
-                AND x.gateway_charge_id <> ALL($3::text[])
-            ORDER BY x.found_at, x.gateway_charge_id LIMIT $6 FOR UPDATE SKIP LOCKED
-        )
-        DELETE FROM unmatched_charge u USING oldest
-        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = oldest.gateway_charge_id
-        RETURNING u.gateway_charge_id
-        """,
-        connection_id,
-        sorted(named),
-        found_by,
-        unanswered_looks,
-        limit,
-    )
-    return [row["gateway_charge_id"] for row in rows]
-
-
 async def due_looks(tx: Tx, limits: Mapping[UUID, int], *, now: datetime) -> Sequence[tuple[UUID, str]]:
     """Return charges whose look is due, by connection and the gateway's id, earliest due first.
 
@@ -261,7 +205,7 @@ async def claim(
         UPDATE unmatched_charge u SET next_look_at = $5 FROM due
         WHERE u.account_id = $1 AND u.connection_id = due.connection_id
             AND u.gateway_charge_id = due.gateway_charge_id
-        RETURNING u.connection_id, u.gateway_charge_id, u.found_at, u.state, u.next_look_at
+        RETURNING u.connection_id, u.gateway_charge_id, u.found_at, u.state, u.next_look_at, u.unknown_since
         """,
         [connection_id for connection_id, _ in charges],
         [gateway_charge_id for _, gateway_charge_id in charges],
@@ -293,6 +237,25 @@ async def note_unanswered(tx: Tx, charge: UnmatchedCharge) -> None:
         """,
         charge.connection_id,
         charge.gateway_charge_id,
+    )
+
+
+async def note_unknown(tx: Tx, charge: UnmatchedCharge, *, since: datetime, next_look_at: datetime) -> None:
+    """Store since when the gateway has not known a claimed charge, and when the next look at it is due.
+
+    If another transaction has scheduled an earlier look since `claim`, that look stays.
+    """
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET unknown_since = $4,
+            next_look_at = CASE WHEN u.next_look_at < $6 THEN u.next_look_at ELSE $5 END
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3
+        """,
+        charge.connection_id,
+        charge.gateway_charge_id,
+        since,
+        next_look_at,
+        charge.next_look_at,
     )
 
 
@@ -368,7 +331,8 @@ async def keep(tx: Tx, charge: UnmatchedCharge, state: ChargeStage, *, next_look
     await tx.execute(
         """
         UPDATE unmatched_charge u
-        SET state = $4, next_look_at = CASE WHEN u.next_look_at < $6 THEN u.next_look_at ELSE $5 END
+        SET state = $4, unknown_since = NULL,
+            next_look_at = CASE WHEN u.next_look_at < $6 THEN u.next_look_at ELSE $5 END
         WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3
         """,
         charge.connection_id,

@@ -409,6 +409,7 @@ CREATE TABLE unmatched_charge (
     state text,
     paid_at timestamptz,
     unanswered_looks integer NOT NULL DEFAULT 0,
+    unknown_since timestamptz,
     only_webhook boolean NOT NULL DEFAULT false,
     CONSTRAINT unmatched_charge_pk PRIMARY KEY (account_id, connection_id, gateway_charge_id),
     CONSTRAINT unmatched_charge_connection_fk FOREIGN KEY (account_id, connection_id)

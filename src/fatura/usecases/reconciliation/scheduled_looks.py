@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from fatura.observability import log
+from fatura.store.charging import look_places
 from fatura.store.charging import unmatched_charges as stored_unmatched
 from fatura.usecases.transaction import Work
 
@@ -28,8 +29,9 @@ REPLACEABLE_LOOKS = 3
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
-    If MAX_WAITING charges wait, a new charge replaces the oldest charge that has waited for REPLACEABLE_AFTER and had
-    REPLACEABLE_LOOKS looks without an answer. If there is no such charge, drop the new charge.
+    If MAX_WAITING charges wait, a new charge replaces one that the gateway did not know. If there is none, it replaces
+    one that has waited for REPLACEABLE_AFTER and had REPLACEABLE_LOOKS looks without an answer. If there is neither,
+    drop the new charge.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
@@ -45,7 +47,7 @@ async def _with_places(
 ) -> Sequence[str]:
     """Return the new charges that get a place. Remove the charges that they replace, but none of `known`."""
     found_by = work.now - REPLACEABLE_AFTER
-    undecided, replaceable = await stored_unmatched.count_undecided(
+    undecided, replaceable = await look_places.count_undecided(
         work.tx, connection_id, named=known, found_by=found_by, unanswered_looks=REPLACEABLE_LOOKS
     )
     chosen = new[: max(MAX_WAITING - undecided + replaceable, 0)]
@@ -54,7 +56,7 @@ async def _with_places(
         log.warning("gateway.webhook_charges_dropped", connection_id=str(connection_id), charges=dropped)
     excess = min(undecided + len(chosen) - MAX_WAITING, replaceable)
     if excess > 0:
-        removed = await stored_unmatched.remove_unanswered(
+        removed = await look_places.remove_replaceable(
             work.tx,
             connection_id,
             named=known,
@@ -62,9 +64,7 @@ async def _with_places(
             unanswered_looks=REPLACEABLE_LOOKS,
             limit=excess,
         )
-        log.warning(
-            "gateway.unanswered_charges_replaced", connection_id=str(connection_id), charge_ids=removed
-        )
+        log.warning("gateway.waiting_charges_replaced", connection_id=str(connection_id), charge_ids=removed)
     return chosen
 
 

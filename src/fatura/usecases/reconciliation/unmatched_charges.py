@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from fatura.domain.account import Account
 from fatura.domain.charge import ChargeStage, InvoiceCharge
-from fatura.domain.charging import next_cancellation_at, next_late_look_at, next_paid_poll_at
+from fatura.domain.charging import MISSING_AFTER, next_cancellation_at, next_late_look_at, next_paid_poll_at
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import (
     Charge,
@@ -42,16 +42,17 @@ from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
 """A look is repeated after this time if the gateway did not answer."""
-_GONE = (InvalidAnswerError, NotFoundError, PermanentError)
-"""Answers after which `_let_go` handles the charge, because the charge does not exist or refers to no invoice."""
+_UNKNOWN = (InvalidAnswerError, NotFoundError, PermanentError)
+"""Answers that show no charge of ours: the charge does not exist, refers to no invoice, or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A charge to look at, and its connection's gateway."""
+    """A charge to look at, its connection's gateway, and when the charge was claimed on the account's clock."""
 
     found: UnmatchedCharge
     gateway: ObservedGateway
+    claimed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ async def _looks(
     made = await poll_times.take_looks(work, connection_id, wanted=len(waiting))
     if made < len(waiting):
         await stored_unmatched.make_due(work.tx, waiting[made:], now=work.now)
-    return [_Look(each, gateway) for each in waiting[:made]]
+    return [_Look(each, gateway, work.now) for each in waiting[:made]]
 
 
 async def _poll_known(work: Work, known: Sequence[UnmatchedCharge]) -> None:
@@ -178,9 +179,9 @@ async def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
 
 
 async def _look(deps: Deps, account: Account, look: _Look) -> None:
-    answer, is_gone = await _ask(look)
-    if is_gone:
-        await in_transaction(deps, account, _let_go, look.found)
+    answer, is_unknown = await _ask(look)
+    if is_unknown:
+        await in_transaction(deps, account, _note_unknown, look)
     elif answer is None:
         await in_transaction(deps, account, _note_unanswered, look.found)
     else:
@@ -192,16 +193,29 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
             await second_charges.cancel(look.gateway, second)
 
 
+async def _note_unknown(work: Work, look: _Look) -> None:
+    """Let go of a charge that the gateway does not know. But if this is the first such answer, look again in an hour.
+
+    The provider may be slow to show a new charge everywhere, and may have sent its only webhook about it (D-56).
+    """
+    found = look.found
+    since = found.unknown_since or work.now
+    if look.claimed_at - since >= MISSING_AFTER:
+        await _let_go(work, found)
+    else:
+        await stored_unmatched.note_unknown(work.tx, found, since=since, next_look_at=since + MISSING_AFTER)
+
+
 async def _note_unanswered(work: Work, found: UnmatchedCharge) -> None:
     await stored_unmatched.note_unanswered(work.tx, found)
 
 
 async def _ask(look: _Look) -> tuple[Charge | None, bool]:
-    """Read the charge from the gateway. Return the charge or None, and whether to let go of it (see `_let_go`)."""
+    """Read the charge from the gateway. Return the charge or None, and whether the gateway does not know it."""
     charge_id = look.found.gateway_charge_id
     try:
         return await look.gateway.get_charge(charge_id), False
-    except _GONE as error:
+    except _UNKNOWN as error:
         log.info("charge.not_ours", charge_id=charge_id, error=error)
         return None, True
     except (GatewayError, TimeoutError) as error:
