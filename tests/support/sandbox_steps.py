@@ -106,9 +106,13 @@ async def refund_silently(world: World) -> None:
 
 
 async def end_leases(world: World) -> None:
-    """Expire the leases of invoices. Leases use real time, so advancing the test clock does not expire them."""
+    """Expire the leases of invoices and charges. They use real time, so advancing the test clock does not do this."""
     await world.sql(
         "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
+    )
+    await world.sql(
+        "UPDATE charge SET call_ends_at = NULL WHERE account_id = $1 AND call_ends_at IS NOT NULL",
+        world.account_id,
     )
 
 

@@ -31,12 +31,15 @@ async def wait_for_lanes(tx: Tx) -> None:
 async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> datetime | None:
     """Return the latest end of the leases under which calls may still create, refund or cancel charges, or None.
 
-    Leases that end after `until` are left out. `now` and `until` are real time.
+    The call that creates a charge has a lease of its own, because a payment of an earlier charge ends the lease of the
+    invoice. Leases that end after `until` are left out. `now` and `until` are real time.
     """
     return await tx.fetchval(
         """
         SELECT max(u.ends_at) FROM (
             SELECT v.lease_until AS ends_at FROM invoice v WHERE v.account_id = $1 AND v.status = 'ready'
+            UNION ALL
+            SELECT c.call_ends_at FROM charge c WHERE c.account_id = $1 AND c.call_ends_at > $2
             UNION ALL
             SELECT r.lease_until FROM refund_request r
             WHERE r.account_id = $1 AND r.next_attempt_at IS NOT NULL AND r.stage = 'sending'

@@ -26,6 +26,7 @@ from fatura.usecases.payments import refund_calls
 from fatura.usecases.pricing import price_pull, pricing_test
 from fatura.usecases.transaction import in_transaction, load_account, open_work
 from tests.support.operator import OPERATOR
+from tests.support.reissue_steps import ask
 from tests.support.sandbox_steps import (
     cancel,
     charges,
@@ -33,6 +34,7 @@ from tests.support.sandbox_steps import (
     issued_invoice,
     move,
     queue_fault,
+    read,
     ready_invoice,
     table_held,
     until_waiting,
@@ -193,3 +195,33 @@ async def test_a_request_that_was_admitted_before_the_suspension_begins_no_other
         with pytest.raises(EngineError, match="suspended"):
             await call(world.deps, account)
     assert await world.sql("SELECT 1 FROM pricing_attempt") == []
+
+
+async def test_a_suspension_waits_for_the_charge_of_an_invoice_that_is_paid_meanwhile(world: World):
+    """A late payment of the replaced charge pays the invoice before the next charge is sent. [D-242, D-51]"""
+    invoice = await issued_invoice(world)
+    [replaced] = await charges(world)
+    assert (await ask(world, invoice, key="r")).status == 200
+    account = await load_account(world.deps, world.account_id)
+    _, calls = await in_transaction(world.deps, account, issuance._reserve_due, limit=1)
+    await move(world, replaced, "pay")
+    await world.run("reconciliation")
+    assert (await read(world, invoice))["status"] == "paid"
+
+    async with waiting_suspension(world):
+        await issuance.call_and_record(world.deps, account, calls)
+    made = await world.sql("SELECT status FROM sandbox_charge ORDER BY status")
+    assert [each["status"] for each in made] == ["canceled", "paid"]
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("fault", [None, "unknown", "timeout_before", "rejected", "server_error"])
+async def test_a_suspension_does_not_wait_for_an_answered_call(world: World, fault: str | None):
+    """[D-242]"""
+    invoice = await ready_invoice(world)
+    if fault is not None:
+        await queue_fault(world, "create_charge", fault)
+    await world.run("issuance")
+    assert (await read(world, invoice))["status"] == ("issued" if fault is None else "ready")
+
+    await asyncio.wait_for(suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR), 1)

@@ -74,17 +74,36 @@ async def exists(tx: Tx, charge_id: UUID) -> bool:
     )
 
 
-async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
+async def find(tx: Tx, charge_id: UUID) -> InvoiceCharge | None:
+    return await tx.fetchrow_as(
+        InvoiceCharge,
+        """
+        SELECT c.charge_id, c.invoice_id, c.number, c.connection_id, c.stage, c.amount_cents, c.currency,
+            c.payment_method, c.installments, c.due_date, c.created_at, c.first_sent_at, c.sent_at, c.request_sealed,
+            c.empty_lookups, c.looked_up_at, c.known_charge_ids, c.gateway_invoice_id, c.confirmed_at, c.closed_at,
+            c.unknown_since, c.error_code
+        FROM charge c WHERE c.account_id = $1 AND c.charge_id = $2
+        """,
+        charge_id,
+    )
+
+
+async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge], *, call_ends_at: datetime | None) -> None:
     """Insert new charges, or update stored ones, before their requests are sent.
+
+    `call_ends_at` (real time) is when the calls have certainly ended, whatever becomes of the invoices meanwhile. It is
+    None if no request is sent.
 
     Raises RowCountError if a stored charge is in a stage in which its request must not be sent.
     """
     touched = await tx.execute(
         """
         INSERT INTO charge AS c (account_id, charge_id, invoice_id, number, connection_id, stage, amount_cents,
-            currency, payment_method, installments, due_date, request_sealed, created_at, first_sent_at, sent_at)
+            currency, payment_method, installments, due_date, request_sealed, created_at, first_sent_at, sent_at,
+            call_ends_at)
         SELECT o.account_id, u.charge_id, u.invoice_id, u.number, u.connection_id, u.stage, u.amount_cents, u.currency,
-            u.payment_method, u.installments, u.due_date, u.request_sealed, u.created_at, u.first_sent_at, u.sent_at
+            u.payment_method, u.installments, u.due_date, u.request_sealed, u.created_at, u.first_sent_at, u.sent_at,
+            $16
         FROM account o CROSS JOIN unnest($2::uuid[], $3::uuid[], $4::int4[], $5::uuid[], $6::text[], $7::int8[],
             $8::text[], $9::text[], $10::int2[], $11::date[], $12::bytea[], $13::timestamptz[], $14::timestamptz[],
             $15::timestamptz[])
@@ -94,7 +113,7 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
         ON CONFLICT (account_id, charge_id) DO UPDATE
         SET stage = EXCLUDED.stage, sent_at = EXCLUDED.sent_at, first_sent_at = EXCLUDED.first_sent_at,
             due_date = EXCLUDED.due_date, request_sealed = EXCLUDED.request_sealed, empty_lookups = 0,
-            looked_up_at = NULL
+            looked_up_at = NULL, call_ends_at = EXCLUDED.call_ends_at
         WHERE c.account_id = $1 AND c.stage IN ('planned', 'sending', 'unknown', 'absent')
         """,
         [charge.charge_id for charge in charges],
@@ -111,8 +130,23 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
         [charge.created_at for charge in charges],
         [charge.first_sent_at for charge in charges],
         [charge.sent_at for charge in charges],
+        call_ends_at,
     )
     check_rows(touched, len(charges))
+
+
+async def end_calls(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
+    """Store that the calls for these charges have ended, unless the requests were sent again since."""
+    await tx.execute(
+        """
+        UPDATE charge c SET call_ends_at = NULL
+        FROM unnest($2::uuid[], $3::timestamptz[]) AS u (charge_id, sent_at)
+        WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[]) AND c.charge_id = u.charge_id
+            AND c.sent_at = u.sent_at AND c.call_ends_at IS NOT NULL
+        """,
+        [charge.charge_id for charge in charges],
+        [charge.sent_at for charge in charges],
+    )
 
 
 async def insert_planned(tx: Tx, charge: InvoiceCharge) -> None:

@@ -32,20 +32,24 @@ async def confirm(
     gateway_ids: Sequence[str],
     amounts_cents: Sequence[int],
     pay: Sequence[PayData],
+    sent_at: Sequence[datetime | None],
     now: datetime,
 ) -> None:
     """Set the stage of locked charges to `open`, and store the gateway's id and the pay data of each charge.
 
-    If charges were found for a stored charge (`known_charge_ids`), also store the amount of the gateway's charge.
+    A value in `sent_at` says that the call that sent the request at this time has ended, as in `charges.end_calls`. If
+    charges were found for a stored charge (`known_charge_ids`), also store the amount of the gateway's charge.
     """
     await tx.execute(
         """
         UPDATE charge c SET stage = 'open', gateway_invoice_id = u.gateway_id, confirmed_at = $2, asked_at = $2,
             closed_at = NULL, error_code = NULL, error_detail = NULL, pay_url = u.pay_url, pix_code = u.pix_code,
             boleto_line = u.boleto_line, pay_expires_at = u.expires_at,
-            amount_cents = CASE WHEN c.known_charge_ids = '{}' THEN c.amount_cents ELSE u.amount_cents END
-        FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::int8[])
-            AS u (charge_id, gateway_id, pay_url, pix_code, boleto_line, expires_at, amount_cents)
+            amount_cents = CASE WHEN c.known_charge_ids = '{}' THEN c.amount_cents ELSE u.amount_cents END,
+            call_ends_at = CASE WHEN u.sent_at IS DISTINCT FROM c.sent_at THEN c.call_ends_at END
+        FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::int8[],
+                $10::timestamptz[])
+            AS u (charge_id, gateway_id, pay_url, pix_code, boleto_line, expires_at, amount_cents, sent_at)
         WHERE c.account_id = $1 AND c.charge_id = ANY($3::uuid[]) AND c.charge_id = u.charge_id
         """,
         now,
@@ -56,6 +60,7 @@ async def confirm(
         [each.boleto_line for each in pay],
         [each.expires_at for each in pay],
         amounts_cents,
+        sent_at,
     )
 
 

@@ -24,6 +24,7 @@ CREATE TABLE charge (
     created_at timestamptz NOT NULL,
     first_sent_at timestamptz NOT NULL,
     sent_at timestamptz NOT NULL,
+    call_ends_at timestamptz,
     empty_lookups integer NOT NULL DEFAULT 0,
     looked_up_at timestamptz,
     known_charge_ids text[] NOT NULL DEFAULT '{}',
@@ -70,6 +71,7 @@ CREATE UNIQUE INDEX charge_one_live ON charge (account_id, invoice_id)
     WHERE stage IN ('sending', 'unknown', 'absent', 'parked', 'open', 'refused');
 CREATE UNIQUE INDEX charge_gateway_id_once ON charge (account_id, connection_id, gateway_invoice_id)
     WHERE gateway_invoice_id IS NOT NULL;
+CREATE INDEX charge_call ON charge (account_id, call_ends_at) WHERE call_ends_at IS NOT NULL;
 
 -- A test checks that the pairs of stages below are those of `fatura.domain.charge`.
 CREATE FUNCTION refuse_illegal_charge() RETURNS trigger LANGUAGE plpgsql AS $$

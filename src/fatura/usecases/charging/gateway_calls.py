@@ -50,6 +50,11 @@ class GatewayCall:
     request: port.ChargeRequest | None = None
     earlier_sent_at: datetime | None = None
 
+    @property
+    def is_sent(self) -> bool:
+        """Return whether the call sends a request that may create a charge."""
+        return self.kind is not CallKind.LOOK_UP
+
 
 class LookupUnsupportedError(port.GatewayError):
     """The gateway offers no look-ups, so a person must find out whether the charge exists (D-33)."""

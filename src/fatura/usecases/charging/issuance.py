@@ -151,7 +151,7 @@ async def _reserve_leased(
     real_now, send_before = work.deps.clock(), time.monotonic() + gateway_calls.SEND_WITHIN_SECONDS
     # lock all subscriptions now, in id order: locking them one by one could cause deadlocks
     await spacing.lock_subscriptions(work.tx, invoice_ids)
-    reserve = partial(_reserve_sendable, is_probe=is_probe)
+    reserve = partial(_reserve_sendable, lease_until=real_now + LEASE, is_probe=is_probe)
     calls = await each_alone_if_one_fails(work, invoice_ids, reserve, put_off=_put_off)
     # the time to send counts from the lease, because reserving the invoices one by one may take long
     return [replace(each, reserved_at_real=real_now, send_before=send_before) for each in calls]
@@ -165,14 +165,16 @@ async def _put_off(work: Work, invoice_id: UUID) -> None:
 
 
 async def _reserve_sendable(
-    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool
+    work: Work, invoice_ids: Sequence[UUID], *, lease_until: datetime, is_probe: bool
 ) -> Sequence[GatewayCall]:
     """Store the charges of those leased invoices that may be issued now (D-57), and return the calls to make.
 
     The caller has locked the subscriptions of all these invoices.
     """
     sendable = await _spaced(work, invoice_ids)
-    return await reservation.reserve(work, sendable, is_probe=is_probe) if sendable else ()
+    if not sendable:
+        return ()
+    return await reservation.reserve(work, sendable, lease_until=lease_until, is_probe=is_probe)
 
 
 async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
@@ -238,8 +240,9 @@ async def _reserve_one(
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
         # the person who checked the gateway may have overlooked a charge there
         await second_charges.plan_checks(work, [state.charge.charge_id])
-    await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=real_now + LEASE)
-    calls = await reservation.reserve(work, [invoice_id], is_by_hand=True)
+    lease_until = real_now + LEASE
+    await issuance_state.make_due(work.tx, invoice_id, now=work.now, lease_until=lease_until)
+    calls = await reservation.reserve(work, [invoice_id], lease_until=lease_until, is_by_hand=True)
     if calls:
         places.take(1)
     return calls

@@ -61,6 +61,9 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[p
     )
     confirming = [each for each in confirming if each[0].charge.charge_id not in taken]
     issued = await _issue(work, confirming)
+    ended = [call for call, _ in answered if call.is_sent and call.invoice.invoice_id not in issued]
+    if ended:
+        await charges.end_calls(work.tx, [call.charge for call in ended])
     return [
         None if call.invoice.invoice_id in issued else await record(work, call, answer)
         for call, answer in answered
@@ -141,14 +144,15 @@ async def _issue(work: Work, confirming: Sequence[tuple[GatewayCall, port.Charge
         for call, charge in confirming
     ]
     issued = await invoice_moves.report(work, reports)
-    confirmed = [(call.charge, charge) for call, charge in confirming if call.invoice.invoice_id in issued]
+    confirmed = [(call, charge) for call, charge in confirming if call.invoice.invoice_id in issued]
     if confirmed:
         await confirmed_charges.confirm(
             work.tx,
-            [charge for charge, _ in confirmed],
+            [call.charge for call, _ in confirmed],
             gateway_ids=[answer.charge_id for _, answer in confirmed],
             amounts_cents=[answer.amount_cents for _, answer in confirmed],
             pay=[answer.pay for _, answer in confirmed],
+            sent_at=[call.charge.sent_at if call.is_sent else None for call, _ in confirmed],
             now=work.now,
         )
         if any(_needs_poll(answer) for _, answer in confirmed):

@@ -30,7 +30,12 @@ REMAINDER = "Remaining amount"
 
 
 async def reserve(
-    work: Work, invoice_ids: Sequence[UUID], *, is_probe: bool = False, is_by_hand: bool = False
+    work: Work,
+    invoice_ids: Sequence[UUID],
+    *,
+    lease_until: datetime,
+    is_probe: bool = False,
+    is_by_hand: bool = False,
 ) -> Sequence[GatewayCall]:
     """Decide which call each leased invoice needs, and store the charges whose requests will be sent.
 
@@ -79,9 +84,9 @@ async def reserve(
             )
     if paid:
         await gateway_payments.report_new(work, await payment_entries.lock_invoices(work.tx, paid), [])
-    sending = [call.charge for call in calls if call.kind is not CallKind.LOOK_UP]
-    looked_up = [call.charge.charge_id for call in calls if call.kind is CallKind.LOOK_UP]
-    await charges.save_sending(work.tx, sending)
+    sending = [call.charge for call in calls if call.is_sent]
+    looked_up = [call.charge.charge_id for call in calls if not call.is_sent]
+    await charges.save_sending(work.tx, sending, call_ends_at=lease_until)
     await charges.mark_unknown(work.tx, looked_up)
     return calls
 

@@ -145,7 +145,7 @@ async def refuse_unsent(
     work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, refusal: EngineError
 ) -> None:
     """Mark a charge as failed, because `refusal` forbids sending its request (D-49, D-176, D-227)."""
-    await charges.save_sending(work.tx, [charge])
+    await charges.save_sending(work.tx, [charge], call_ends_at=None)
     if refusal.problem is CUSTOMER_ERASED:
         await erased_rows.charges(work.tx, [charge.invoice_id])
     code = refusal.problem.type.removeprefix("engine.")
