@@ -1,5 +1,6 @@
 """An operator can erase a customer of a suspended account, because the account's API keys are refused (D-255)."""
 
+import asyncio
 from datetime import datetime
 from uuid import UUID
 
@@ -10,12 +11,13 @@ from fatura.store.db import Tx
 from fatura.store.subscriptions import erasures
 from fatura.store.subscriptions.erasures import Uses
 from fatura.usecases.accounts import suspension
-from fatura.usecases.subscriptions import operator_erasure
+from fatura.usecases.subscriptions import erasure, operator_erasure
 from fatura.usecases.subscriptions.operator_erasure import OperatorErasure
+from fatura.usecases.transaction import Work
 from tests.support.erasure_steps import CUSTOMER, erase, former_customer
 from tests.support.expect import UNKNOWN_ID
 from tests.support.operator import OPERATOR
-from tests.support.world import World
+from tests.support.world import Answer, World, subscription_body
 
 
 async def erase_as_operator(world: World, customer_id: str) -> OperatorErasure:
@@ -84,6 +86,30 @@ async def test_an_invoice_that_is_generated_during_the_command_keeps_the_subscri
         await erase_as_operator(world, subscription["customer"]["id"])
     assert (await world.get(f"/v1/subscriptions/{subscription['id']}")).json["status"] == "active"
     assert await world.audit("subscription.cancel", "customer.erase") == []
+    assert await world.broken() == []
+
+
+async def test_a_request_subscribes_the_customer_only_before_or_after_the_command(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """The request arrives after the cancellation of the subscriptions. It creates a new customer. [D-255, D-227]"""
+    plan = await world.plan()
+    old = await world.enroll(plan, customer=CUSTOMER)
+    start, requests = erasure.start, list[asyncio.Task[Answer]]()
+
+    async def start_after_request(
+        work: Work, *, customer_id: UUID, is_forced: bool = False
+    ) -> erasure._Started:
+        body = subscription_body(plan, customer=CUSTOMER)
+        requests.append(asyncio.create_task(world.post("/v1/subscriptions", body)))
+        await asyncio.wait(requests, timeout=1)
+        return await start(work, customer_id=customer_id, is_forced=is_forced)
+
+    monkeypatch.setattr(erasure, "start", start_after_request)
+    assert await erase_as_operator(world, old["customer"]["id"]) == OperatorErasure(1, is_done=True)
+    [answer] = await asyncio.gather(*requests)
+    assert answer.status == 201
+    assert answer.json["customer"]["id"] != old["customer"]["id"]
     assert await world.broken() == []
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fatura.domain.audit import Actor, Origin
 from fatura.domain.audit_actions import CUSTOMER_ERASE, SUBSCRIPTION_CANCEL
-from fatura.domain.subscription import SubscriptionStatus
+from fatura.domain.errors import require
 from fatura.store.subscriptions import customers, erasures
 from fatura.store.subscriptions.erasures import Uses
 from fatura.usecases.audit_draft import AuditDraft
@@ -21,6 +21,7 @@ from fatura.usecases.transaction import (
     in_transaction,
     load_account,
 )
+from fatura.views.subscriptions import SubscriptionView
 
 PAGE = 1000
 _BEFORE_ALL = UUID(int=0)
@@ -65,26 +66,39 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
         return Applied(Result.UNKNOWN)
     if await in_transaction(deps, account, _is_erased, customer_id):
         return Applied(Result.ERASED_BEFORE)
-    canceled = await in_transaction(deps, account, cancel_subscriptions, customer_id, asked_by)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
-    await in_audited_transaction(deps, account, draft, erasure.start, customer_id=customer_id, is_forced=True)
+    canceled = await in_audited_transaction(
+        deps, account, draft, cancel_and_start, customer_id, asked_by, is_forced=True
+    )
     await erasure.run_for(deps, account, customer_id, seconds=math.inf)
     left = await in_transaction(deps, account, _uses, customer_id)
     return Applied(Result.ERASED, canceled, left.invoice_ids)
 
 
-async def cancel_subscriptions(work: Work, customer_id: UUID, asked_by: Actor) -> int:
-    """Cancel the customer's active subscriptions, each with an audit entry. Return how many were canceled."""
+async def cancel_and_start(work: Work, customer_id: UUID, asked_by: Actor, *, is_forced: bool = False) -> int:
+    """Cancel the customer's active subscriptions and start the erasure. Return how many were canceled.
+
+    Raises the errors of `erasure.start`, which uses `is_forced`.
+    """
+    # lock the customer first, so that no request subscribes the customer during this transaction
+    require(await customers.lock_to_erase(work.tx, customer_id), "customer", id_=customer_id)
+    canceled = await _cancel_subscriptions(work, customer_id, asked_by)
+    # only now: the cancellation has locked the subscriptions, so no more invoices are generated
+    await erasure.start(work, customer_id=customer_id, is_forced=is_forced)
+    return canceled
+
+
+async def _cancel_subscriptions(work: Work, customer_id: UUID, asked_by: Actor) -> int:
     canceled = 0
     while active := (await _uses(work, customer_id)).subscription_ids:
         for subscription_id in active:
-            view = await subscriptions.cancel(work, subscription_id)
+            before, after = await subscriptions.cancel_unaudited(work, subscription_id)
             work.audit_for(
                 Origin(asked_by),
                 SUBSCRIPTION_CANCEL,
                 resource_id=subscription_id,
-                before={"status": SubscriptionStatus.ACTIVE, "canceledAt": None},
-                after={"status": view.status, "canceledAt": view.canceled_at},
+                before=SubscriptionView.of(before),
+                after=SubscriptionView.of(after),
             )
             canceled += 1
     return canceled

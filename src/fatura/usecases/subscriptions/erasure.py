@@ -117,7 +117,7 @@ async def start(work: Work, *, customer_id: UUID, is_forced: bool = False) -> _S
         work.audit(customer_id, before={}, after={})
         return started
     if not is_forced:
-        check_unused(await erasures.uses(work.tx, customer_id, real_now=work.deps.clock()))
+        _check_unused(await erasures.uses(work.tx, customer_id, real_now=work.deps.clock()))
     await work.refresh()
     after = replace(found, customer=found.customer.erased(), has_document=False)
     await customers.erase(work.tx, after.customer)
@@ -128,7 +128,7 @@ async def start(work: Work, *, customer_id: UUID, is_forced: bool = False) -> _S
     return started
 
 
-def check_unused(uses: Uses) -> None:
+def _check_unused(uses: Uses) -> None:
     """Raises EngineError: `engine.customer_in_use`."""
     steps: list[str] = []
     if uses.subscription_ids:
@@ -151,14 +151,15 @@ def check_unused(uses: Uses) -> None:
         )
 
 
-async def run_for(deps: Deps, account: Account, customer_id: UUID, *, seconds: float) -> None:
-    """Run batches until the erasure is done or `seconds` have passed."""
+async def run_for(deps: Deps, account: Account, customer_id: UUID, *, seconds: float) -> bool:
+    """Run batches until the erasure is done or `seconds` have passed. Return whether it is done."""
     give_up_at = time.monotonic() + seconds
     while not await in_transaction(deps, account, _is_done, customer_id):
         if time.monotonic() >= give_up_at:
-            return
+            return False
         if not await _work_on(deps, account, customer_id):
             await asyncio.sleep(POLL_SECONDS)
+    return True
 
 
 async def _work_on(deps: Deps, account: Account, customer_id: UUID) -> int:

@@ -5,13 +5,11 @@ from uuid import UUID
 
 from fatura.domain.audit import Actor, Origin
 from fatura.domain.audit_actions import CUSTOMER_ERASE
-from fatura.domain.errors import require
-from fatura.store.subscriptions import customers, erasures
 from fatura.usecases.accounts import overview
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.deps import Deps
 from fatura.usecases.subscriptions import erased_list, erasure
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import in_audited_transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +27,9 @@ async def erase(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
     Raises EngineError: `engine.not_found`, `engine.customer_in_use`; and DATABASE_FAILURES.
     """
     account = await overview.load(deps, account_id)
-    canceled = await in_transaction(deps, account, _cancel_subscriptions, customer_id, asked_by)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
-    answer = await erasure.erase(deps, account, None, customer_id, draft=draft)
-    return OperatorErasure(canceled, answer.is_done)
-
-
-async def _cancel_subscriptions(work: Work, customer_id: UUID, asked_by: Actor) -> int:
-    """Cancel the customer's subscriptions, unless the customer has an open invoice or a call in progress."""
-    found = require(await customers.find(work.tx, customer_id), "customer", id_=customer_id)
-    canceled = await erased_list.cancel_subscriptions(work, customer_id, asked_by)
-    if not found.customer.is_erased:
-        # check only now: the cancellation has locked the subscriptions, so no more invoices are generated
-        erasure.check_unused(await erasures.uses(work.tx, customer_id, real_now=work.deps.clock()))
-    return canceled
+    canceled = await in_audited_transaction(
+        deps, account, draft, erased_list.cancel_and_start, customer_id, asked_by
+    )
+    is_done = await erasure.run_for(deps, account, customer_id, seconds=erasure.WAIT_SECONDS)
+    return OperatorErasure(canceled, is_done)

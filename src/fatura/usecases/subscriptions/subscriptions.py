@@ -219,6 +219,13 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
 
     Raises EngineError: `engine.not_found`, `engine.subscription_canceled`.
     """
+    before, after = await cancel_unaudited(work, subscription_id)
+    work.audit(subscription_id, before=SubscriptionView.of(before), after=SubscriptionView.of(after))
+    return CanceledSubscriptionView.with_commitment(after, commitment(after))
+
+
+async def cancel_unaudited(work: Work, subscription_id: UUID) -> tuple[Subscription, Subscription]:
+    """Do what `cancel` does. Return the subscription before and after; the caller adds the audit entry."""
     subscription = require(
         await subscriptions.lock(work.tx, subscription_id), "subscription", id_=subscription_id
     )
@@ -226,12 +233,11 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
     await work.refresh()
     await subscriptions.cancel(work.tx, subscription_id, canceled_at=work.now)
     canceled = replace(subscription, status=SubscriptionStatus.CANCELED, canceled_at=work.now)
-    data = SubscriptionCanceledDataView.of(canceled, commitment(canceled))
     work.totals["subscriptions_active"] -= 1
     work.totals["subscriptions_canceled"] += 1
+    data = SubscriptionCanceledDataView.of(canceled, commitment(canceled))
     work.emit("subscription.canceled", data, subscription_id=subscription_id)
-    work.audit(subscription_id, before=SubscriptionView.of(subscription), after=SubscriptionView.of(canceled))
-    return data.subscription
+    return subscription, canceled
 
 
 async def customize(
