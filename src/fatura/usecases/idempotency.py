@@ -360,7 +360,11 @@ def _check_same(work: Work, stored: StoredKey, request: IdempotentRequest) -> No
         body_hash = work.open(stored.body_hash, place=idempotency.BODY_PLACE, row_id=request.stored_key)
         if body_hash == request.body_hash():
             return
-    raise EngineError(
+    raise key_reused()
+
+
+def key_reused() -> EngineError:
+    return EngineError(
         IDEMPOTENCY_KEY_REUSED,
         "This Idempotency-Key was used for another request; send a fresh key for a new one.",
     )

@@ -39,6 +39,19 @@ async def exists(tx: Tx, payment_entry_id: UUID) -> bool:
     )
 
 
+async def find(tx: Tx, payment_entry_id: UUID) -> PaymentEntry | None:
+    return await tx.fetchrow_as(
+        PaymentEntry,
+        """
+        SELECT e.payment_entry_id, e.invoice_id, e.charge_id, e.connection_id, e.gateway_charge_id, e.kind,
+            e.amount_cents, e.fee_cents, e.currency, e.occurred_at, e.source, e.reference, e.method, e.note,
+            e.recorded_at
+        FROM payment_entry e WHERE e.account_id = $1 AND e.payment_entry_id = $2
+        """,
+        payment_entry_id,
+    )
+
+
 async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, LedgerInvoice]:
     """Lock invoices in id order. Callers must lock an invoice before they read or add its entries."""
     found = await tx.fetch_as(

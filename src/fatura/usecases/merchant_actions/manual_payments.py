@@ -38,7 +38,7 @@ from fatura.store.subscriptions import erasures
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
-from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish, key_reused
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Begun, Ending, Refused, Released
 from fatura.usecases.open_call_limit import Places
@@ -68,6 +68,14 @@ class Received:
 
     def entry_id(self, tagger: Tagger, invoice_id: UUID) -> UUID:
         return tagger.request_id("payment", invoice_id, key=self.key)
+
+    def may_be(self, recorded: PaymentEntry) -> bool:
+        """Return whether a request for this payment may have added the entry. Ignore texts: an erasure changes them."""
+        return (
+            self.amount_cents in {None, recorded.amount_cents}
+            and self.paid_at in {None, recorded.occurred_at}
+            and self.method is recorded.method
+        )
 
     def erased(self) -> "Received":
         """Return the payment without its texts, for an erased customer (D-229)."""
@@ -127,7 +135,10 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     """
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if await payment_entries.exists(work.tx, received.entry_id(work.deps.tagger, invoice_id)):
+    recorded = await payment_entries.find(work.tx, received.entry_id(work.deps.tagger, invoice_id))
+    if recorded is not None:
+        if not received.may_be(recorded):  # an expired Idempotency-Key is used again
+            raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     if received.paid_at is not None and received.paid_at > work.now:
         raise invalid_fields(("paidAt", "must not lie in the future"))

@@ -32,7 +32,7 @@ from fatura.store.subscriptions import erased_rows, erasures
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.deps import Deps
-from fatura.usecases.idempotency import IdempotentRequest, execute_once
+from fatura.usecases.idempotency import IdempotentRequest, execute_once, key_reused
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import merchant_requests, pending_payments, refund_calls
@@ -104,7 +104,10 @@ async def _start(
     await work.refresh()
     refund_id = work.deps.tagger.request_id("refund", invoice_id, key=key)
     started = _Started(id=str(refund_id))
-    if await refund_requests.find(work.tx, refund_id) is not None:  # an expired Idempotency-Key is used again
+    earlier = await refund_requests.find(work.tx, refund_id)
+    if earlier is not None:  # an expired Idempotency-Key is used again
+        if amount_cents is not None and amount_cents != earlier.amount_cents:
+            raise key_reused()
         work.audit_nothing()
         return started
     if not await frozen_accounts.may_record(work.tx):

@@ -34,7 +34,7 @@ from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
 from fatura.usecases.charging import next_charge, retries
 from fatura.usecases.deps import Deps
-from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, begin, finish, key_reused
 from fatura.usecases.merchant_actions import charge_release
 from fatura.usecases.merchant_actions.charge_release import Begun, Ending, Refused, Released
 from fatura.usecases.open_call_limit import Places
@@ -57,6 +57,14 @@ class Wanted:
     due_date: date | None
     payment_method: PaymentMethod | None
     installments: int | None
+
+    def may_be(self, planned: InvoiceCharge) -> bool:
+        """Return whether a request for these terms may have planned a charge, which may have become due later since."""
+        return (
+            self.payment_method in {None, planned.payment_method}
+            and self.installments in {None, planned.installments or 1}
+            and (self.due_date is None or self.due_date <= planned.due_date)
+        )
 
 
 async def reissue(
@@ -112,7 +120,10 @@ async def _reserve(
     """Store the request, and return the charge to cancel. If no charge must be canceled, reissue the invoice."""
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
-    if await charges.exists(work.tx, next_charge_id):
+    planned = await charges.find(work.tx, next_charge_id)
+    if planned is not None:
+        if not wanted.may_be(planned):  # an expired Idempotency-Key is used again
+            raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
     # not for a repeat: its due date was valid at the first request, and may have passed since

@@ -1,0 +1,92 @@
+"""A request uses an Idempotency-Key that has expired, so the key is free, but the ids made from it exist (D-14)."""
+
+import pytest
+
+from tests.support.reissue_steps import unpaid_invoice
+from tests.support.sandbox_steps import charges, pay_silently, read
+from tests.support.world import Json, World
+
+EXPIRE = "UPDATE idempotency_key SET expires_at = now() - interval '1 second'"
+
+
+async def again(world: World, path: str, body: Json, *, first: Json) -> tuple[int, str | None]:
+    """Send `first`, let its key expire, and send `body` with this key. Return the status and the type of the answer."""
+    answer = await world.post(path, first, key="k")
+    assert answer.status in {200, 202}, answer.json
+    await world.sql(EXPIRE)
+    answer = await world.post(path, body, key="k")
+    return answer.status, answer.json.get("type")
+
+
+REUSED = (422, "engine.idempotency_key_reused")
+PAYMENT = {"method": "cash", "amountCents": 1000, "paidAt": "2033-01-01T12:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, (200, None)),
+        ({"note": "Paid at the counter."}, (200, None)),
+        ({"amountCents": 2500}, REUSED),
+        ({"method": "transfer"}, REUSED),
+        ({"paidAt": "2033-01-01T12:00:01Z"}, REUSED),
+    ],
+)
+async def test_another_payment_with_an_expired_key_is_refused(
+    world: World, change: Json, expected: tuple[int, str | None]
+):
+    """[D-14, D-52]"""
+    invoice = await unpaid_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/payments"
+    assert await again(world, path, PAYMENT | change, first=PAYMENT) == expected
+    assert (await read(world, invoice))["paidCents"] == 1000
+    fresh = await world.post(path, PAYMENT | {"amountCents": 2500}, key="another")
+    assert fresh.json["paidCents"] == 3500
+
+
+async def test_a_payment_of_all_that_is_open_is_repeated_with_an_expired_key(world: World):
+    """[D-14, D-52]"""
+    invoice = await unpaid_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/payments"
+    assert await again(world, path, {"method": "pix"}, first={"method": "pix"}) == (200, None)
+    assert (await read(world, invoice))["paidCents"] == 9990
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [({"amountCents": 1000}, (200, None)), ({}, (200, None)), ({"amountCents": 2500}, REUSED)],
+)
+async def test_another_refund_with_an_expired_key_is_refused(
+    world: World, body: Json, expected: tuple[int, str | None]
+):
+    """[D-14, D-53]"""
+    invoice = await unpaid_invoice(world)
+    await pay_silently(world)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("reconciliation")
+    path = f"/v1/invoices/{invoice['id']}/refunds"
+    assert await again(world, path, body, first={"amountCents": 1000}) == expected
+    assert (await read(world, invoice))["refundedCents"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, (200, None)),
+        ({"dueDate": "2033-12-01"}, (200, None)),
+        ({"dueDate": "2033-12-20"}, REUSED),
+        ({"paymentMethod": "boleto"}, REUSED),
+        ({"installments": 3}, REUSED),
+    ],
+)
+async def test_another_reissue_with_an_expired_key_is_refused(
+    world: World, change: Json, expected: tuple[int, str | None]
+):
+    """A charge that is sent late gets a later due date, so a request with an earlier date is accepted. [D-14, D-51]"""
+    invoice = await unpaid_invoice(world)
+    first = {"dueDate": "2033-12-10", "paymentMethod": "card", "installments": 2}
+    assert (
+        await again(world, f"/v1/invoices/{invoice['id']}/reissue", first | change, first=first) == expected
+    )
+    await world.run("issuance")
+    assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
