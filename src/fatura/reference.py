@@ -206,8 +206,8 @@ def events_page() -> str:
         + "An event is `{id, sequence, type, createdAt, data}`; `sequence` counts 1, 2, 3 … in each account, without a "
         "gap. `GET /v1/events` and webhooks send the same bytes.\n\n"
         "Old events are deleted, by default after five years. `completeFrom` in each answer of `GET /v1/events` is the "
-        "number of the oldest event that is kept. A cursor before this number gets 410 `engine.events_deleted` "
-        "(D-248).\n\n"
+        "number of the oldest event that is kept. Without a cursor, or with the cursor `0`, the stream begins with "
+        "this event. A cursor above 0 and below `completeFrom - 1` gets 410 `engine.events_deleted` (D-248).\n\n"
         + _table(("type", "emitted when"), rows)
         + "".join(_sample_section(type_) for type_ in events.CATALOGUE)
     )
