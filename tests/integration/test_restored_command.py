@@ -77,7 +77,10 @@ def _is_frozen(database_url: str, account_id: UUID) -> bool:
     return value(database_url, frozen, server_settings={"app.account": str(account_id)})
 
 
-@pytest.mark.parametrize("since", ["yesterday", "2026-11-20", "2026-11-20T03:00:00", "2199-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "since",
+    ["yesterday", "2026-11-20", "2026-11-20T03:00:00", "2199-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"],
+)
 def test_an_impossible_instant_is_refused(since: str) -> None:
     """[D-123]"""
     refused = CliRunner().invoke(app, ["restored", "--since", since])

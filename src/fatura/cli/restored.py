@@ -16,6 +16,7 @@ from fatura import bootstrap
 from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
 from fatura.cli.output import add_row, echo, table
+from fatura.domain.calendar import EARLIEST_INSTANT
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
 from fatura.usecases.operations.each_account import EachAccount
@@ -68,8 +69,8 @@ def _instant(text: str) -> datetime:
     if instant is None or instant.tzinfo is None:
         message = "must be an instant with its zone, such as 2026-11-20T03:00:00Z"
         raise typer.BadParameter(message, param_hint="--since")
-    if instant > bootstrap.real_clock():
-        raise typer.BadParameter("lies in the future", param_hint="--since")
+    if not EARLIEST_INSTANT <= instant <= bootstrap.real_clock():
+        raise typer.BadParameter("must lie between the year 2000 and now", param_hint="--since")
     return instant.astimezone(UTC)
 
 

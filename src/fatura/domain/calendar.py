@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 ZONE = ZoneInfo("America/Sao_Paulo")
 EARLIEST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
-"""Earliest instant that a request or a gateway may give (D-50, D-52)."""
+"""Earliest instant that a request, an operator or a gateway may give (D-50, D-52)."""
 LEAD = timedelta(days=3)
 """Time between an invoice's generation and its due date (spec 8, D-2)."""
 CATCH_UP_GAP = timedelta(hours=24)

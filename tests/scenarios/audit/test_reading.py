@@ -57,6 +57,7 @@ async def test_filters_select_entries(world: World):
     assert await found(world, f"from={later}&action=product.update") == ["product.update"]
     assert await found(world, f"to={later}&action=product.update&resourceId={two['id']}") == []
     assert await found(world, f"from={later}&to=2099-01-01") == ["product.update"]
+    assert await found(world, f"from={later}&to=9999-12-31T23:59:59.999Z") == ["product.update"]
     assert await found(world, "from=2099-01-01") == []
     assert await found(world, "to=2001-01-01") == []
     at = (await world.audit("product.update"))[0]["at"]

@@ -75,6 +75,17 @@ async def sequence_at(tx: Tx, at: datetime) -> int | None:
     )
 
 
+async def sequence_after(tx: Tx, at: datetime) -> int | None:
+    """Return the number of the first entry after an instant; None if there is none."""
+    return await tx.fetchval(
+        """
+        SELECT a.sequence FROM audit_entry a WHERE a.account_id = $1 AND a.created_at > $2
+        ORDER BY a.created_at, a.sequence LIMIT 1
+        """,
+        at,
+    )
+
+
 async def after(
     tx: Tx, sequence: int, wanted: AuditFilter, *, before: int | None, limit: int
 ) -> Sequence[StoredEntry]:

@@ -1,16 +1,11 @@
 """Read the audit log, oldest entries first. A cursor never skips an entry (D-63)."""
 
-from datetime import timedelta
-
 from fatura.domain.filters import AuditFilter
 from fatura.store.audit import entries
 from fatura.store.audit.entries import StoredEntry
 from fatura.usecases.transaction import Work
 from fatura.views.audit import AuditActorView, AuditEntryView, AuditLogView, AuditResourceView
 from fatura.views.view import instant
-
-_PRECISION = timedelta(milliseconds=1)
-"""The precision of all instants on an account's clock."""
 
 
 async def read(work: Work, *, after: int, limit: int, wanted: AuditFilter) -> AuditLogView:
@@ -21,7 +16,7 @@ async def read(work: Work, *, after: int, limit: int, wanted: AuditFilter) -> Au
         if first is None:
             return AuditLogView(data=[], next_cursor=str(after))
     if wanted.at_to is not None:
-        before = await entries.sequence_at(work.tx, wanted.at_to + _PRECISION)
+        before = await entries.sequence_after(work.tx, wanted.at_to)
     after = max(after, (first or 1) - 1)
     found = await entries.after(work.tx, after, wanted, before=before, limit=limit)
     next_cursor = found[-1].sequence if found else after
