@@ -1,14 +1,41 @@
 """Slow, oversized and malformed requests over a real socket, with real size limits and shorter deadlines."""
 
 import asyncio
+import re
 from contextlib import suppress
 
 import pytest
 
-from fatura.api.http import body
+from fatura.api.http import body, protocol
+from fatura.api.http.protocol import MAX_PIPELINED
 from fatura.domain.errors import INVALID_REQUEST, PAYLOAD_TOO_LARGE, UNAUTHORIZED
 from tests.unit.raw_http import GET, GRACE, PATIENCE, POST, answer, check, closed_after
-from tests.unit.tiny_api import KEY
+from tests.unit.tiny_api import KEY, PAUSE_SECONDS
+
+PAUSE = GET.replace("things", "pause")
+CREATE = f'{POST}Content-Length: 12\r\n\r\n{{"name":"a"}}'
+SMALL_HEAD = 20_000
+"""A limit so small that the operating system delivers a larger head in one read."""
+
+
+@pytest.fixture
+def small_heads(monkeypatch) -> None:
+    monkeypatch.setattr(protocol, "MAX_FRAMING_BYTES", SMALL_HEAD)
+
+
+def sized_head(size: int) -> str:
+    """Return a request without a body that has this many bytes."""
+    return GET.replace("Host", "X-A: " + "a" * (size - len(GET) - len("X-A: \r\n")) + "\r\nHost")
+
+
+async def statuses(reader: asyncio.StreamReader) -> list[int]:
+    """Read until the server closes the connection. Return the status of each answer."""
+    received = b""
+    async with asyncio.timeout(GRACE):
+        with suppress(ConnectionResetError):
+            while piece := await reader.read(65_536):
+                received += piece
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", received)]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: b"])
@@ -175,6 +202,82 @@ async def test_pipelined_requests_are_answered_in_order(connect):
     async with connect() as (reader, writer):
         writer.write(b"".join(GET.replace("Host", f"X-Request-Id: r{n}\r\nHost").encode() for n in range(3)))
         assert [(await answer(reader))[1]["x-request-id"] for _ in range(3)] == ["r0", "r1", "r2"]
+
+
+@pytest.mark.parametrize("count", [1 + MAX_PIPELINED + 1, 20, 14_000])
+async def test_few_requests_are_pipelined(connect, count):
+    """The connection is closed after the answers to the first requests. [D-103]"""
+    async with connect() as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * count)
+        answers = await statuses(reader)
+        # the server may close the connection before it has read 14,000 requests, and the reset then discards answers
+        assert answers == [404] * (1 + MAX_PIPELINED) or (count > 20 and len(answers) <= 1 + MAX_PIPELINED)
+
+
+async def test_the_server_reads_nothing_while_requests_wait(connect):
+    """The last four requests may wait, because they are read only when no other request waits. [D-103]"""
+    async with connect() as (reader, writer):
+        writer.write((GET + PAUSE + GET).encode())
+        await asyncio.sleep(PAUSE_SECONDS / 4)
+        writer.write(GET.encode() * MAX_PIPELINED)
+        assert [(await answer(reader))[0] for _ in range(3 + MAX_PIPELINED)] == [200] * (3 + MAX_PIPELINED)
+
+
+async def test_a_pipelined_request_has_no_body(connect):
+    """[D-103]"""
+    async with connect() as (reader, writer):
+        writer.write((GET + GET + CREATE).encode())
+        assert await statuses(reader) == [200, 200]
+
+
+async def test_pipelined_heads_together_have_a_limit(connect, small_heads):
+    """[D-103]"""
+    async with connect() as (reader, writer):
+        writer.write((GET + sized_head(12_000) * 2).encode())
+        assert await statuses(reader) == [200, 200]
+
+
+@pytest.mark.parametrize(("size", "status"), [(15_000, 200), (SMALL_HEAD + 1, 400), (60_000, 400)])
+async def test_the_size_of_a_head_does_not_depend_on_how_it_is_read(connect, small_heads, size, status):
+    """[D-103]"""
+    async with connect() as (reader, writer):
+        writer.write(sized_head(size).encode())
+        assert (await answer(reader))[0] == status
+
+
+async def test_a_body_does_not_allow_longer_trailers(connect, small_heads):
+    """[D-103]"""
+    async with connect() as (reader, writer):
+        writer.write(f"{POST}Transfer-Encoding: chunked\r\n\r\n7530\r\n".encode() + b" " * 30_000)
+        await asyncio.sleep(PATIENCE / 4)
+        writer.write(b"\r\n0\r\nX-A: " + b"a" * SMALL_HEAD)
+        status, _, received = await answer(reader)
+        assert (status, b"trailers are larger" in received) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "!!\r\n\r\n",
+        sized_head(SMALL_HEAD + 1),
+        GET.replace("\r\n\r\n", "\r\n" + "a:\r\n" * 100 + "\r\n"),
+        f"{POST}Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{{}}",
+    ],
+)
+async def test_a_refusal_does_not_replace_an_earlier_answer(connect, small_heads, tail):
+    """The client would take the refusal for the answer to the earlier request, which took effect. [D-103]"""
+    async with connect() as (reader, writer):
+        writer.write((CREATE + tail).encode())
+        assert await statuses(reader) == [201]
+
+
+async def test_invalid_http_does_not_replace_an_answer_in_progress(connect):
+    """[D-103]"""
+    async with connect() as (reader, writer):
+        writer.write(PAUSE.encode())
+        await asyncio.sleep(PAUSE_SECONDS / 4)
+        writer.write(b"!!\r\n\r\n")
+        assert await statuses(reader) == [200]
 
 
 async def test_head_has_no_body(connect):

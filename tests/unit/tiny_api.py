@@ -38,6 +38,7 @@ CALLERS = {
     ),
 }
 LARGE_BYTES = 20 * 1024 * 1024
+PAUSE_SECONDS = 0.3
 UNKNOWN_ID = "019a0000-0000-7000-8000-000000000000"
 SECRET = "password of the database in /etc/passwd"
 FAILURES: dict[str, Callable[[], Exception]] = {
@@ -170,6 +171,13 @@ async def read_large(call: Call) -> Response:
 async def wait(call: Call) -> Response:
     """Answer after a minute."""
     await asyncio.sleep(60)
+    return shown({})
+
+
+@routes.get("/v1/pause", "Do it", answers=AliveView)
+async def pause(call: Call) -> Response:
+    """Answer after PAUSE_SECONDS."""
+    await asyncio.sleep(PAUSE_SECONDS)
     return shown({})
 
 

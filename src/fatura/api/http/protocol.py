@@ -1,14 +1,18 @@
 """HTTP/1.1 with limits that uvicorn lacks.
 
-A request's head is limited in size. Each wait for a client is limited in time (see `State`). The module `connections`
-limits the numbers of connections and requests, and the bytes that the server holds for them.
+A request's head is limited in size, and the requests that wait behind another one are limited in number. Each wait for
+a client is limited in time (see `State`). The module `connections` limits the numbers of connections and requests, and
+the bytes that the server holds for them.
 """
 
 import asyncio
+from collections.abc import Sized
 from enum import Enum, auto
 from typing import Any
 
+import httptools
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from fatura.api.http.connections import Connections
@@ -20,10 +24,13 @@ from fatura.domain.errors import INVALID_REQUEST, EngineError
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
 
-The size is checked after each read from the socket. So the process may receive more bytes before it refuses the
-request.
+The requests that wait behind another one may together have this size. The count may be up to PIECE_BYTES too high.
 """
+PIECE_BYTES = 4 * 1024
+"""Size of the pieces in which the bytes of one read are parsed. The size of a request is checked after each piece."""
 MAX_HEADERS = 100
+MAX_PIPELINED = 4
+"""Maximum number of a connection's requests that wait for the answer to an earlier one."""
 PATIENCE_SECONDS = 10
 """Maximum duration of each of the states HEAD, REST and CLOSING."""
 UNREAD_SECONDS = 30
@@ -80,8 +87,24 @@ class _Refuse:
         await answer(scope, receive, send)
 
 
+class _RefusedError(Exception):
+    """Raised for a request that breaks a rule or a limit, so that the parser stops. The message is for the client."""
+
+
+class _Flow(FlowControl):
+    """Reads nothing while requests wait for the answer to an earlier one. uvicorn would resume too early."""
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        if not self._pipeline and not self._transport.is_closing():
+            super().resume_reading()
+
+
 class LimitedProtocol(HttpToolsProtocol):
-    """Closes a connection whose client is too slow or sends a head that is too large.
+    """Closes a connection whose client is too slow, or sends something that is too large or malformed.
 
     Some requests are answered before their body has arrived, for example with 401 or 413. The rest of the body is then
     discarded for up to PATIENCE_SECONDS, because an immediate close could lose the answer.
@@ -92,6 +115,9 @@ class LimitedProtocol(HttpToolsProtocol):
     """The request in progress or, if there is none, the most recent one. Pipelined requests wait for its answer."""
     _in_head: bool = True
     _in_body: bool = False
+    _stopped: bool = False
+    """Whether the connection takes no further request. What arrives is discarded."""
+    _piece_bytes: int = 0
     _framing_bytes: int = 0
     _body_bytes: int = 0
     """What has arrived of the newest request's body."""
@@ -103,6 +129,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as in uvicorn
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         self._open.add(self, peer=self.client[0] if self.client else "")
         self._watch()
 
@@ -119,36 +146,73 @@ class LimitedProtocol(HttpToolsProtocol):
         self.loop.call_soon(self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        self._framing_bytes += len(data)
-        super().data_received(data)
-        if self._framing_bytes > MAX_FRAMING_BYTES and not self.transport.is_closing():
-            if self._in_head or not self.cycle.response_started:
-                size = f"{MAX_FRAMING_BYTES // 1024} KiB"
-                self.send_400_response(f"The headers, chunk sizes and trailers are larger than {size}.")
-            self.transport.close()
+        self._unset_keepalive_if_required()
+        for start in range(0, len(data), PIECE_BYTES):
+            if self._stopped:
+                break
+            self._parse(data[start : start + PIECE_BYTES])
         self._watch()
 
+    def _parse(self, piece: bytes) -> None:
+        assert self.parser is not None, "the connection is open"
+        self._piece_bytes = len(piece)
+        self._framing_bytes += len(piece)
+        try:
+            self.parser.feed_data(piece)
+            self._check_size()
+        except _RefusedError as refused:
+            self._stop(str(refused))
+        except httptools.HttpParserUpgrade:
+            pass  # the answer closes the connection, see `on_headers_complete`
+        except httptools.HttpParserError as error:
+            is_ours = isinstance(error.__context__, _RefusedError)
+            self._stop(str(error.__context__) if is_ours else "The request is not valid HTTP.")
+
+    def _check_size(self) -> None:
+        if self._framing_bytes > MAX_FRAMING_BYTES:
+            size = f"{MAX_FRAMING_BYTES // 1024} KiB"
+            raise _RefusedError(f"The headers, chunk sizes and trailers are larger than {size}.")
+
+    def _stop(self, refusal: str) -> None:
+        """Take no further request. If earlier requests are unanswered, close after their answers, else answer 400.
+
+        A 400 written earlier would be taken for the answer to an earlier request, which may have taken effect.
+        """
+        self._stopped = True
+        is_next = not self.cycle.response_started if self._in_body else not self._has_request()
+        if is_next:
+            self.send_400_response(refusal)
+        elif self._has_request():
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close()
+
     def on_message_begin(self) -> None:
-        self._in_head, self._framing_bytes, self._body_bytes = True, 0, 0
+        if self._has_request() and (len(self.pipeline) >= MAX_PIPELINED or not self.cycle.keep_alive):
+            raise _RefusedError("Too many requests wait for the answer to an earlier one.")
+        if not self.pipeline:
+            self._framing_bytes = self._piece_bytes
+        self._in_head, self._body_bytes = True, 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header. Drop a trailer, which follows the body and must not count as a header (RFC 9110, 6.5.1)."""
-        if self._in_head:
-            super().on_header(name, value)
+        if not self._in_head:
+            return
+        if len(self.headers) == MAX_HEADERS:
+            raise _RefusedError(f"The request has more than {MAX_HEADERS} headers.")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        if self.transport.is_closing():  # the connection closes after an earlier request, so ignore this one
-            return
+        self._check_size()
         asks_for_upgrade = self.parser is not None and self.parser.should_upgrade()
-        if len(self.headers) > MAX_HEADERS:
-            self.send_400_response(f"The request has more than {MAX_HEADERS} headers.")
-            return
         if asks_for_upgrade and self._announces_body():
-            message = "A request with a body must not ask for an upgrade; send no Upgrade header."
-            self.send_400_response(message)
-            return
+            raise _RefusedError("A request with a body must not ask for an upgrade; send no Upgrade header.")
+        if self._has_request() and self._announces_body():
+            raise _RefusedError(
+                "A request with a body must not be sent before the previous request is answered."
+            )
         super().on_headers_complete()
         self._in_body = True
         if asks_for_upgrade:  # the parser may have dropped a request that followed in the same read
@@ -168,19 +232,15 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._framing_bytes -= len(body)
         self._body_bytes += len(body)
-        if not self.transport.is_closing():
-            super().on_body(body)
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log no warning, because a client may ask for an upgrade that the server does not support."""
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_body = False
-        if not self.transport.is_closing():
-            super().on_message_complete()
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.flow.resume_reading()  # uvicorn did so before it took the next request from the pipeline
         self._watch()
 
     def pause_writing(self) -> None:
