@@ -40,6 +40,7 @@ SELECT v.invoice_id::text AS invoice_id, v.subscription_id::text AS subscription
     v.gateway_invoice_id, v.next_attempt_at, v.created_at
 FROM invoice v
 """
+_FAILED_CHARGES = "SELECT invoice_id::text AS invoice_id, number FROM charge WHERE stage = 'failed'"
 _KNOWN_CHARGES = "SELECT gateway_invoice_id FROM charge WHERE gateway_invoice_id IS NOT NULL"
 _ENTRIES = """
 SELECT payment_entry_id::text AS entry_id, invoice_id::text AS invoice_id, gateway_charge_id, kind,
@@ -103,7 +104,7 @@ class MoneyChecker:
                 )
         await self._check_refunds(books, at_rest=at_rest)
         if at_rest:
-            self._check_spacing(books.values())
+            await self._check_spacing(books.values())
             await self._check_connections()
             await self._check_sweeps()
 
@@ -258,18 +259,27 @@ class MoneyChecker:
         overdue_on = shown.due_date + timedelta(days=LAST_DAYS.get(shown.method, 2))
         return local_date(now) <= overdue_on
 
-    def _check_spacing(self, books: Iterable[Books]) -> None:
-        """Check that two invoices of one subscription were charged at least SPACING apart, if both waited (D-57)."""
-        first: defaultdict[str, list[tuple[datetime, datetime, str]]] = defaultdict(list)
+    async def _check_spacing(self, books: Iterable[Books]) -> None:
+        """Check that two invoices of one subscription were charged at least SPACING apart, if both waited (D-57).
+
+        Of each invoice, only the first charge that has not failed counts: later ones belong to reissues. If an earlier
+        charge has failed, a person requested this one, so it did not wait for other invoices.
+        """
+        failed = {
+            (row["invoice_id"], row["number"]) for row in await self._world.observer.fetch(_FAILED_CHARGES)
+        }
+        first: defaultdict[str, list[tuple[datetime, datetime | None, str]]] = defaultdict(list)
         for each in books:
-            made = [charge.created_at for charge in each.made if charge.attempt == 1]
-            if made:
-                invoice = each.invoice
-                line = min(made), invoice["created_at"], invoice["invoice_id"]
-                first[invoice["subscription_id"]].append(line)
+            invoice_id = each.invoice["invoice_id"]
+            attempts = {charge.attempt for charge in each.made if (invoice_id, charge.attempt) not in failed}
+            if attempts:
+                at = min(charge.created_at for charge in each.made if charge.attempt == min(attempts))
+                waiting_since = each.invoice["created_at"] if min(attempts) == 1 else None
+                first[each.invoice["subscription_id"]].append((at, waiting_since, invoice_id))
         for charged in first.values():
-            for (before, _, _), (after, waiting_since, invoice_id) in pairwise(sorted(charged)):
-                both_waited = before >= waiting_since + timedelta(minutes=5)
+            in_order = sorted(charged, key=lambda line: line[0])
+            for (before, _, _), (after, waiting_since, invoice_id) in pairwise(in_order):
+                both_waited = waiting_since is not None and before >= waiting_since + timedelta(minutes=5)
                 if both_waited and after - before < SPACING:
                     self._world.report_problem(
                         f"invoice {invoice_id} was charged {after - before} after another one of its subscription"

@@ -248,3 +248,21 @@ async def test_daily_reissues_do_not_postpone_the_next_cycle(world: World):
         await pass_time(world, hours=23)
 
     assert ("2", "issued") in columns(await world.invoices(subscription), "cycle", "status")
+
+
+async def test_a_retry_after_a_refused_charge_postpones_the_next_cycle(world: World) -> None:
+    """The first charge that the gateway accepts is the invoice's second one. [D-57, D-113]"""
+    earlier, later = await held_cycles(world, 2)
+    await queue_fault(world, "create_charge", "rejected")
+    for invoice in (earlier, later):
+        await release(world, invoice)
+    await world.run("issuance")
+    answer = await world.post(f"/v1/invoices/{earlier['id']}/retry-issuance")
+    assert answer.json["status"] == "issued"
+
+    await pass_time(world, hours=20)
+    assert (await read(world, later))["status"] == "ready"
+
+    await pass_time(world, hours=5)
+    assert (await read(world, later))["status"] == "issued"
+    assert await world.broken() == []

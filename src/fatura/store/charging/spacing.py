@@ -49,10 +49,10 @@ async def uncharged(
 ) -> Sequence[WaitingInvoice]:
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
-    `others_sent_at` ignores charges of reissues, and charges that were sent and confirmed before `since`. Another
-    `ready` invoice of the subscription is ignored if it has a different connection, its issuance was already failing
-    before `since`, and it is neither due nor leased: the merchant may have moved the subscription away from a broken
-    connection (D-59).
+    `others_sent_at` counts only the first charge of each other invoice that has not failed, because later ones belong
+    to reissues. It ignores charges that were sent and confirmed before `since`. Another `ready` invoice of the
+    subscription is ignored if it has a different connection, its issuance was already failing before `since`, and it is
+    neither due nor leased: the merchant may have moved the subscription away from a broken connection (D-59).
 
     The statement uses an ARRAY, which PostgreSQL computes only once. Before the table of charges is first analyzed,
     NOT EXISTS would make PostgreSQL read all charges of the account for each invoice.
@@ -73,7 +73,10 @@ async def uncharged(
                 SELECT max(greatest(c.sent_at, c.confirmed_at))
                 FROM other o JOIN charge c ON c.invoice_id = o.invoice_id
                 WHERE c.account_id = $1 AND o.uncharged_id = v.invoice_id AND c.stage NOT IN ('planned', 'failed')
-                    AND c.number = 1
+                    AND c.number = (
+                        SELECT min(e.number) FROM charge e
+                        WHERE e.account_id = $1 AND e.invoice_id = c.invoice_id AND e.stage <> 'failed'
+                    )
                     AND greatest(c.sent_at, c.confirmed_at) > $4
             ) AS others_sent_at,
             EXISTS (SELECT FROM other o WHERE o.uncharged_id = v.invoice_id AND o.is_first) AS is_behind
