@@ -110,11 +110,8 @@ async def test_a_reissue_after_a_payment_that_was_refunded_and_disputed_and_anot
     assert await world.broken() == []
 
 
-@pytest.mark.parametrize("is_refunded", [True, False])
-async def test_an_invoice_whose_charge_was_paid_with_less_is_canceled_at_once(
-    world: World, partly_paid: Json, monkeypatch: pytest.MonkeyPatch, *, is_refunded: bool
-) -> None:
-    """The gateway shows the partly paid charge as paid, and does not cancel the charge. [D-27, D-50, D-53]"""
+def call_charges_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the gateway answer that every charge is paid."""
     get_charge = SandboxGateway.get_charge
 
     async def get_paid(gateway: SandboxGateway, charge_id: str) -> Charge:
@@ -122,6 +119,14 @@ async def test_an_invoice_whose_charge_was_paid_with_less_is_canceled_at_once(
 
     monkeypatch.setattr(SandboxGateway, "get_charge", get_paid)
     monkeypatch.setattr(SandboxGateway, "cancel_charge", get_paid)
+
+
+@pytest.mark.parametrize("is_refunded", [True, False])
+async def test_an_invoice_whose_charge_was_paid_with_less_is_canceled_at_once(
+    world: World, partly_paid: Json, monkeypatch: pytest.MonkeyPatch, *, is_refunded: bool
+) -> None:
+    """The gateway shows the partly paid charge as paid, and does not cancel the charge. [D-27, D-50, D-53]"""
+    call_charges_paid(monkeypatch)
     await world.run("reconciliation")
     shown = await read(world, partly_paid)
     assert (shown["status"], shown["paidCents"], shown["charges"][0]["status"]) == ("issued", 4000, "paid")
@@ -134,4 +139,17 @@ async def test_an_invoice_whose_charge_was_paid_with_less_is_canceled_at_once(
         assert (await refund(world, partly_paid)).status in {200, 202}
     await world.run("reconciliation")
     assert (await read(world, partly_paid))["refundedCents"] == 4000
+    assert await world.broken() == []
+
+
+async def test_an_invoice_whose_charge_was_paid_with_less_is_reissued(
+    world: World, partly_paid: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the next charge is sent, the invoice is `ready`, although its previous charge is paid. [D-170, D-67]"""
+    with monkeypatch.context() as patches:
+        call_charges_paid(patches)
+        await world.run("reconciliation")
+    answer = await world.post(f"/v1/invoices/{partly_paid['id']}/reissue")
+    assert (answer.status, answer.json["status"]) == (200, "ready")
+    assert [each["status"] for each in answer.json["charges"]] == ["paid", "sending"]
     assert await world.broken() == []

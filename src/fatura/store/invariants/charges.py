@@ -60,7 +60,12 @@ CHARGES: tuple[Invariant, ...] = (
         FROM charge c JOIN invoice v ON v.invoice_id = c.invoice_id
         WHERE c.account_id = $1 AND v.account_id = $1 AND (
             (v.status = 'canceled' AND c.stage IN ('planned', 'sending', 'unknown', 'absent', 'open', 'refused'))
-            OR (v.status = 'ready' AND c.stage IN ('open', 'refused', 'paid'))
+            OR (v.status = 'ready' AND c.stage IN ('open', 'refused'))
+            -- a reissue plans the next charge of an invoice whose charge was paid with less than the total
+            OR (v.status = 'ready' AND c.stage = 'paid' AND NOT EXISTS (
+                SELECT FROM charge n
+                WHERE n.account_id = $1 AND n.invoice_id = c.invoice_id AND n.number > c.number
+            ))
             OR (v.status IN ('issued', 'overdue') AND c.stage IN ('planned', 'sending', 'unknown', 'absent', 'parked'))
         )
         LIMIT $2
