@@ -174,9 +174,11 @@ class Merchant(Client):
         merchants.rotating.discard(self.account_id)
 
     async def redeliver(self) -> None:
+        """Redeliver a random event. A repeated request shows the delivery's current state, which may differ (D-14)."""
         events = (await self.get(f"/v1/events?limit=200&cursor={self.rng.randrange(50)}"))["data"]
         if events:
-            await self.post(f"/v1/events/{self.rng.choice(events)['id']}/redeliver", allowed=(409,))
+            path = f"/v1/events/{self.rng.choice(events)['id']}/redeliver"
+            await self.post(path, allowed=(409,), keyed=False)
 
     async def follow_events(self) -> None:
         page = await self.get(f"/v1/events?limit=200&cursor={self.cursor}")
