@@ -163,14 +163,17 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
 
 
 async def _count_money(world: World) -> Counter[str]:
-    """Count what the engine recorded, so that the report shows how many entries the run compared."""
+    """Count what the engine recorded, so that the report shows how many entries the run compared.
+
+    Only a world that stopped early has open refunds: the last check reports them as problems.
+    """
     rows = await world.observer.fetch(
         """
         SELECT CASE WHEN source = 'manual' THEN 'payments recorded by hand' WHEN kind = 'payment' THEN 'payments'
             WHEN kind = 'refund' THEN 'refunds' ELSE 'steps of disputes' END AS what, count(*) AS many
         FROM payment_entry GROUP BY 1
-        UNION ALL SELECT 'refunds by request, ' || CASE WHEN stage IN ('done', 'failed') THEN stage ELSE 'open' END,
-            count(*) FROM refund_request GROUP BY 1
+        UNION ALL SELECT 'refunds by request, ' || stage, count(*) FROM refund_request
+            WHERE stage IN ('done', 'failed') GROUP BY 1
         UNION ALL SELECT 'reissues', count(*) FROM event WHERE type = 'invoice.reissued'
         """
     )
