@@ -218,7 +218,7 @@ def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> N
         running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api,
         running("worker", env=env, output=tmp_path / "worker.log") as worker,
     ):
-        until(lambda: serves(port), seconds=20)
+        until(lambda: serves(port), seconds=60)
         clock = httpx.post(
             f"http://127.0.0.1:{port}/v1/test-clock/advance",
             json={"days": 3},
@@ -228,6 +228,19 @@ def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> N
         assert (clock.status_code, clock.json()["status"]) == (200, "ready")
         assert (api.stop(), worker.stop()) == (0, 0)
         assert "Traceback" not in api.said() + worker.said()
+        for command in (api, worker):
+            assert "database.role_owns_tables" not in command.said()
+            assert command.said().count(_named(database_url)) == 1
+
+
+def test_processes_warn_if_their_role_owns_the_tables(database_url: str, tmp_path: Path) -> None:
+    """[D-238]"""
+    env = environment(as_owner(database_url))
+    with (
+        running("api", "--port", str(free_port()), env=env, output=tmp_path / "api.log") as api,
+        running("worker", env=env, output=tmp_path / "worker.log") as worker,
+    ):
+        until(lambda: all("database.role_owns_tables" in each.said() for each in (api, worker)), seconds=60)
 
 
 def test_an_api_that_stops_answers_the_advance_of_a_test_clock(database_url: str, tmp_path: Path) -> None:
@@ -261,6 +274,7 @@ def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_
         until(lambda: f"http://127.0.0.1:{port}/v1" in up.said(), seconds=90)
         assert serves(port), "the address is printed once the API listens"
         until(lambda: serves(metrics_port) and serves(metrics_port + 1), seconds=30)
+        assert up.said().count(_named(database_url)) == 1
         assert "rk_test_" not in up.said()
         assert "API key   rk_test_" in written_credentials(up.said())
         assert up.stop() == 0
@@ -312,16 +326,33 @@ def test_a_command_does_not_create_the_database_that_it_reads(command: str, tmp_
     assert not (tmp_path / "empty").exists()
 
 
-def test_a_command_names_its_database_and_key_ring(database_url: str, tmp_path: Path) -> None:
-    """[D-237]"""
-    env = environment(database_url)
-    shown = run_here("check", env=env)
-
+def _named(database_url: str) -> str:
+    """Return the line with which a command names its database and key ring."""
     name = urlsplit(database_url).path[1:]
-    assert shown.stderr.splitlines()[0] == (
-        f"fatura: database {name} at the local socket as fatura; key ring: FATURA_SECRET_KEYS"
-    )
+    return f"fatura: database {name} at the local socket as fatura; key ring: FATURA_SECRET_KEYS\n"
 
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check",
+        "migrate",
+        "keys list",
+        "keys rotate",
+        "restored --since 2026-11-20T03:00:00Z",
+        "account create Gym --mode live",
+        "account list",
+        "erased export",
+    ],
+)
+def test_each_command_names_its_database_and_key_ring(database_url: str, command: str) -> None:
+    """[D-237]"""
+    shown = run_here(*command.split(), env=environment(database_url))
+    assert shown.stderr.startswith(_named(database_url)), shown.stderr
+
+
+def test_a_command_names_the_folder_of_the_embedded_database(tmp_path: Path) -> None:
+    """[D-237]"""
     with running(
         "up",
         "--port",

@@ -23,6 +23,7 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     """[D-47, D-45, spec 4.7 rule 3, spec 3.3 awaiting_value to ready, spec 6.1, spec 6.3]"""
     port = str(free_port())
     ended = run("demo", "--once", "--port", port, "--data-dir", str(tmp_path / "data"), env=environment())
+    assert f"fatura: embedded database in {tmp_path / 'data'}; key ring: " in ended.stderr
 
     assert ended.returncode == 0, ended.stderr
     rows = rows_of(ended.stdout)

@@ -48,6 +48,27 @@ def test_a_new_database_has_a_role_that_row_security_binds(data_dir: Path):
         ]
 
 
+def test_the_log_has_no_data_of_rows(data_dir: Path):
+    """[D-219]"""
+    with start(data_dir) as server:
+        value(server.owner_url, "CREATE TABLE mail AS SELECT 'ana@example.com' AS address")
+        value(server.owner_url, "CREATE UNIQUE INDEX mail_once ON mail (address)")
+        for statement in ("INSERT INTO mail VALUES ($1)", "INSERT INTO mail VALUES ('ana@example.com')"):
+            with pytest.raises(asyncpg.UniqueViolationError, match="mail_once"):
+                asyncio.run(_execute(server.owner_url, statement))
+        log = (data_dir / "postgres.log").read_text()
+    assert "mail_once" in log
+    assert "ana@example.com" not in log
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement, *["ana@example.com"] * statement.count("$1"))
+    finally:
+        await connection.close()
+
+
 def test_only_the_user_of_the_server_can_enter_the_folder_of_its_socket(data_dir: Path):
     with start(data_dir) as server:
         folder = Path(parse_qs(urlsplit(server.url).query)["host"][0])
