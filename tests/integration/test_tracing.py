@@ -85,15 +85,19 @@ def logged(path: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def receiving(got: list[str]) -> Generator[str]:
-    """Run a merchant's webhook and yield its host and port. Add the `traceparent` of each request to `got`."""
+def receiving(got: list[tuple[str, str]]) -> Generator[str]:
+    """Run a merchant's webhook and price endpoint, and yield their host and port.
+
+    Add the path and the `traceparent` of each request to `got`.
+    """
 
     class Endpoint(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            got.append(self.headers["traceparent"])
-            self.send_response(204)
+            got.append((self.path, self.headers["traceparent"]))
+            self.send_response(200)
             self.end_headers()
+            self.wfile.write(b'{"amount": 100}')
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -104,28 +108,29 @@ def receiving(got: list[str]) -> Generator[str]:
         server.server_close()
 
 
-def subscribe(api_key: str, *, port: int, webhook: str) -> None:
-    """Register a webhook and subscribe a customer. The subscription's request has the id `mine`.
+def api_of(account: dict[str, str], port: int) -> httpx.Client:
+    """Return a client of the API. Its requests have the `traceparent` SENT."""
+    headers = {"Authorization": f"Bearer {account['apiKey']}", "traceparent": SENT}
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", headers=headers, timeout=20)
 
-    All requests have the `traceparent` SENT.
-    """
-    headers = {"Authorization": f"Bearer {api_key}", "traceparent": SENT}
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", headers=headers, timeout=20) as client:
-        assert client.put("/integration/webhook", json={"url": webhook}).status_code == 200
-        pricing = {"mode": "fixed", "monthlyPriceCents": 100}
-        product = _made(client, "/products", {"name": "Gym", "pricing": pricing})
-        items = [{"productId": product["id"]}]
-        body = {"name": "Monthly", "periodMonths": 1, "defaultPaymentMethod": "pix", "items": items}
-        plan = _made(client, "/plans", body)
-        customer = {"externalRef": "a", "name": "Ana Secret", "email": "ana@example.com"}
-        _made(client, "/subscriptions", {"planId": plan["id"], "customer": customer}, request_id="mine")
+
+def subscribe(client: httpx.Client, merchant: str) -> None:
+    """Register a webhook, and subscribe a customer to a variable product. The last request has the id `mine`."""
+    assert client.put("/integration/webhook", json={"url": f"http://{merchant}/hook"}).status_code == 200
+    pricing = {"mode": "endpoint", "url": f"http://{merchant}/price", "capCents": 100}
+    product = _made(client, "/products", {"name": "Gym", "pricing": pricing})
+    items = [{"productId": product["id"]}]
+    body = {"name": "Monthly", "periodMonths": 1, "defaultPaymentMethod": "pix", "items": items}
+    plan = _made(client, "/plans", body)
+    customer = {"externalRef": "a", "name": "Ana Secret", "email": "ana@example.com"}
+    _made(client, "/subscriptions", {"planId": plan["id"], "customer": customer}, request_id="mine")
 
 
 def test_a_request_its_log_lines_and_its_calls_share_a_trace(database_url: str, tmp_path: Path) -> None:
     """[D-232]"""
     env = environment(database_url)
     account = json.loads(run_here("account", "create", "Gym", "--mode", "sandbox", "--json", env=env).stdout)
-    got: list[str] = []
+    got: list[tuple[str, str]] = []
     port = free_port()
     with collecting() as collector, receiving(got) as merchant:
         env |= {
@@ -138,8 +143,12 @@ def test_a_request_its_log_lines_and_its_calls_share_a_trace(database_url: str, 
             running("worker", env=env, output=tmp_path / "worker.log") as worker,
         ):
             until(lambda: serves(port), seconds=60)
-            subscribe(account["apiKey"], port=port, webhook=f"http://{merchant}/hook")
-            until(lambda: bool(got) and bool(collector.named("lane push")), seconds=60)
+            with api_of(account, port) as client:
+                subscribe(client, merchant)
+                until(lambda: "invoice.issued" in client.get("/events").text, seconds=60)
+                events = client.get("/events").json()["data"]
+                entries = client.get("/audit").json()["data"]
+            until(lambda: {path for path, _ in got} == {"/hook", "/price"}, seconds=60)
             assert (api.stop(), worker.stop()) == (0, 0)
 
     (request,) = collector.named("POST /v1/subscriptions")
@@ -149,6 +158,10 @@ def test_a_request_its_log_lines_and_its_calls_share_a_trace(database_url: str, 
     assert request.attributes["http.response.status_code"] == 201
     (line,) = [each for each in logged(tmp_path / "api.log") if each.get("request_id") == "mine"]
     assert (line["trace_id"], line["events"]) == (request.trace_id, request.attributes["fatura.events"])
+    (event,) = [each for each in events if each["type"] == "subscription.created"]
+    assert line["events"] == f"{event['sequence']}-{event['sequence']}"
+    (entry,) = [each for each in entries if each["requestId"] == "mine"]
+    assert entry["action"] == "subscription.create"
     statements = [
         each for each in collector.spans if each.trace_id == request.trace_id and each is not request
     ]
@@ -158,10 +171,14 @@ def test_a_request_its_log_lines_and_its_calls_share_a_trace(database_url: str, 
 
     roots = [each.name for each in collector.spans if not each.parent_id]
     assert [name for name in roots if not name.startswith(("lane ", "GET /", "POST /", "PUT /"))] == []
-    pushes = {f"00-{each.trace_id}-{each.span_id}": each for each in collector.named("POST")}
-    parents = [pushes[each.rpartition("-")[0]].parent_id for each in got]
     lanes = {each.span_id: each.name for each in collector.spans if each.name.startswith("lane ")}
-    assert {lanes[each] for each in parents} == {"lane push"}
+    calls = {f"00-{each.trace_id}-{each.span_id}": each for each in collector.named("POST")}
+    sent_by = {(path, lanes[calls[header.rpartition("-")[0]].parent_id]) for path, header in got}
+    assert sent_by == {("/hook", "lane push"), ("/price", "lane pricing")}
+    created = collector.named("gateway create_charge")
+    assert {(lanes[each.parent_id], each.attributes["fatura.provider"]) for each in created} == {
+        ("lane issuance", "sandbox")
+    }
     assert not re.search("Ana Secret|ana@example", repr(collector.spans))
 
 
@@ -169,6 +186,27 @@ def _made(client: httpx.Client, path: str, body: object, *, request_id: str = "o
     answer = client.post(path, json=body, headers={"Idempotency-Key": path, "X-Request-Id": request_id})
     assert answer.status_code == 201, answer.text
     return answer.json()
+
+
+def test_a_malformed_or_repeated_header_is_ignored(database_url: str, tmp_path: Path) -> None:
+    """[D-232]"""
+    port = free_port()
+    other = SENT.replace("0af7", "0af8")
+    sent = [[SENT], ["00-zz-b7ad6b7169203331-01"], ["00-" + "0" * 32 + "-b7ad6b7169203331-01"], [SENT, other]]
+    with collecting() as collector:
+        env = environment(database_url) | {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+        }
+        with running("api", "--port", str(port), env=env, output=tmp_path / "api.log") as api:
+            until(lambda: serves(port), seconds=60)
+            for number, values in enumerate(sent):
+                headers = [("traceparent", each) for each in values]
+                url = f"http://127.0.0.1:{port}/v1/plans"
+                httpx.get(url, headers=[*headers, ("X-Request-Id", f"r{number}")])
+            assert api.stop() == 0
+    links = {each.attributes["fatura.request_id"]: each.links for each in collector.named("GET /v1/plans")}
+    assert links == {"r0": [SENT.split("-")[1]], "r1": [], "r2": [], "r3": []}
 
 
 def test_a_collector_that_is_down_delays_nothing(database_url: str, tmp_path: Path) -> None:
