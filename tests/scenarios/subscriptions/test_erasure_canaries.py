@@ -1,5 +1,6 @@
 """One of two customers is erased: none of its data is left, and the other customer's data stays the same (D-62)."""
 
+import io
 import json
 import random
 from collections.abc import AsyncGenerator, Sequence
@@ -23,14 +24,14 @@ CHANGED_BY_ANY_REQUEST = {"account_counter", "api_key", "webhook"}
 
 @dataclass(slots=True)
 class Two:
-    """Two customers of one account, the servers that the account calls, and all log lines so far (`logged`)."""
+    """Two customers of one account, the servers that the account calls, and all log lines."""
 
     world: World
     erased: CanaryCustomer
     kept: CanaryCustomer
     gateway: EchoingGateway
     receiver: Receiver
-    logged: list[str]
+    logs: io.StringIO
 
     async def dumped(self) -> Dump:
         return await dump(self.world.database_url, self.world.deps.vault)
@@ -59,8 +60,7 @@ async def two(world: World, prices: PriceServer, monkeypatch: pytest.MonkeyPatch
             )
             for each in (gone, kept):
                 await Story(each, gateway, prices).run(fixed, variable)
-            logged = stream.getvalue().splitlines()
-        yield Two(world, gone, kept, gateway, receiver, logged)
+            yield Two(world, gone, kept, gateway, receiver, stream)
 
 
 def containing(rows: Dump, canaries: Sequence[str]) -> Dump:
@@ -106,7 +106,7 @@ async def test_nothing_is_left_of_an_erased_customer(two: Two):
         assert not [each for each in canaries if each in shown], shown
     await _replayed(world, gone, canaries)
     assert not [each for each in canaries if each in await scrape(world.deps)]
-    assert not [line for line in two.logged if any(each in line for each in canaries)]
+    assert _lines_with(two.logs, canaries) == []
 
     # the other customer, and all rows that did not name the erased one, are untouched
     assert containing(after, kept.stored) == containing(before, kept.stored)
@@ -134,6 +134,13 @@ async def test_nothing_is_left_of_an_erased_customer(two: Two):
         [each[name] for name in fields] for each in paid
     ]
     assert await world.broken() == []
+
+
+def _lines_with(logs: io.StringIO, canaries: Sequence[str]) -> list[str]:
+    """Return the log lines with a canary, including those that were logged before the erasure."""
+    lines = logs.getvalue().splitlines()
+    assert any("/erase" in line for line in lines), "the erasure itself is logged"
+    return [line for line in lines if any(each in line for each in canaries)]
 
 
 async def _replayed(world: World, customer: CanaryCustomer, canaries: Sequence[str]) -> None:
@@ -179,6 +186,7 @@ async def test_what_arrives_later_brings_nothing_back(two: Two):
     failed = [each["data"] for each in await world.events("invoice.refund_failed")][-1]
     assert (failed["refund"]["reason"], failed["refund"]["error"]["detail"]) == ("[erased]", "[erased]")
     assert failed["refund"]["error"]["code"] == "rejected"
+    assert _lines_with(two.logs, canaries) == []
 
 
 async def test_a_push_in_flight_stores_no_answer_with_erased_data(two: Two):
