@@ -5,6 +5,7 @@ is not installed, its checks are skipped, and the output says so.
 """
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def main() -> int:
     _install()
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
-        for check in (*_files(), *_units(Path(scratch))):
+        for check in (*_files(), *_dashboard(Path(scratch)), *_units(Path(scratch))):
             program = str(check[0])
             if program in OF_SYSTEM and shutil.which(program) is None:
                 print(
@@ -63,6 +64,20 @@ def _files() -> Iterator[Check]:
         CONTRIB / "prometheus/fatura.rules.yaml",
     ]
     yield ["promtool", "test", "rules", CONTRIB / "prometheus/fatura.rules.test.yaml"]
+
+
+def _dashboard(scratch: Path) -> Iterator[Check]:
+    """Yield a check of the dashboard's queries, which are copied to a file of rules so that promtool parses them."""
+    queries = list[str]()
+    dashboard = CONTRIB / "grafana/fatura.json"
+    json.loads(dashboard.read_text("utf-8"), object_hook=lambda each: queries.append(each.get("expr", "")))
+    rules = [
+        {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "5m")}
+        for number, query in enumerate(filter(None, queries))
+    ]
+    copy = scratch / "dashboard.rules.yaml"
+    copy.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), "utf-8")
+    yield ["promtool", "check", "rules", "--lint=none", copy]
 
 
 def _units(scratch: Path) -> Iterator[Check]:
