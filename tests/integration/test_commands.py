@@ -10,16 +10,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from fatura import bootstrap, reference, settings
+from fatura import reference
 from fatura.bootstrap import Address
 from fatura.cli import app, client
 from fatura.cli.up import greet_when_ready
-from fatura.postgres.releases import NEWEST_MINOR
 from tests.conftest import database_url_of
-from tests.support.databases import as_owner, as_superuser
+from tests.support.databases import as_superuser
 from tests.support.fatura_processes import (
     environment,
     free_port,
@@ -233,16 +231,6 @@ def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> N
             assert command.said().count(_named(database_url)) == 1
 
 
-def test_processes_warn_if_their_role_owns_the_tables(database_url: str, tmp_path: Path) -> None:
-    """[D-238]"""
-    env = environment(as_owner(database_url))
-    with (
-        running("api", "--port", str(free_port()), env=env, output=tmp_path / "api.log") as api,
-        running("worker", env=env, output=tmp_path / "worker.log") as worker,
-    ):
-        until(lambda: all("database.role_owns_tables" in each.said() for each in (api, worker)), seconds=60)
-
-
 def test_an_api_that_stops_answers_the_advance_of_a_test_clock(database_url: str, tmp_path: Path) -> None:
     """No worker runs, so the clock does not move, and the request waits until the API stops. [D-45, D-47]"""
     env, port = environment(database_url), free_port()
@@ -391,25 +379,3 @@ def test_other_unknown_variables_are_logged_and_those_of_kubernetes_ignored(data
     assert checked.returncode == 0
     logged = [json.loads(line) for line in checked.stderr.splitlines() if line.startswith("{")]
     assert [(line["event"], line["names"]) for line in logged] == [("settings.unknown", ["FATURA_COLOUR"])]
-
-
-def test_an_old_minor_release_and_an_owning_role_are_logged(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """[D-239, D-238]"""
-
-    async def warnings(url: str) -> list[Json]:
-        read = settings.read(environment(url))
-        with capture_logs() as logged:
-            async with bootstrap.opened(read, url) as deps:
-                bootstrap.warn_of_server(deps.db)
-        return [{name: line[name] for name in line if name in {"event", "newest"}} for line in logged]
-
-    major, minor = map(int, value(database_url, "SHOW server_version").split()[0].split("."))
-    assert asyncio.run(warnings(database_url)) == []
-
-    monkeypatch.setitem(NEWEST_MINOR, major, minor + 1)
-    assert asyncio.run(warnings(as_owner(database_url))) == [
-        {"event": "postgres.outdated", "newest": f"{major}.{minor + 1}"},
-        {"event": "database.role_owns_tables"},
-    ]
