@@ -83,6 +83,20 @@ async def test_a_failing_connection_gets_only_probes(world: World) -> None:
     assert await world.broken() == []
 
 
+async def test_jitter_shortens_the_pause_before_a_probe(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D-55 failing]"""
+    monkeypatch.setattr("random.randint", lambda _low, high: high)
+    await generated(world, 5)
+    await queue_fault(world, "create_charge", "rate_limited", times=MANY)
+
+    await world.run("issuance")
+
+    [row] = await world.sql("SELECT next_probe_at - failing_since AS pause FROM connection_health")
+    assert timedelta(seconds=24) <= row["pause"] < timedelta(seconds=30), "a fifth shorter than 30 s"
+
+
 async def test_a_successful_probe_lets_all_work_continue(world: World) -> None:
     """[D-55 failing]"""
     await generated(world, 100)

@@ -2,9 +2,19 @@
 no other connection.
 """
 
+from collections import Counter
+from dataclasses import asdict, replace
+from typing import Any
+from uuid import UUID
+
 import pytest
 
+from fatura.domain.credentials import Mode
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Capabilities
+from fatura.usecases.connections import gateway_connections
+from fatura.usecases.operations import call_counts
+from fatura.usecases.transaction import load_account
 from tests.support.sandbox_steps import charges, pass_time, queue_fault, read, ready_invoice
 from tests.support.world import World
 
@@ -38,6 +48,72 @@ async def test_a_new_label_polls_nothing(world: World) -> None:
     await world.set_up_gateway(behaviour="pay_at_once")
     await world.run("reconciliation")
     assert {invoice["status"] for invoice in await world.invoices()} == {"paid"}
+
+
+async def test_new_settings_of_a_live_connection_poll_nothing(world: World) -> None:
+    """Only the sandbox's settings change what payers do. [D-46]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    for _ in range(3):
+        await world.enroll(await world.plan())
+    await world.advance(days=1)
+    before = await _polls(world)
+    account = replace(await load_account(world.deps, world.account_id), mode=Mode.LIVE)
+    connection_id = UUID(await _first_connection(world))
+
+    changes = {"settings": {"maxInstallments": 6}}
+    changed = await gateway_connections.patch(world.deps, account, connection_id, changes, draft=None)
+
+    assert changed.max_installments == 6
+    assert await _polls(world) == before
+    assert await world.sql("SELECT FROM poll_round WHERE next_step_at IS NOT NULL") == []
+
+
+@pytest.mark.parametrize(("stated", "limit"), [({}, 20), ({"polls_per_second": 7}, 7)])
+async def test_a_new_connection_has_the_budget_of_its_adapter(
+    world: World, monkeypatch: pytest.MonkeyPatch, stated: dict[str, Any], limit: int
+) -> None:
+    """Without a statement of the adapter, the limit is 20. [D-55 budget]"""
+    sandbox = SandboxGateway.capabilities
+
+    def capabilities(gateway: SandboxGateway) -> Capabilities:
+        known = asdict(sandbox(gateway))
+        del known["polls_per_second"]
+        return Capabilities(**known, **stated)
+
+    monkeypatch.setattr(SandboxGateway, "capabilities", capabilities)
+    connected = await world.connect()
+
+    stored = await world.sql(
+        "SELECT polls_per_second FROM connection_health WHERE connection_id = $1", connected["connectionId"]
+    )
+    assert [row["polls_per_second"] for row in stored] == [limit]
+
+
+def _counted() -> Counter[tuple[str, str]]:
+    """Return how many calls to the sandbox gateway this process has counted, by operation and outcome."""
+    samples: list[Any] = [
+        sample for metric in call_counts.gateway_calls.collect() for sample in metric.samples
+    ]
+    return Counter(
+        {
+            (each.labels["operation"], each.labels["outcome"]): int(each.value)
+            for each in samples
+            if each.name == "fatura_gateway_call_seconds_count" and each.labels["provider"] == "sandbox"
+        }
+    )
+
+
+async def test_each_call_to_a_gateway_is_counted_by_operation_and_outcome(world: World) -> None:
+    """[D-55 failing]"""
+    await queue_fault(world, "create_charge", "rate_limited")
+    invoice = await ready_invoice(world)
+    before = _counted()
+    await world.run("issuance")
+    failed = _counted()
+    await world.made(f"/v1/invoices/{invoice['id']}/retry-issuance")
+
+    assert failed - before == {("create_charge", "failed"): 1}
+    assert _counted() - failed == {("create_charge", "answered"): 1}
 
 
 async def test_a_refused_product_is_mirrored_after_the_connection_changed(world: World) -> None:

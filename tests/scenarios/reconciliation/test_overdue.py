@@ -1,7 +1,7 @@
 """When invoices become overdue, and how late payments, refusals, cancellations and refunds are recorded."""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -101,6 +101,31 @@ async def test_an_invoice_is_not_overdue_before_the_gateway_was_polled(world: Wo
     await pass_time(world, days=1)
 
     assert (await read(world, invoice))["status"] == "issued"
+
+
+@pytest.mark.parametrize(
+    ("shown_minute", "types"),
+    [(-1, ["invoice.paid"]), (5, ["invoice.overdue", "invoice.paid"])],
+)
+async def test_a_pix_paid_at_the_end_of_its_last_day_is_not_overdue_for_a_day(
+    world: World, shown_minute: int, types: list[str]
+) -> None:
+    """No webhook comes. If the gateway shows the payment only after midnight, the next hourly poll finds it.
+
+    [D-26, D-35 polling]
+    """
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world, defaultPaymentMethod="pix")
+    last_day = date.fromisoformat((await charges(world))[0]["dueDate"])
+    midnight = datetime.combine(last_day + timedelta(days=1), time(), SAO_PAULO)
+    shown_at = midnight + timedelta(minutes=shown_minute)
+    await pass_time(world, seconds=(shown_at - await now(world)).total_seconds())
+
+    await pay_silently(world)
+    await pass_time(world, minutes=61)
+
+    assert (await read(world, invoice))["status"] == "paid"
+    assert [each["type"] for each in await world.events("invoice.overdue", "invoice.paid")] == types
 
 
 async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
