@@ -145,7 +145,7 @@ async def test_an_invoice_whose_charge_was_paid_with_less_is_canceled_at_once(
 async def test_an_invoice_whose_charge_was_paid_with_less_is_reissued(
     world: World, partly_paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the next charge is sent, the invoice is `ready`, although its previous charge is paid. [D-170, D-67 reissue]"""
+    """Until the next charge is sent, the invoice is `ready`, but its previous charge is paid. [D-170, D-67 reissue]"""
     with monkeypatch.context() as patches:
         call_charges_paid(patches)
         await world.run("reconciliation")

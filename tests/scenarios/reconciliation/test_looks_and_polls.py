@@ -25,7 +25,7 @@ async def test_looks_do_not_stop_polls(world: World, seconds: int, polls_per_sec
         for _ in range(polls_per_second):
             body = f'{{"chargeId": "sbx_{uuid4().hex}"}}'.encode()
             assert (await Hook(body, str(world.account_id), connection).send(world)).status == 200
-        await world.sql("UPDATE unmatched_charge SET next_look_at = found_at")
+        await world.sql("UPDATE unmatched_charge SET next_look_at = found_at WHERE unknown_since IS NULL")
         await due_reconciliation.run(world.deps, account, limit=64)
         await _pass_real_time(world, seconds=seconds)
     assert (await read(world, issued))["status"] == "paid"
@@ -51,9 +51,9 @@ async def test_polls_do_not_stop_looks(world: World) -> None:
         body = f'{{"chargeId": "sbx_{uuid4().hex}"}}'.encode()
         assert (await Hook(body, str(world.account_id), connection).send(world)).status == 200
     for _ in range(4):
-        await world.sql("UPDATE unmatched_charge SET next_look_at = found_at")
+        await world.sql("UPDATE unmatched_charge SET next_look_at = found_at WHERE unknown_since IS NULL")
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
         await due_reconciliation.run(world.deps, account, limit=64)
         await _pass_real_time(world, seconds=3)
-    assert await world.sql("SELECT FROM unmatched_charge") == []
+    assert await world.sql("SELECT FROM unmatched_charge WHERE unknown_since IS NULL") == []
     assert (await read(world, issued))["status"] == "issued"
