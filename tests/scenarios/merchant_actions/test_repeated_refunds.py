@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
-from fatura.gateways.port import Charge, RefundRequest, TransientError, UnknownOutcomeError
+from fatura.gateways.port import Capabilities, Charge, RefundRequest, TransientError, UnknownOutcomeError
 from fatura.usecases.accounts import suspension
 from tests.support.operator import OPERATOR
 from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
@@ -148,4 +148,30 @@ async def test_a_lost_refund_is_not_repeated_after_a_dispute_has_taken_its_money
     (found,) = (await read(world, paid))["refunds"]
     assert (found["status"], found["error"]["code"]) == ("failed", "not_left")
     assert await refunded_at_gateway(world) == []
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+async def test_a_planned_repeat_is_not_sent_if_the_gateway_stops_deduplicating_refunds(
+    world: World, paid: Json, losing: LosingGateway, monkeypatch: pytest.MonkeyPatch, *, is_made: bool
+) -> None:
+    """[D-53 lost answer]"""
+    capabilities = SandboxGateway.capabilities
+
+    def by_look_up(gateway: SandboxGateway) -> Capabilities:
+        return replace(capabilities(gateway), refunds="lookup")
+
+    monkeypatch.setattr(SandboxGateway, "capabilities", by_look_up)
+    losing.is_limited = False
+    if is_made:
+        await losing.make_the_lost_one()
+
+    for _ in range(4):
+        await jump(world, minutes=2)
+
+    assert set(losing.calls) == {"look-up"}
+    (found,) = (await read(world, paid))["refunds"]
+    assert found["status"] == ("done" if is_made else "failed")
+    assert found["error"] is None if is_made else found["error"]["code"] == "not_made"
+    assert await refunded_at_gateway(world) == ([4000] if is_made else [])
     assert await world.broken() == []

@@ -159,16 +159,18 @@ async def _reserve(
         connection = opened[request.connection_id]
         is_held = is_suspended or not connection.stored.connection.active or request.refund_id in not_left
         is_left_out = leaves_out_failing and connection.stored.health.is_failing
-        kind = None
+        kind, stage = None, request.stage
         if connection.gateway is not None and not is_left_out:
-            is_safe = (
-                request.refund_id not in unsafe and connection.gateway.capabilities().refunds != "lookup"
-            )
-            kind = _kind(work, request, is_safe=is_safe, is_held=is_held)
+            refunds = connection.gateway.capabilities().refunds
+            if refunds != "key" and request.unknown_since is not None and stage is RefundStage.PLANNED:
+                # the repeat was planned while the gateway deduplicated refunds; now it must not be sent
+                stage = RefundStage.SENDING
+            is_safe = request.refund_id not in unsafe and refunds != "lookup"
+            kind = _kind(work, replace(request, stage=stage), is_safe=is_safe, is_held=is_held)
         if connection.gateway is None or kind is None:
             changed.append(refund_answers.put_off(work, request))
             continue
-        leased = replace(request, next_attempt_at=work.now, lease_until=real_now + LEASE)
+        leased = replace(request, stage=stage, next_attempt_at=work.now, lease_until=real_now + LEASE)
         if kind is _CallKind.SEND:
             leased = replace(leased, stage=RefundStage.SENDING, sent_at=work.now)
         changed.append(leased)
