@@ -93,3 +93,23 @@ async def test_a_withheld_body_takes_no_place_of_the_account(world: World):
         assert (await world.get("/v1/products")).status == 200
         writer.write(BODY)
         assert (await answer(reader))[0] == 201
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("body", [b"zz\r\n{}\r\n", b"2\r\n{}XX\r\n", b"2\r\n{}\r\n0\r\nno trailer\r\n\r\n"])
+async def test_a_delete_with_malformed_chunks_takes_no_effect(world: World, body: bytes, pieces: int):
+    """[D-10, D-41]"""
+    key = await world.made(KEYS, {"name": "kept"})
+    lines = (f"DELETE {KEYS}/{key['id']} HTTP/1.1", "Host: x", f"Authorization: Bearer {key['key']}")
+    start = "".join(f"{line}\r\n" for line in (*lines, "Transfer-Encoding: chunked", "")).encode()
+    async with served(create_app(world.deps)) as connect, connect() as (reader, writer):
+        if pieces == 1:
+            writer.write(start + body)
+        else:
+            writer.write(start)
+            await until_used(world, key)
+            writer.write(body)
+        assert (await answer(reader))[0] == 400
+        assert await reader.read() == b""
+    [stored] = await world.sql("SELECT revoked_at FROM api_key WHERE api_key_id = $1::uuid", key["id"])
+    assert stored["revoked_at"] is None
