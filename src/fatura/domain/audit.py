@@ -1,17 +1,17 @@
 """The audit log: which request or command changed what, and who sent it (D-63)."""
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 from uuid import UUID
 
+from fatura.domain.endpoint_url import without_path
+
 REDACTED = "[redacted]"
 """The value of every field that an entry names without its value (D-222)."""
 _URL_NAMES = frozenset({"endpointUrl", "url"})
-_ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-"""The part of a URL that entries show. The path and the query are cut, because they can contain a token."""
+"""Fields with URLs, which entries show without path and query."""
 
 
 class ActorKind(StrEnum):
@@ -106,13 +106,9 @@ def _shown(
 
 def _value(name: str, value: Any, shown: Collection[str]) -> Any:
     if name in shown:
-        return _origin(value) if name in _URL_NAMES and isinstance(value, str) else value
+        is_url = name in _URL_NAMES and isinstance(value, str)
+        return without_path(value) if is_url else value
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
         return {inner: _value(inner, each, shown) for inner, each in members.items()}
     return None if value is None else REDACTED
-
-
-def _origin(url: str) -> str:
-    found = _ORIGIN.match(url)
-    return f"{found[0]}/..." if found else REDACTED

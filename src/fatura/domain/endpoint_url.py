@@ -11,6 +11,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 HTTPS_PORT = DEFAULT_PORTS["https"]
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
 _URL = re.compile(r"(https?)://([^/?#]+)([^#]*)", re.IGNORECASE)
+_ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@]+))(?::([0-9]{1,5}))?", re.IGNORECASE)
 _HOST = re.compile(
     r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE
@@ -92,6 +93,12 @@ def read(url: str, rules: UrlRules = PUBLIC_ONLY) -> Target:
         cure = f"to allow this port, the operator adds {target.port} to FATURA_OUTBOUND_PORTS and restarts Fatura"
         raise RefusedUrlError(f"must use port 443; {cure}")
     return target
+
+
+def without_path(url: str) -> str:
+    """Return a URL with its path and query replaced by `/...`, because they may contain a token (D-64, D-222)."""
+    origin = _ORIGIN.match(url)
+    return f"{origin[0]}/..." if origin else "..."
 
 
 def _cure(target: Target) -> str:

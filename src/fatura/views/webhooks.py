@@ -5,13 +5,26 @@ from typing import Annotated, Self
 from msgspec import Meta
 
 from fatura.domain.delivery import Attempt, DeliveryStatus, Outcome, Webhook
+from fatura.domain.endpoint_url import without_path
 from fatura.views.view import Count, Instant, Ordinal, Url, View, instant
+
+WebhookUrl = Annotated[
+    Url,
+    Meta(
+        description="API keys without the scope `admin`, and events, see `/...` instead of the path and the query, "
+        "which may contain a token."
+    ),
+]
+
+
+def _shown(url: str, *, shows_path: bool) -> str:
+    return url if shows_path else without_path(url)
 
 
 class WebhookView(View):
     """The URL to which the account's events are delivered (D-39)."""
 
-    url: Url
+    url: WebhookUrl
     enabled: Annotated[bool, Meta(description="Register a disabled webhook again to enable it.")]
     created_at: Instant
     disabled_at: Annotated[
@@ -23,8 +36,9 @@ class WebhookView(View):
     ]
 
     @classmethod
-    def of(cls, webhook: Webhook) -> Self:
-        return cls.from_attributes(webhook, enabled=webhook.disabled_at is None)
+    def of(cls, webhook: Webhook, *, shows_path: bool) -> Self:
+        url = _shown(webhook.url, shows_path=shows_path)
+        return cls.from_attributes(webhook, url=url, enabled=webhook.disabled_at is None)
 
 
 class AdvancedWebhookView(View):
@@ -45,7 +59,7 @@ class DeliveryAttemptView(View):
     """One attempt to deliver an event (D-39)."""
 
     attempt: Ordinal
-    url: Url
+    url: WebhookUrl
     outcome: Annotated[Outcome, Meta(description="`delivered` is any 2xx within 10 seconds.")]
     response_status: Annotated[int | None, Meta(description="null when there was no response.")]
     latency_ms: Count
@@ -57,9 +71,12 @@ class DeliveryAttemptView(View):
     created_at: Annotated[Instant, Meta(description="When the attempt ended, on the account's clock.")]
 
     @classmethod
-    def of(cls, attempt: Attempt) -> Self:
+    def of(cls, attempt: Attempt, *, shows_path: bool) -> Self:
         return cls.from_attributes(
-            attempt.result, attempt=attempt.number, url=attempt.url, created_at=instant(attempt.created_at)
+            attempt.result,
+            attempt=attempt.number,
+            url=_shown(attempt.url, shows_path=shows_path),
+            created_at=instant(attempt.created_at),
         )
 
 

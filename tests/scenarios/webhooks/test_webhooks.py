@@ -29,6 +29,29 @@ async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: 
     assert (await world.get("/v1/integration/webhook")).status == 404
 
 
+async def test_only_administrators_see_the_path_of_the_url(world: World, receiver: Receiver) -> None:
+    """The path and the query may contain a token. The event is the same for everybody. [D-64 webhook]"""
+    whole = f"{receiver.url}/secret?token=secret"
+    cut = f"{receiver.url.removesuffix('/events')}/..."
+    assert (await world.put("/v1/integration/webhook", {"url": whole})).json["url"] == whole
+    receiver.answer = always(410)
+    await emit(world, 1)
+    await world.run("push")
+    assert (await world.put("/v1/integration/webhook", {"url": whole})).status == 200
+    event_id = (await event_at(world, 1))["id"]
+
+    for scopes, url in ((["read", "write"], cut), (["read", "write", "admin"], whole)):
+        key = await world.made("/v1/integration/api-keys", {"name": "x", "scopes": scopes})
+        headers = {"Authorization": f"Bearer {key['key']}"}
+        shown = await world.get("/v1/integration/webhook", headers=headers)
+        attempts = await world.get(f"/v1/events/{event_id}/deliveries", headers=headers)
+        again = await world.post(f"/v1/events/{event_id}/redeliver", headers=headers)
+        assert (shown.json["url"], attempts.json["data"][0]["url"]) == (url, url)
+        assert again.json["data"][0]["url"] == url
+    (event,) = await world.events("webhook.disabled")
+    assert event["data"]["webhook"]["url"] == cut
+
+
 async def test_a_webhook_can_be_registered_and_removed_concurrently(world: World, receiver: Receiver) -> None:
     """[D-39 webhook, D-116]"""
     await emit(world, 1)

@@ -36,6 +36,11 @@ class WebhookForm(Body):
     ]
 
 
+def _shows_path(call: Call) -> bool:
+    """Return whether the API key may see the whole URL of the webhook, which may contain a token (D-64)."""
+    return Scope.ADMIN in call.caller.scopes
+
+
 @routes.put(
     PATH, "Register the webhook", answers=WebhookView, audit=audit_actions.WEBHOOK_REGISTER, scope=Scope.ADMIN
 )
@@ -50,7 +55,7 @@ async def put_webhook(call: Call, body: WebhookForm) -> Response:
 @routes.get(PATH, "Read the webhook", answers=WebhookView, problems=[errors.NOT_FOUND])
 async def read_webhook(call: Call) -> Response:
     """Return the webhook."""
-    return await run(call, webhooks.read)
+    return await run(call, webhooks.read, shows_path=_shows_path(call))
 
 
 @routes.delete(
@@ -68,7 +73,7 @@ async def delete_webhook(call: Call) -> Response:
 @routes.get("/v1/events/{eventId}/deliveries", "Read an event's deliveries", answers=DeliveriesView)
 async def read_deliveries(call: Call, event_id: EventId) -> Response:
     """Return the state of an event's delivery, and its attempts."""
-    return await run(call, webhooks.read_deliveries, event_id)
+    return await run(call, webhooks.read_deliveries, event_id, shows_path=_shows_path(call))
 
 
 @routes.post(
@@ -85,5 +90,7 @@ async def redeliver_event(call: Call, event_id: EventId) -> Response:
     The answer shows the state of the delivery. A request that repeats an Idempotency-Key delivers nothing; its answer
     shows the current state.
     """
-    redelivered = await webhooks.redeliver(call.deps, call.account, call.request, event_id, draft=call.draft)
+    redelivered = await webhooks.redeliver(
+        call.deps, call.account, call.request, event_id, shows_path=_shows_path(call), draft=call.draft
+    )
     return answer_once(redelivered.view, status=call.success_status, is_replayed=redelivered.is_replayed)

@@ -270,13 +270,13 @@ async def _store_health(
     error = _error(health, results)
     log.warning("webhook.disabled", code=error.code, account_id=str(work.account.account_id))
     disabled = replace(stored.webhook, disabled_at=work.now)
-    view = WebhookView.of(disabled)
+    view = WebhookView.of(disabled, shows_path=False)
     work.emit("webhook.disabled", WebhookDisabledDataView(webhook=view, error=error))
     work.audit_for(
         Origin(ENGINE),
         WEBHOOK_DISABLE,
         resource_id=work.account.account_id,
-        before=WebhookView.of(stored.webhook),
+        before=WebhookView.of(stored.webhook, shows_path=False),
         after=view,
     )
     await counters.note_webhook(work.tx)

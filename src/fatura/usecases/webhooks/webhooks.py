@@ -33,13 +33,13 @@ async def register(work: Work, url: str) -> WebhookView:
     last = await counters.last_sequence(work.tx)
     while not await webhooks.insert(work.tx, url, created_at=work.now, fanned_out_to=last):
         if stored := await webhooks.lock(work.tx):
-            before = WebhookView.of(stored.webhook)
+            before = WebhookView.of(stored.webhook, shows_path=True)
             await _resume(work, stored, url)
             break
         # the webhook was removed after `insert` found it, so insert it again
         last = await counters.last_sequence(work.tx)
     await counters.note_webhook(work.tx)
-    view = await read(work)
+    view = await read(work, shows_path=True)
     work.audit(work.account.account_id, before=before, after=view)
     return view
 
@@ -96,12 +96,15 @@ async def read_advance(work: Work) -> AdvancedWebhookView | None:
     return AdvancedWebhookView(enabled=enabled, delivered=stored.delivered, failed=stored.failed)
 
 
-async def read(work: Work) -> WebhookView:
-    """Return the webhook. Raises EngineError: `engine.not_found`."""
+async def read(work: Work, *, shows_path: bool) -> WebhookView:
+    """Return the webhook, with the path of its URL only if `shows_path` is true (D-64).
+
+    Raises EngineError: `engine.not_found`.
+    """
     stored = await webhooks.find(work.tx)
     if stored is None:
         raise _no_webhook()
-    return WebhookView.of(stored.webhook)
+    return WebhookView.of(stored.webhook, shows_path=shows_path)
 
 
 async def remove(work: Work) -> None:
@@ -109,7 +112,7 @@ async def remove(work: Work) -> None:
     stored = await webhooks.lock(work.tx)
     if stored is None:
         raise _no_webhook()
-    work.audit(work.account.account_id, before=WebhookView.of(stored.webhook))
+    work.audit(work.account.account_id, before=WebhookView.of(stored.webhook, shows_path=True))
     await deliveries.give_up_all(work.tx, given_up_at=work.now)
     await webhooks.delete(work.tx)
     await counters.note_webhook(work.tx)
@@ -119,10 +122,13 @@ def _no_webhook() -> EngineError:
     return EngineError(NOT_FOUND, f"The account has no webhook; {REGISTER}.")
 
 
-async def read_deliveries(work: Work, event_id: UUID) -> DeliveriesView:
-    """Return the status of an event's delivery and its attempts. Raises EngineError: `engine.not_found`."""
+async def read_deliveries(work: Work, event_id: UUID, *, shows_path: bool) -> DeliveriesView:
+    """Return the status of an event's delivery and its attempts, as `read` shows the webhook.
+
+    Raises EngineError: `engine.not_found`.
+    """
     event = require(await events.find(work.tx, event_id), "event", id_=event_id)
-    return await _deliveries(work, event, await webhooks.find(work.tx))
+    return await _deliveries(work, event, await webhooks.find(work.tx), shows_path=shows_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,7 @@ async def redeliver(
     request: IdempotentRequest | None,
     event_id: UUID,
     *,
+    shows_path: bool,
     draft: AuditDraft | None,
 ) -> Redelivery:
     """Deliver an event again, and return the current state of its delivery.
@@ -155,7 +162,8 @@ async def redeliver(
     """
     deliver = partial(_redeliver, event_id=event_id)
     stored = await execute_once(deps, account, request, deliver, status=202, draft=draft)
-    return Redelivery(await in_snapshot(deps, account, read_deliveries, event_id), stored.replayed)
+    view = await in_snapshot(deps, account, read_deliveries, event_id, shows_path=shows_path)
+    return Redelivery(view, stored.replayed)
 
 
 async def _redeliver(work: Work, *, event_id: UUID) -> _Redelivered:
@@ -188,7 +196,9 @@ async def _redeliver(work: Work, *, event_id: UUID) -> _Redelivered:
     return _Redelivered(id=str(event_id))
 
 
-async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | None) -> DeliveriesView:
+async def _deliveries(
+    work: Work, event: StoredEvent, stored: StoredWebhook | None, *, shows_path: bool
+) -> DeliveriesView:
     """Return an event's delivery in the API's format.
 
     An event that has no delivery row is `pending` if a row will still be inserted for it, else `not_sent`.
@@ -203,7 +213,7 @@ async def _deliveries(work: Work, event: StoredEvent, stored: StoredWebhook | No
     return DeliveriesView(
         status=status,
         next_attempt_at=instant(_due_at(known, stored)),
-        data=[DeliveryAttemptView.of(attempt) for attempt in attempts],
+        data=[DeliveryAttemptView.of(attempt, shows_path=shows_path) for attempt in attempts],
     )
 
 

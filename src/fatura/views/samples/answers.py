@@ -178,9 +178,11 @@ _ALL: tuple[View, ...] = (
     RetriedView(retried=1),
     events.sample("invoice.paid"),
     EventListView(data=[events.sample("invoice.paid")], next_cursor="42", complete_from=1),
-    WebhookView.of(Webhook(story.WEBHOOK_URL, AT, None)),
+    WebhookView.of(Webhook(story.WEBHOOK_URL, AT, None), shows_path=True),
     DeliveriesView(
-        status=DeliveryStatus.DELIVERED, next_attempt_at=None, data=[DeliveryAttemptView.of(_DELIVERY)]
+        status=DeliveryStatus.DELIVERED,
+        next_attempt_at=None,
+        data=[DeliveryAttemptView.of(_DELIVERY, shows_path=True)],
     ),
     IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION, settings={})]),
     NewApiKeyView.of(_API_KEY, key=_KEY),

@@ -165,7 +165,7 @@ DATA: Mapping[str, View] = {
         )
     ),
     "webhook.disabled": WebhookDisabledDataView(
-        webhook=WebhookView.of(Webhook(WEBHOOK_URL, AT, AT)),
+        webhook=WebhookView.of(Webhook(WEBHOOK_URL, AT, AT), shows_path=False),
         error=WebhookErrorView(
             code="gone",
             detail="The endpoint answered 410 Gone. Register it again with PUT /v1/integration/webhook to resume "
