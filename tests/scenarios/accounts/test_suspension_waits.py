@@ -20,9 +20,10 @@ from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.charging import issuance
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
+from fatura.usecases.idempotency import begin
 from fatura.usecases.merchant_actions import cancellation, charge_release
-from fatura.usecases.merchant_actions.charge_release import Refused, Released, Reserved
-from fatura.usecases.payments import refund_calls
+from fatura.usecases.merchant_actions.charge_release import Begun, Refused, Released, Reserved
+from fatura.usecases.payments import merchant_requests, refund_calls
 from fatura.usecases.pricing import price_pull, pricing_test
 from fatura.usecases.transaction import in_transaction, load_account, open_work
 from tests.support.operator import OPERATOR
@@ -39,7 +40,7 @@ from tests.support.sandbox_steps import (
     table_held,
     until_waiting,
 )
-from tests.support.world import World
+from tests.support.world import Json, World
 
 A_WHILE = 1.5
 SOON_SECONDS = 5
@@ -128,6 +129,42 @@ async def test_a_suspension_waits_for_a_cancellation(world: World):
         assert not asked.done()
     assert (await canceling).status == 200
     await asyncio.wait_for(asked, SOON_SECONDS)
+
+
+@pytest.mark.parametrize("ends_first", [0, 1])
+async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_ended(
+    world: World, ends_first: int
+):
+    """Two requests cancel the charge. A poll finds it paid and ends both requests before their calls are sent.
+
+    After the end of one call, the suspension waits for the other. [D-242, D-171]
+    """
+    invoice = await issued_invoice(world)
+    [charge] = await charges(world)
+    account = await account_of(world)
+    begun = [await _begin_cancellation(world, account, invoice) for _ in range(2)]
+    await move(world, charge, "pay")
+    await world.run("reconciliation")
+    assert (await read(world, invoice))["status"] == "paid"
+    assert await world.sql("SELECT 1 FROM merchant_request") == []
+
+    async with waiting_suspension(world):
+        await charge_release.release(world.deps, account, begun.pop(ends_first).reserved)
+        await asyncio.sleep(A_WHILE)
+        await charge_release.release(world.deps, account, begun.pop().reserved)
+        await end_leases(world)  # if the calls end in the order of their requests, the first hold must expire
+
+
+async def _begin_cancellation(world: World, account: Account, invoice: Json) -> Begun:
+    """Reserve the call of `POST /v1/invoices/{id}/cancel`, but do not send it."""
+    draft = AuditDraft(Origin(OPERATOR), INVOICE_CANCEL)
+    with world.deps.gateway_requests.places(account.account_id) as places:
+        reserve = partial(cancellation._reserve, request=None, invoice_id=UUID(invoice["id"]), places=places)
+        begun = await begin(
+            world.deps, account, None, reserve, draft=draft, in_progress_for=merchant_requests.IN_PROGRESS_FOR
+        )
+    assert isinstance(begun, Begun)
+    return begun
 
 
 @pytest.mark.parametrize("stopped", ["monotonic", "real"])

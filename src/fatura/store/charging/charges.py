@@ -1,6 +1,7 @@
 """SQL of `charge`: each charge of an invoice, stored before its request is sent (D-33, D-49)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -9,6 +10,17 @@ from fatura.store.billing import invoices
 from fatura.store.db import Tx, check_rows
 
 REQUEST_PLACE = "charge.request_sealed"
+
+
+@dataclass(frozen=True, slots=True)
+class CallHold:
+    """A call that cancels a charge has certainly ended at `until`; earlier calls for the charge, at `before`.
+
+    Both are real time. A suspension waits until then (D-242).
+    """
+
+    until: datetime
+    before: datetime | None
 
 
 async def newest(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, InvoiceCharge]:
@@ -146,6 +158,36 @@ async def end_calls(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
         """,
         [charge.charge_id for charge in charges],
         [charge.sent_at for charge in charges],
+    )
+
+
+async def hold(tx: Tx, charge_id: UUID, *, until: datetime) -> CallHold:
+    """Store that a call that cancels this charge has certainly ended at `until` (real time).
+
+    The caller has locked the charge's invoice.
+    """
+    before = await tx.fetchval(
+        """
+        UPDATE charge c SET call_ends_at = greatest(o.call_ends_at, $3)
+        FROM charge o
+        WHERE c.account_id = $1 AND c.charge_id = $2 AND o.account_id = $1 AND o.charge_id = $2
+        RETURNING o.call_ends_at
+        """,
+        charge_id,
+        until,
+    )
+    return CallHold(until, before)
+
+
+async def end_hold(tx: Tx, charge_id: UUID, ended: CallHold) -> None:
+    """Store that the call of a hold has ended. Later holds stay, and earlier ones last until they expire."""
+    await tx.execute(
+        """
+        UPDATE charge c SET call_ends_at = $4 WHERE c.account_id = $1 AND c.charge_id = $2 AND c.call_ends_at = $3
+        """,
+        charge_id,
+        ended.until,
+        ended.before,
     )
 
 

@@ -16,6 +16,7 @@ from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charge_polling, charges, issuance_state
+from fatura.store.charging.charges import CallHold
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.connections import connections
@@ -53,11 +54,13 @@ Answer = port.Charge | port.GatewayError | TimeoutError
 class Reserved:
     """The call to make after the transaction: ask `gateway` to cancel the confirmed `charge`.
 
-    `reserved_at` is real time, `send_before` is on the process's monotonic clock.
+    `reserved_at` is real time, `send_before` is on the process's monotonic clock. `hold` makes a suspension wait for
+    the call, also if a poll ends the merchant's request meanwhile (D-242).
     """
 
     gateway: ObservedGateway
     charge: InvoiceCharge
+    hold: CallHold
     reserved_at: datetime
     send_before: float
 
@@ -117,7 +120,8 @@ async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal:
         raise EngineError(refusal, _UNREADABLE)
     real_now = work.deps.clock()
     await charge_polling.make_due(work.tx, charge.invoice_id, at=work.now + POLL_AFTER, real_now=real_now)
-    return Reserved(gateway, charge, real_now, time.monotonic() + SEND_WITHIN_SECONDS)
+    hold = await charges.hold(work.tx, charge.charge_id, until=real_now + merchant_requests.IN_PROGRESS_FOR)
+    return Reserved(gateway, charge, hold, real_now, time.monotonic() + SEND_WITHIN_SECONDS)
 
 
 async def begin(
@@ -252,6 +256,7 @@ async def release(
         )
         return Refused(_LATE, is_unsure=False)
     answer = await cancel(gateway, charge.gateway_invoice_id, invoice_id=charge.invoice_id)
+    await in_transaction(deps, account, _end_hold, reserved)
     await connection_health.record(deps, account, [gateway])
     if isinstance(answer, port.Charge) and answer.state in accepted:
         await _record_payments(deps, account, gateway, answer)
@@ -259,6 +264,10 @@ async def release(
     reason = answer.state if isinstance(answer, port.Charge) else answer
     log.warning("charge.cancellation_unconfirmed", invoice_id=str(charge.invoice_id), reason=reason)
     return Refused(_refusal(answer), is_unsure=isinstance(answer, port.UnknownOutcomeError | TimeoutError))
+
+
+async def _end_hold(work: Work, reserved: Reserved) -> None:
+    await charges.end_hold(work.tx, reserved.charge.charge_id, reserved.hold)
 
 
 async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: UUID) -> Answer:
