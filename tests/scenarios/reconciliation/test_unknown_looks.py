@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Capabilities, Charge, InvalidAnswerError, NotFoundError, PermanentError
+from fatura.usecases.payments import second_charges
 from fatura.usecases.reconciliation.scheduled_looks import MAX_WAITING
+from fatura.usecases.transaction import in_transaction, load_account
 from tests.scenarios.reconciliation.test_scheduled_looks import (
     looked_at,
     notify,
@@ -133,6 +136,28 @@ async def test_a_charge_that_was_found_is_waited_for_for_another_hour(
         await looked_at(world)
         [stored] = await waiting(world)
         assert stored["unknown_since"] is None
+
+
+async def test_a_charge_that_a_late_look_up_finds_is_known_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two unknown answers do not end the looks if a late look-up finds the charge between them. [D-162, D-125]"""
+    issued = await issued_with_webhooks(world)
+    second = await double_silently(world, issued)
+    await queue_fault(world, "cancel_charge", "rejected", times=2)
+    await notify(world, second)
+    await looked_at(world)
+    with monkeypatch.context() as patched:
+        refuse(patched, second, NotFoundError("no such charge"))
+        await looked_at(world)
+    [stored] = await waiting(world)
+    assert stored["unknown_since"] is not None
+
+    account = await load_account(world.deps, world.account_id)
+    await in_transaction(world.deps, account, second_charges.check_now, UUID(issued["id"]), 1)
+    await world.run("reconciliation")
+    [stored] = await waiting(world)
+    assert (stored["unknown_since"], (await statuses(world))[second]) == (None, "open")
 
 
 async def test_charges_that_the_gateway_does_not_know_keep_no_place(world: World) -> None:

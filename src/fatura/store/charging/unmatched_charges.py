@@ -259,6 +259,23 @@ async def note_unknown(tx: Tx, charge: UnmatchedCharge, *, since: datetime, next
     )
 
 
+async def end_unknown(tx: Tx, charges: Sequence[tuple[UUID, str]]) -> None:
+    """Store that the gateway knows these charges, so that a later unknown answer is again the first (D-162).
+
+    Each charge is given by its connection and the gateway's id.
+    """
+    await tx.execute(
+        """
+        UPDATE unmatched_charge u SET unknown_since = NULL
+        FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
+        WHERE u.account_id = $1 AND u.connection_id = n.connection_id AND u.gateway_charge_id = n.gateway_charge_id
+            AND u.unknown_since IS NOT NULL
+        """,
+        [connection_id for connection_id, _ in charges],
+        [gateway_charge_id for _, gateway_charge_id in charges],
+    )
+
+
 async def paid_at(tx: Tx, charge: UnmatchedCharge) -> datetime | None:
     """Return `PaymentEntry.polled_from` of the charge's newest recorded payment, or None if it has no payment."""
     return await tx.fetchval(

@@ -23,7 +23,7 @@ from fatura.gateways.port import (
     PermanentError,
 )
 from fatura.observability import log
-from fatura.store.charging import charge_polling, charges, claims, late_charge_checks
+from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.charging import outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
@@ -166,7 +166,9 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
         work.notify(LaneName.RECONCILIATION)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
-    await second_charges.note_canceled(work, [(call.charge.connection_id, charge) for charge in found])
+    connection_id = call.charge.connection_id
+    await second_charges.note_canceled(work, [(connection_id, charge) for charge in found])
+    await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id) for charge in found])
     await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
     after = await charges.lock_one(work.tx, call.charge)
     # while the outcome is unknown, leave the found charges to issuance: it first issues the invoice with one of them,

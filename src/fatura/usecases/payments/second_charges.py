@@ -28,6 +28,7 @@ async def emit(
     `known` is the gateway's id of the invoice's own charge.
     """
     state = ChargeStage(charge.state)
+    await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id)])
     is_new = await unmatched_charges.save_state(
         work.tx, connection_id, charge.charge_id, state=state, found_at=work.now
     )
