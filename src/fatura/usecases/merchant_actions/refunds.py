@@ -106,7 +106,8 @@ async def _start(
     started = _Started(id=str(refund_id))
     earlier = await refund_requests.find(work.tx, refund_id)
     if earlier is not None:  # an expired Idempotency-Key is used again
-        if amount_cents is not None and amount_cents != earlier.amount_cents:
+        wanted_cents = earlier.left_cents if amount_cents is None else amount_cents
+        if wanted_cents != earlier.amount_cents:
             raise key_reused()
         work.audit_nothing()
         return started
