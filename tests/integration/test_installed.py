@@ -114,7 +114,7 @@ def test_the_installed_command_needs_no_checkout(installed: Installed, server_ur
 
 def test_the_installed_command_completes_words(installed: Installed) -> None:
     """[D-47]"""
-    script = installed.run("--show-completion", "bash")
+    script = installed.run(env=environment() | {"_FATURA_COMPLETE": "source_bash"})
     assert "complete -o default -F _fatura_completion fatura" in script.stdout
 
     words = {"_FATURA_COMPLETE": "complete_bash", "COMP_WORDS": "fatura wo", "COMP_CWORD": "1"}
