@@ -152,6 +152,7 @@ async def test_an_unknown_plan_is_a_404(shared_world: World, method, path, body)
     assert problem(answer) == (404, "engine.not_found", None)
 
 
+@pytest.mark.faults
 async def test_the_first_matching_discount_applies_to_each_cycle(world: World):
     """[spec 2.3 discount resolution, spec 2.3 amount]"""
     rules = [(50, 2, 2), (10, 1, 3), (100, 5, None), (1, 6, 6)]

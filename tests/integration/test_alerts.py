@@ -10,6 +10,7 @@ from tests.tidy.sources import ROOT
 PROMTOOL = shutil.which("promtool")
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(
     PROMTOOL is None, reason="promtool is not installed (Debian has it in the package prometheus)"
 )

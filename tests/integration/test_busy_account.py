@@ -48,6 +48,7 @@ async def refused_enrollment(merchant: Merchant, plan: Json) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(90)
 async def test_enrollments_on_a_locked_plan_delay_no_read(
     world: World, busy: tuple[Merchant, Merchant]

@@ -253,6 +253,7 @@ def test_an_api_that_stops_answers_the_advance_of_a_test_clock(database_url: str
         assert (clock.status_code, clock.json()["status"]) == (202, "advancing")
 
 
+@pytest.mark.faults
 def test_up_with_a_database_url_starts_no_other_database(database_url: str, tmp_path: Path) -> None:
     """The API serves its metrics on the given port, and the worker on the next one. [D-47, D-202]"""
     port, data_dir = free_port(), tmp_path / "data"
@@ -281,6 +282,7 @@ async def test_up_prints_no_address_before_the_api_is_ready(
     assert "Press Ctrl-C" not in said
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "place", ["user:hunter2/x@localhost/fatura", "user:hunter2@[::1/fatura", "u:hunter2@h:99x/f"]
 )
@@ -339,6 +341,7 @@ def test_each_command_names_its_database_and_key_ring(database_url: str, command
     assert shown.stderr.startswith(_named(database_url)), shown.stderr
 
 
+@pytest.mark.faults
 def test_a_command_names_the_folder_of_the_embedded_database(tmp_path: Path) -> None:
     """[D-237]"""
     with running(

@@ -69,6 +69,7 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     assert not is_open(int(port))
 
 
+@pytest.mark.faults
 def test_ctrl_c_ends_the_demo_and_the_merchant(tmp_path: Path) -> None:
     """[D-47]"""
     port, log = str(free_port()), tmp_path / "demo.log"

@@ -125,6 +125,7 @@ async def test_distribution_of_large_tables_needs_a_flag(coordinator: str):
         await distribute(coordinator, at_most_gib=0)
 
 
+@pytest.mark.faults
 async def test_the_command_names_the_next_step_without_citus(database_url: str):
     """[D-47]"""
     refused = await asyncio.to_thread(run, "migrate", "--distribute", env=environment(database_url))

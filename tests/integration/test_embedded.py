@@ -215,6 +215,7 @@ async def test_a_killed_backend_costs_a_reconnect_within_five_seconds(data_dir: 
         await connection.close()
 
 
+@pytest.mark.faults
 async def test_a_server_that_recovers_from_a_crash_can_be_stopped(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):

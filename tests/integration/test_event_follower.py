@@ -5,6 +5,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from fatura.domain.audit import Origin
 from fatura.domain.audit_actions import PRODUCT_CREATE
 from fatura.usecases.transaction import load_account, open_work
@@ -63,6 +65,7 @@ async def bill(world: World, subscriptions: Sequence[Json]) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.faults
 async def test_readers_beside_sixteen_writers_get_every_event_once(world: World) -> None:
     """[D-38, D-37, D-63, D-224]"""
     plan = await world.plan()

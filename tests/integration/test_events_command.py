@@ -20,6 +20,7 @@ def variables(world: World, api: Api) -> dict[str, str]:
     return environment(FATURA_API_KEY=world.api_key, FATURA_API_URL=api.url)
 
 
+@pytest.mark.faults
 async def test_tail_prints_the_stream_from_a_number(world: World, api: Api) -> None:
     """[D-38, D-120]"""
     await world.enroll(await world.plan())
@@ -57,6 +58,7 @@ async def test_tail_waits_for_new_events(world: World, api: Api, tmp_path: Path)
     assert "stopped; --from 6 continues from here" in tail.said()
 
 
+@pytest.mark.faults
 async def test_resend_delivers_events_again(world: World, api: Api, receiver: Receiver) -> None:
     """[D-39 redeliver, D-120]"""
     await register(world, receiver)
@@ -80,6 +82,7 @@ async def test_resend_delivers_events_again(world: World, api: Api, receiver: Re
         receiver.forget()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("named", ["99", "0", "x", "019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"])
 async def test_resend_of_an_unknown_event_exits_with_1(
     world: World, api: Api, receiver: Receiver, named: str

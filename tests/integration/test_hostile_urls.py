@@ -124,6 +124,7 @@ DOORS: dict[str, Door] = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 async def test_hostile_urls_are_refused_by_every_route(
     strict_world: World, canary: Canary, connects: list[tuple[str, int]], door: Door

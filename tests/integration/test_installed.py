@@ -20,6 +20,8 @@ from tests.support.fatura_processes import environment, free_port, is_open
 from tests.support.postgres_processes import until, value
 from tests.tidy.sources import ROOT
 
+pytestmark = pytest.mark.faults
+
 END_SECONDS = 500
 
 
@@ -123,7 +125,6 @@ def test_the_installed_command_completes_words(installed: Installed) -> None:
     assert installed.run(env=environment() | words).stdout.split() == ["--metrics-port", "--metrics-host"]
 
 
-@pytest.mark.faults
 def test_up_runs_in_an_empty_folder(installed: Installed) -> None:
     """[D-47]"""
     port = free_port()
@@ -149,7 +150,6 @@ def test_up_runs_in_an_empty_folder(installed: Installed) -> None:
     assert {path.name for path in installed.folder.iterdir()} == {".fatura"}
 
 
-@pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_the_demo_runs_in_an_empty_folder(installed: Installed) -> None:
     """[D-47]"""

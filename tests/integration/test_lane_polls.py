@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import asyncpg
+import pytest
 
 from fatura.domain.account import Account
 from fatura.usecases.deps import Deps
@@ -41,6 +42,7 @@ async def stuck_metric(deps: Deps, lane: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(f'fatura_lane_stuck{{lane="{lane}"}}'))
 
 
+@pytest.mark.faults
 async def test_a_lane_that_cannot_poll_backs_off_and_is_reported(world: World) -> None:
     """[D-5, D-128, spec 4.1 GET /health/ready 200]"""
     watch, stop, polls = Watch(), asyncio.Event(), 0

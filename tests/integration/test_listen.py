@@ -198,6 +198,7 @@ async def test_a_server_that_is_not_the_api_is_reported(world: World, receiver: 
             await forward(client, Position(0), of=forwarding)
 
 
+@pytest.mark.faults
 async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Api, tmp_path: Path) -> None:
     await emit(world, 2)
     port = free_port()
@@ -226,6 +227,7 @@ async def test_a_merchant_that_starts_late_gets_all_events(world: World, api: Ap
     assert "Traceback" not in listen.said()
 
 
+@pytest.mark.faults
 async def test_the_secret_of_an_api_key_is_printed(world: World, api: Api, tmp_path: Path) -> None:
     """Every run with the same API key uses the same secret. An event's line shows the receiver's answer. [D-120]"""
     await emit(world, 1)

@@ -206,6 +206,7 @@ async def test_a_migration_retries_short_waits_for_a_table_in_use(
     assert await waiting == ["0002_age"]
 
 
+@pytest.mark.faults
 async def test_a_migration_is_retried_after_a_deadlock(tmp_path: Path, folder: Path) -> None:
     """[D-47]"""
     with running(tmp_path / "data", deadlock_timeout="100ms") as server:

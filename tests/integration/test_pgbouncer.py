@@ -20,6 +20,7 @@ pytestmark = [
 MERCHANTS = 4
 
 
+@pytest.mark.faults
 async def test_merchants_are_billed_through_a_pooler(database_url: str, tmp_path: Path):
     """[D-47]"""
     with (

@@ -62,6 +62,7 @@ async def filled(database_url: str) -> "AsyncIterator[asyncpg.Connection[asyncpg
     await connection.close()
 
 
+@pytest.mark.faults
 async def test_a_killed_worker_leaves_whole_batches(
     filled: "asyncpg.Connection[asyncpg.Record]", database_url: str, tmp_path: Path
 ) -> None:

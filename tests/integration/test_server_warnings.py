@@ -14,6 +14,7 @@ from tests.support.postgres_processes import until, value
 from tests.support.world import Json
 
 
+@pytest.mark.faults
 def test_processes_warn_if_their_role_owns_the_tables(database_url: str, tmp_path: Path) -> None:
     """[D-238]"""
     env = environment(as_owner(database_url))

@@ -126,6 +126,7 @@ def subscribe(client: httpx.Client, merchant: str) -> None:
     _made(client, "/subscriptions", {"planId": plan["id"], "customer": customer}, request_id="mine")
 
 
+@pytest.mark.faults
 def test_a_request_its_log_lines_and_its_calls_share_a_trace(database_url: str, tmp_path: Path) -> None:
     """[D-232]"""
     env = environment(database_url)
@@ -188,6 +189,7 @@ def _made(client: httpx.Client, path: str, body: object, *, request_id: str = "o
     return answer.json()
 
 
+@pytest.mark.faults
 def test_a_malformed_or_repeated_header_is_ignored(database_url: str, tmp_path: Path) -> None:
     """[D-232]"""
     port = free_port()
@@ -209,6 +211,7 @@ def test_a_malformed_or_repeated_header_is_ignored(database_url: str, tmp_path: 
     assert links == {"r0": [SENT.split("-")[1]], "r1": [], "r2": [], "r3": []}
 
 
+@pytest.mark.faults
 def test_a_collector_that_is_down_delays_nothing(database_url: str, tmp_path: Path) -> None:
     """[D-232]"""
     port = free_port()
@@ -255,6 +258,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "variables",
     [

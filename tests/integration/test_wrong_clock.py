@@ -44,6 +44,7 @@ async def count(world: World, statement: str) -> int:
     return (await world.sql(statement))[0][0]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("by", [AHEAD, -AHEAD], ids=["ahead", "behind"])
 async def test_a_worker_with_a_wrong_clock_changes_nothing(world: World, by: timedelta) -> None:
     """Without a check, a clock 40 days ahead would make invoices overdue and delete keys. [D-5, D-26]"""

@@ -186,6 +186,7 @@ async def test_a_process_that_stood_still_sends_no_cancellation(
         else:
             late = replace(reserved, reserved_at=reserved.reserved_at - timedelta(seconds=seconds))
         await world.sql("UPDATE merchant_request SET in_progress_until = now()")
+        await end_leases(world)
         await suspension.suspend(world.deps, world.account_id, asked_by=OPERATOR)
         return await release(deps, account, late, accepted=accepted)
 

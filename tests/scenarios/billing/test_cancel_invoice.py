@@ -171,6 +171,7 @@ async def test_a_key_in_use_cancels_no_other_invoice(world: World):
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("is_polled", [False, True])
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_repeat_continues_the_cancellation_of_a_process_that_died(

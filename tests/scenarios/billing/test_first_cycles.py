@@ -135,6 +135,7 @@ async def test_one_invoice_is_generated_on_a_local_day(world: World):
     ]
 
 
+@pytest.mark.faults
 async def test_discounts_count_cycles_and_not_months(world: World):
     """[spec 2.3 discount resolution, spec 2.3 amount, D-7]"""
     await world.advance("2035-01-05")

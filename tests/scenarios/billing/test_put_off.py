@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.scenarios.billing.test_billing import REFUSE_INVOICES
 from tests.support.event_fields import fields, fields_of_sample
 from tests.support.sandbox_steps import pass_time
@@ -57,6 +59,7 @@ async def test_a_failure_is_counted_and_reported_once(world: World):
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_billing_resumes_with_the_same_cycle_and_due_date(world: World):
     """[D-142, D-5]"""
     await world.advance("2035-01-05")

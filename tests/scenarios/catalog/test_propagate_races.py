@@ -3,6 +3,8 @@
 import asyncio
 import tracemalloc
 
+import pytest
+
 from tests.support.crowd import SUBSCRIBE_MANY
 from tests.support.propagate_steps import propagate, publish
 from tests.support.sandbox_steps import reads_held, row_held, until_waiting
@@ -99,6 +101,7 @@ def _terms(invoice: Json) -> tuple[int, str, int | None]:
     return invoice["totalCents"], invoice["paymentMethod"], invoice["installments"]
 
 
+@pytest.mark.faults
 async def test_ten_thousand_subscribers_move_in_the_memory_of_a_batch(world: World):
     """[D-23, D-23 cents, D-54 target]"""
     plan = await world.plan(item(await world.product(333), (1, 1, 1)))

@@ -38,6 +38,7 @@ def early_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fatura.gateways.port.CALL_TIMEOUT_SECONDS", 2)
 
 
+@pytest.mark.faults
 @pytest.mark.usefixtures("early_deadline")
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", FAULTS)
@@ -59,6 +60,7 @@ async def test_a_failed_creation_ends_with_one_charge(world: World, fault: str, 
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 @pytest.mark.usefixtures("early_deadline")
 @pytest.mark.parametrize(("looking_up", "times"), [*((fault, 1) for fault in FAULTS), ("server_error", 12)])
 @pytest.mark.parametrize("creating", ["timeout_before", "timeout_after"])
@@ -83,6 +85,7 @@ async def test_a_failed_look_up_decides_nothing(
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 @pytest.mark.usefixtures("early_deadline")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_poll_is_repeated(world: World, fault: str) -> None:
@@ -102,6 +105,7 @@ async def test_a_failed_poll_is_repeated(world: World, fault: str) -> None:
     assert [charge["status"] for charge in await charges(world)] == ["paid"]
 
 
+@pytest.mark.faults
 @pytest.mark.usefixtures("early_deadline")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_failed_mirroring_is_repeated(world: World, fault: str) -> None:

@@ -101,6 +101,7 @@ async def test_a_failed_cancellation_is_repeated_after_ten_minutes(world: World)
     assert await _second_charges(world) == [LATE]
 
 
+@pytest.mark.faults
 async def test_a_refused_cancellation_is_repeated_ever_more_rarely(world: World) -> None:
     """[D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
@@ -118,6 +119,7 @@ async def test_a_refused_cancellation_is_repeated_ever_more_rarely(world: World)
     assert await world.sql("SELECT FROM late_charge_check WHERE next_check_at IS NOT NULL") == []
 
 
+@pytest.mark.faults
 async def test_checks_without_an_answer_do_not_count(world: World) -> None:
     """[D-125]"""
     invoice = await _believed_absent(world)

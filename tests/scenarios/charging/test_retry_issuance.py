@@ -286,6 +286,7 @@ async def test_the_key_of_another_request_is_refused(world: World):
     assert len(await charges(world)) == 1
 
 
+@pytest.mark.faults
 async def test_retries_of_one_invoice_have_a_pace(world: World):
     """The API accepts ten immediate retries of an invoice, and then one retry every 15 minutes. [D-113, D-34 retry]"""
     invoice, other = await ready_invoice(world), await ready_invoice(world)

@@ -43,6 +43,7 @@ async def issued_at(world: World, invoice: Json) -> datetime | None:
     return None if at is None else datetime.fromisoformat(at)
 
 
+@pytest.mark.faults
 async def test_released_cycles_are_issued_a_day_apart(world: World) -> None:
     """[D-57]"""
     held = await held_cycles(world, 3)
@@ -95,6 +96,7 @@ async def test_a_cycle_released_after_another_one_waits(world: World) -> None:
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("retried", [False, True])
 async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried: bool) -> None:
     """A worker or a merchant's retry is issuing the invoice of cycle 2 when another worker tries to issue that of
@@ -183,6 +185,7 @@ async def moved_before_second_cycle(world: World, fault: str | None = None) -> J
     return subscription
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("fault", [None, "timeout_after"])
 async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
     world: World, fault: str | None
@@ -196,6 +199,7 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_a_cycle_that_is_due_with_an_earlier_one_is_retried_within_hours(world: World) -> None:
     """The workers run once a day, so both invoices are due in one run. The earlier invoice cannot be charged.
     [D-57, D-59 move]
@@ -211,6 +215,7 @@ async def test_a_cycle_that_is_due_with_an_earlier_one_is_retried_within_hours(w
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_a_probe_keeps_the_distance_too(world: World) -> None:
     """The broken connection recovers a few hours after the later invoice was issued. [D-57, D-55 failing]"""
     await world.set_up_gateway(behaviour="never_pay")
@@ -235,6 +240,7 @@ async def test_a_probe_keeps_the_distance_too(world: World) -> None:
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_daily_reissues_do_not_postpone_the_next_cycle(world: World):
     """[D-57, D-51]"""
     await world.set_up_gateway(behaviour="never_pay")

@@ -135,6 +135,7 @@ async def test_an_hour_of_failures_is_reported_once(world: World) -> None:
 SPELLINGS = ("SOUZA/ANA", "529.982.247-25", "ana.souza at example")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("kind", [TransientError, UnknownOutcomeError, AuthFailedError])
 async def test_the_texts_of_a_failing_gateway_stay_with_the_charges(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: type[GatewayError]
@@ -173,6 +174,7 @@ async def test_every_waiting_invoice_is_reported_as_delayed(world: World) -> Non
     assert timedelta(hours=1) <= min(waited) and max(waited) < timedelta(hours=2, minutes=15)  # noqa: PT018 - one range
 
 
+@pytest.mark.faults
 async def test_polls_that_fail_make_the_connection_failing(world: World) -> None:
     """After the recovery, every charge is polled. The log has one line for each change of health.
 
@@ -201,6 +203,7 @@ async def test_polls_that_fail_make_the_connection_failing(world: World) -> None
     ]
 
 
+@pytest.mark.faults
 async def test_polls_that_fail_while_charges_are_created_are_reported_once(world: World) -> None:
     """The polls answer 500 for three days. Charges are created all the time. [D-55 reads, D-55 health]"""
     await world.set_up_gateway(behaviour="never_pay")

@@ -65,6 +65,7 @@ async def enrolled(world: World, count: int, **terms: Json) -> tuple[str, list[J
     return old, [await world.enroll(plan, gatewayConnectionId=old) for _ in range(count)]
 
 
+@pytest.mark.faults
 async def test_the_next_invoices_are_charged_at_the_other_connection(world: World) -> None:
     """Existing invoices keep the old connection, and are paid through it. [D-59 move]"""
     await world.set_up_gateway(behaviour="never_pay")

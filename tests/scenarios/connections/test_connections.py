@@ -138,6 +138,7 @@ async def test_a_refused_product_is_mirrored_after_the_connection_changed(world:
     assert mirrored["name"] == "Platinum"
 
 
+@pytest.mark.faults
 async def test_unreadable_credentials_stop_only_their_own_connection(world: World) -> None:
     """[D-34, D-45]"""
     plan = await world.plan()

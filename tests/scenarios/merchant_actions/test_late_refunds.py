@@ -82,6 +82,7 @@ async def test_a_late_refund_replaces_the_next_one(
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("made_after_hours", [1, 12])
 async def test_a_refund_that_is_made_after_it_failed_is_found(
     world: World, paid: Json, monkeypatch: pytest.MonkeyPatch, made_after_hours: int

@@ -164,6 +164,7 @@ async def check(world: World, seeds: Iterable[int]) -> None:
     assert not failed, "\n\n".join(failed)
 
 
+@pytest.mark.faults
 async def test_the_newest_request_decides(world: World) -> None:
     """[D-171, D-27, D-51, D-52, D-55 paid charges, D-125]"""
     await check(world, FOUND_FAULTS)

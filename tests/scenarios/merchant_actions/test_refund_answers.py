@@ -107,6 +107,7 @@ async def test_a_process_that_dies_leaves_a_refund_that_is_finished_once(
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_a_poll_that_sees_the_refund_first_finishes_it(world: World, paid: Json) -> None:
     """[D-53 once]"""
     await queue_fault(world, "refund_charge", "timeout_after")

@@ -23,6 +23,7 @@ from tests.support.sandbox_steps import (
 from tests.support.world import Json, World, columns, rows
 
 
+@pytest.mark.faults
 async def test_an_overdue_invoice_gets_another_charge(world: World) -> None:
     """[D-51, D-131, D-49, D-49 detail]"""
     invoice = await unpaid_invoice(world, defaultPaymentMethod="boleto")
@@ -81,6 +82,7 @@ async def test_failures_of_the_first_issue_do_not_count_for_the_reissue(world: W
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_a_later_due_date_applies_to_the_charge(world: World) -> None:
     """The invoice keeps its own due date, but becomes overdue only after the due date of the new charge.
     [D-51, D-26]

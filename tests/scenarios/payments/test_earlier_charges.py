@@ -81,6 +81,7 @@ async def test_the_earlier_charge_of_a_ready_invoice_is_checked_without_a_webhoo
     assert (await read(world, issued))["status"] == "paid"
 
 
+@pytest.mark.faults
 async def test_an_earlier_paid_charge_does_not_decide_about_an_unpaid_invoice(world: World) -> None:
     """The invoice is not overdue before the due date of its newest charge. [D-26, D-50, D-51]"""
     await world.set_up_gateway(behaviour="never_pay")

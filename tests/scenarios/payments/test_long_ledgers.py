@@ -30,6 +30,8 @@ from tests.support.sandbox_steps import (
 from tests.support.sweep_steps import DOUBLE_ID, double_silently, second_charge_events, sweep
 from tests.support.world import Answer, Json, World
 
+pytestmark = pytest.mark.faults
+
 
 async def record(world: World, invoice: Json, **body: Json) -> Answer:
     return await world.post(f"/v1/invoices/{invoice['id']}/payments", {"method": "cash", **body}, key="fresh")

@@ -180,6 +180,7 @@ async def test_the_polls_begin_again_after_a_new_payment(world: World, issued: J
     assert polls.days(own, since=paid_at) == AFTER
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("is_second", [False, True])
 async def test_a_payment_that_is_found_late_is_polled_from_then_on(
     world: World, issued: Json, polls: Polls, *, is_second: bool
@@ -215,6 +216,7 @@ async def test_a_payment_during_the_polls_moves_the_later_ones(
     assert polls.days(own, since=paid_at) == AFTER
 
 
+@pytest.mark.faults
 async def test_the_last_poll_is_repeated_until_every_charge_was_answered(
     world: World, issued: Json, polls: Polls
 ) -> None:

@@ -232,6 +232,7 @@ async def test_a_webhook_has_a_maximum_size(world: World, issued: Json):
     assert (answer.status, answer.type) == (413, "engine.payload_too_large")
 
 
+@pytest.mark.faults
 async def test_a_thousand_replays_change_nothing(world: World, issued: Json):
     """A thousand copies of a webhook, twenty at a time, cause one poll. [D-35 webhook replayed]"""
     await paid_unnoticed(world, issued)

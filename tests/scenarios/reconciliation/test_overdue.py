@@ -58,6 +58,7 @@ ANY_DAY = rows("""
 """)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("method", "table"),
     [
@@ -91,6 +92,7 @@ async def test_an_unpaid_charge_is_overdue_after_its_last_day(
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_an_invoice_is_not_overdue_before_the_gateway_was_polled(world: World) -> None:
     """[D-26, D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")
@@ -160,6 +162,7 @@ async def test_an_invoice_charged_late_is_overdue_after_the_due_date_of_its_char
     )
 
 
+@pytest.mark.faults
 async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> None:
     """[D-26]"""
     await world.set_up_gateway(behaviour="refuse")
@@ -204,6 +207,7 @@ async def test_a_charge_of_an_inactive_connection_is_still_polled(world: World) 
     assert (await read(world, invoice))["status"] == "paid"
 
 
+@pytest.mark.faults
 async def test_a_payment_after_years_is_found_when_the_charge_is_polled(world: World) -> None:
     """The charge has no more scheduled polls. Paying a sandbox charge triggers a poll, as a webhook would.
     [D-26, D-46]

@@ -298,6 +298,7 @@ async def test_the_cancellation_of_a_second_charge_is_repeated(
     assert await second_charge_events(world) == [second]
 
 
+@pytest.mark.faults
 async def test_a_second_charge_that_cannot_be_canceled_is_looked_at_ever_more_rarely(
     world: World, issued: Json, asked: Asked
 ) -> None:

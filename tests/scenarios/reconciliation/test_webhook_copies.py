@@ -78,6 +78,7 @@ async def test_copies_about_many_charges_do_not_stop_the_poll_of_another_named_c
     assert (await read(world, other))["status"] == "paid"
 
 
+@pytest.mark.faults
 async def test_copies_about_issued_invoices_do_not_stop_the_polls_of_overdue_ones(
     world: World, issued: Json
 ) -> None:
@@ -95,6 +96,7 @@ async def test_copies_about_issued_invoices_do_not_stop_the_polls_of_overdue_one
     assert (await read(world, issued))["status"] == "paid"
 
 
+@pytest.mark.faults
 async def test_due_issued_invoices_do_not_stop_the_polls_of_overdue_ones(world: World, issued: Json) -> None:
     """The invoices whose polls have been due longest are polled first, whatever their states. [D-35 polling]"""
     await pass_time(world, days=6)

@@ -43,6 +43,7 @@ BEHAVIOURS = rows("""
 """)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("behaviour", "at_once", "on_due", "later"), BEHAVIOURS, ids=[row[0] for row in BEHAVIOURS]
 )

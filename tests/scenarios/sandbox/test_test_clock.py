@@ -58,6 +58,7 @@ async def test_a_clock_advances_by_days(world: World) -> None:
     assert timedelta(days=2) <= passed < timedelta(days=2, seconds=20)
 
 
+@pytest.mark.faults
 async def test_an_advance_counts_completed_work_per_lane(world: World) -> None:
     """[D-45]"""
     await world.advance("2035-01-01")

@@ -28,6 +28,7 @@ async def test_canceling_returns_the_subscription_with_its_commitment(world: Wor
     assert event["data"] == {"subscription": canceled}
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("agreed", "billed", "block"),
     [

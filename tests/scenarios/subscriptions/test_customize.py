@@ -51,6 +51,7 @@ async def test_customizing_changes_no_other_subscription(world: World):
     assert again["version"] == 2, "private terms do not use up a version number of the plan"
 
 
+@pytest.mark.faults
 async def test_new_terms_apply_from_the_next_cycle(world: World):
     """The next due date stays the same. Later due dates follow the new period.
     [spec 4.4 customize from the next cycle, D-6, spec 2.5 snapshot]
@@ -75,6 +76,7 @@ async def test_new_terms_apply_from_the_next_cycle(world: World):
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_discounts_of_new_terms_count_cycles_since_enrollment(world: World):
     """[spec 2.3 discount resolution, D-22]"""
     await world.advance("2035-01-05")

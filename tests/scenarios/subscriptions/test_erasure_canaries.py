@@ -17,6 +17,8 @@ from tests.support.push_steps import register
 from tests.support.receiver import Received, Receiver, Reply, always, open_receiver
 from tests.support.world import Json, World, scrape
 
+pytestmark = pytest.mark.faults
+
 Dump = dict[tuple[str, str], str]
 CHANGED_BY_ANY_REQUEST = {"account_counter", "api_key", "webhook"}
 """Tables whose rows change with each event or request of the account."""

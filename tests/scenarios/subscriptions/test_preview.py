@@ -2,6 +2,7 @@
 
 from datetime import date, timedelta
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +169,7 @@ def as_previewed(invoice: Json) -> Json:
     }
 
 
+@pytest.mark.faults
 @settings(
     max_examples=20,
     deadline=None,

@@ -24,6 +24,7 @@ async def customize(world: World, subscription: Json, product: Json, **fields: J
     await world.made(f"/v1/subscriptions/{subscription['id']}/customize", terms)
 
 
+@pytest.mark.faults
 async def test_every_change_is_kept_with_its_cycle_and_reason(world: World):
     """[D-54 history, D-22, D-23]"""
     await world.advance("2035-01-05")

@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+import pytest
+
 from tests.support.sandbox_steps import (
     charges,
     issued_invoice,
@@ -155,6 +157,7 @@ async def test_refused_requests_emit_nothing(world: World) -> None:
     assert await world.events() == before
 
 
+@pytest.mark.faults
 async def test_sequence_counts_each_account_from_one_without_gaps(world: World) -> None:
     """[D-37]"""
     other = await world.another()
@@ -167,6 +170,7 @@ async def test_sequence_counts_each_account_from_one_without_gaps(world: World) 
     assert [each["sequence"] for each in await other.events()] == list(range(1, 5))
 
 
+@pytest.mark.faults
 async def test_a_page_has_50_events_by_default_and_200_at_most(world: World) -> None:
     """[spec 8 events limit, spec 4.6 GET /v1/events 200]"""
     await _emit(world, 201)
@@ -259,6 +263,7 @@ async def test_an_event_always_has_the_same_bytes(world: World) -> None:
     assert element in by_type
 
 
+@pytest.mark.faults
 async def test_events_of_an_invoice_keep_their_order(world: World) -> None:
     """Events of other invoices may come between the events of an invoice. [D-38]"""
     plan = await world.plan()

@@ -46,6 +46,7 @@ async def to_next_probe(world: World) -> timedelta:
     return wait
 
 
+@pytest.mark.faults
 async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world: World) -> None:
     """The delays between probes grow to ten minutes. [D-39, D-39 probes]"""
     async with open_receiver() as receiver:
