@@ -1,9 +1,13 @@
 """Erasing a customer: refused erasures, answers, and requests for the customer after the erasure (D-62)."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from fatura.store.subscriptions import erased_rows
+from fatura.store.subscriptions.erased_rows import StoredAnswer
 from fatura.store.subscriptions.erasures import Erasure
 from fatura.usecases.subscriptions import erasure
 from fatura.usecases.transaction import Work, load_account
@@ -13,7 +17,7 @@ from tests.support.expect import INSTANT, UNKNOWN_ID, problem
 from tests.support.push_steps import register
 from tests.support.receiver import Reply, open_receiver
 from tests.support.sandbox_steps import pass_time, queue_fault, read, row_held, until_waiting
-from tests.support.world import World, scrape
+from tests.support.world import Answer, World, scrape
 
 
 async def test_an_erased_customer_shows_no_personal_data(world: World):
@@ -301,6 +305,27 @@ async def test_a_worker_that_has_read_the_old_data_brings_nothing_back(world: Wo
     assert answer.status == 200, answer.body
     assert len(await world.events("invoice.refunded")) == 1
     assert "ana" not in str(await world.events()).lower()
+
+
+async def test_a_key_that_is_used_again_keeps_its_new_answer(world: World, monkeypatch: pytest.MonkeyPatch):
+    """The erasure reads the old answer of an expired key, which another request then uses. [D-226, D-14]"""
+    customer_id = (await former_customer(world))["id"]
+    body, read_answers = {"planId": (await world.plan())["id"], "customer": CUSTOMER}, erased_rows.answers
+    subscription = (await world.post("/v1/subscriptions", body, key="k")).json
+    await world.made(f"/v1/subscriptions/{subscription['id']}/cancel")
+    await world.sql("UPDATE idempotency_key SET expires_at = now() - interval '1 second'")
+    product = {"name": "Gym", "pricing": {"mode": "fixed", "monthlyPriceCents": 100}}
+    made: list[Answer] = []
+
+    async def answers(*args: Any, **kwargs: Any) -> Sequence[StoredAnswer]:
+        found = await read_answers(*args, **kwargs)
+        made.append(await world.post("/v1/products", product, key="k"))
+        return found
+
+    monkeypatch.setattr(erased_rows, "answers", answers)
+    assert (await erase(world, customer_id)).status == 200
+    repeated = await world.post("/v1/products", product, key="k")
+    assert [(each.status, each.body) for each in made] == [(201, repeated.body)]
 
 
 async def test_a_long_erasure_is_continued_by_a_worker(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -232,12 +232,15 @@ async def answers(tx: Tx, customer_id: UUID, *, after: str, limit: int) -> Seque
     )
 
 
-async def set_answers(tx: Tx, changed: Sequence[tuple[str, bytes]]) -> None:
+async def set_answers(tx: Tx, changed: Sequence[tuple[StoredAnswer, bytes]]) -> None:
+    """Replace answers that `answers` returned, unless a request has used the expired key again since then."""
     await tx.execute(
         """
-        UPDATE idempotency_key i SET answer = u.answer FROM unnest($2::text[], $3::bytea[]) AS u (key, answer)
-        WHERE i.account_id = $1 AND i.key = ANY($2::text[]) AND i.key = u.key AND i.status IS NOT NULL
+        UPDATE idempotency_key i SET answer = u.after
+        FROM unnest($2::text[], $3::bytea[], $4::bytea[]) AS u (key, before, after)
+        WHERE i.account_id = $1 AND i.key = ANY($2::text[]) AND i.key = u.key AND i.answer = u.before
         """,
-        [key for key, _ in changed],
-        [answer for _, answer in changed],
+        [stored.key for stored, _ in changed],
+        [stored.answer for stored, _ in changed],
+        [after for _, after in changed],
     )

@@ -247,7 +247,7 @@ async def _erase_answers(work: Work, running: Erasure) -> Erasure:
     found = await erased_rows.answers(
         work.tx, running.customer_id, after=running.visited_key or "", limit=KEYS
     )
-    changed = [(each.key, erased(each.answer).encode()) for each in found if each.answer is not None]
+    changed = [(each, erased(each.answer).encode()) for each in found if each.answer is not None]
     await erased_rows.set_answers(work.tx, changed)
     if len(found) < KEYS:
         return replace(running, stage=Stage.DONE, visited_key=None)
