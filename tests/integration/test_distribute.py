@@ -181,6 +181,21 @@ async def test_distribution_revokes_the_functions_that_move_shards(coordinator: 
         assert await connection.fetchval(_MAY_MOVE, _MOVING) is None
 
 
+async def test_the_command_prints_statements_that_an_administrator_can_copy(coordinator: str):
+    """[D-47]"""
+    async with connected(as_superuser(coordinator)) as connection:
+        await connection.execute(_MOVE)
+        await connection.execute("SET allow_system_table_mods = on")
+        await connection.execute(
+            "INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion) "
+            "VALUES (99999, 'citus', 10, 11, false, '13')"
+        )
+    refused = await asyncio.to_thread(run, "migrate", "--distribute", env=environment(coordinator))
+    assert refused.returncode == 1
+    revoke = "REVOKE EXECUTE ON FUNCTION citus_move_shard_placement(bigint) FROM PUBLIC, fatura_owner;"
+    assert refused.stderr.splitlines()[-1] == revoke
+
+
 async def test_settings_reach_the_nodes_of_a_cluster(coordinator: str, monkeypatch: pytest.MonkeyPatch):
     """Citus passes a setting to its nodes only if a transaction changes it with SET LOCAL."""
     monkeypatch.setattr(

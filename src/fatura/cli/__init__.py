@@ -13,10 +13,10 @@ from fatura.cli import account, api, check, erased, keys, migrate, reference, re
 from fatura.cli.demo import command as demo
 from fatura.cli.events import command as events
 from fatura.cli.listen import command as listen
-from fatura.cli.output import echo
+from fatura.cli.output import echo, printable_lines
 from fatura.cli.trigger import command as trigger
 from fatura.domain.errors import EngineError
-from fatura.observability import printable, traceback_of
+from fatura.observability import traceback_of
 
 app = typer.Typer(
     name="fatura",
@@ -60,11 +60,11 @@ def options(
 
 
 def main() -> None:
-    """Run the command. For a failure that the operator can fix, print one line to stderr and exit with 1."""
+    """Run the command. For a failure that the operator can fix, print a message to stderr and exit with 1."""
     try:
         app()
     except STARTUP_FAILURES as error:
-        message = Text.assemble(("fatura:", "bold red"), f" {printable(str(error))}")
+        message = Text.assemble(("fatura:", "bold red"), f" {printable_lines(str(error))}")
         Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(1)
     except EngineError as refusal:

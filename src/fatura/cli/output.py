@@ -9,7 +9,12 @@ from fatura.observability import printable
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print text, which may have several lines, to stdout or stderr. Unprintable characters are escaped."""
-    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
+    typer.echo(printable_lines(text), err=err)
+
+
+def printable_lines(text: str) -> str:
+    """Escape unprintable characters, except line breaks."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def table(*columns: str | Column, title: str | None = None) -> Table:
@@ -22,4 +27,4 @@ def table(*columns: str | Column, title: str | None = None) -> Table:
 
 def add_row(table: Table, *cells: object) -> None:
     """Add a row. A cell may have several lines."""
-    table.add_row(*(Text("\n".join(map(printable, str(cell).split("\n")))) for cell in cells))
+    table.add_row(*(Text(printable_lines(str(cell))) for cell in cells))
