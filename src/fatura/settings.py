@@ -234,9 +234,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 def read(environ: Mapping[str, str]) -> Settings:
     """Read the settings from an environment. Raises SettingsError."""
-    values = {
-        variable.name: environ.get(variable.name, "").strip() or variable.default for variable in VARIABLES
-    }
+    values = _values(environ)
     pg_bin = values["FATURA_PG_BIN"]
     return Settings(
         database_url=values["FATURA_DATABASE_URL"] or None,
@@ -269,6 +267,18 @@ def read(environ: Mapping[str, str]) -> Settings:
         log_format=_one_of(values, "FATURA_LOG_FORMAT", ("auto", "json", "console")),
         log_level=_one_of(values, "FATURA_LOG_LEVEL", ("debug", "info", "warning", "error")),
     )
+
+
+def _values(environ: Mapping[str, str]) -> dict[str, str]:
+    values = {
+        variable.name: environ.get(variable.name, "").strip() or variable.default for variable in VARIABLES
+    }
+    for name, value in values.items():
+        if value.startswith(("'", '"')):
+            raise SettingsError(
+                f"{name} begins with a quotation mark: write it without quotes, because Docker keeps them"
+            )
+    return values
 
 
 def _owner_url(values: Mapping[str, str]) -> str | None:

@@ -72,3 +72,10 @@ def test_hosts_of_sandbox_accounts_are_refused_for_live_accounts():
         if not refusal(f"http://{host}/", rules[mode])
     }
     assert accepted == {(Mode.SANDBOX, "test"), (Mode.SANDBOX, "inner"), (Mode.LIVE, "inner")}
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_value_in_quotes_is_refused(quote: str):
+    """[D-237]"""
+    with pytest.raises(SettingsError, match="FATURA_DATABASE_URL begins with a quotation mark"):
+        settings.read({"FATURA_DATABASE_URL": f"{quote}postgresql://fatura@db.internal/fatura{quote}"})
