@@ -37,7 +37,7 @@ def migrate(
     distributed: Sequence[str] = ()
     with bootstrap.database(settings) as urls:
         applied = bootstrap.migrate(urls)
-        announce(settings)
+        announce(settings, as_owner=True)
         if distribute:
             distributed = _distribute(urls.owner_url, at_most_gib)
     if json_:

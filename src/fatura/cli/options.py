@@ -110,15 +110,15 @@ def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
     return found
 
 
-def announce(settings: Settings) -> None:
-    """Print to stderr which database and which key ring the command uses.
+def announce(settings: Settings, *, as_owner: bool = False) -> None:
+    """Print to stderr which database, which role and which key ring the command uses.
 
     Call this only after the database was opened, because a malformed URL could show a part of its password.
     """
     folder = settings.data_dir.absolute()
     database = f"embedded database in {folder}"
     if settings.database_url is not None:
-        parts = urlsplit(settings.database_url)
+        parts = urlsplit((as_owner and settings.owner_url) or settings.database_url)
         user, _, hosts = parts.netloc.rpartition("@")
         database = f"database {parts.path[1:] or '(default)'} at {hosts or 'the local socket'}"
         if user:
