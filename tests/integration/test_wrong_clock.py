@@ -167,3 +167,22 @@ def test_a_command_on_a_host_with_a_wrong_clock_says_what_to_do(
     assert ended.returncode == 1
     said = ended.stderr.splitlines()[-1]
     assert re.fullmatch(r"fatura: this host's clock differs by 34\d{5} s .*; set both by NTP", said)
+
+
+async def test_a_budget_of_polls_that_begins_later_than_any_budget_can_is_free(world: World) -> None:
+    """[D-5]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    await world.enroll(await world.plan())
+    await world.run()
+    await world.sql("UPDATE account SET clock_offset = interval '0'")
+    await world.sql("UPDATE invoice SET next_attempt_at = now() - interval '2 hours'")
+    await world.sql(
+        "UPDATE connection_health SET polls_per_second = 20, polls_from = now() + interval '40 days'"
+    )
+    assert "due_work_is_claimed_in_an_hour" in await world.broken()
+
+    assert await world.run("reconciliation") == 1
+    [found] = await world.sql(
+        "SELECT polls_from < now() + interval '1 minute' AS is_near FROM connection_health"
+    )
+    assert found["is_near"]

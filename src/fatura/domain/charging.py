@@ -23,6 +23,8 @@ PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
 """Times after the payment at which a paid charge is polled for refunds and disputes, even without a webhook (D-55)."""
 PAID_POLL_JITTER = timedelta(hours=1)
 """Maximum delay of a paid charge's polls, which spreads the polls of charges that were paid at the same instant."""
+LONGEST_BUDGET_WAIT = timedelta(minutes=3)
+"""A budget that is free later than this was written by a host with a wrong clock, and counts as free now (D-5)."""
 ISSUES_APART = timedelta(hours=24)
 """Minimum time between issuing two invoices of one subscription if both wait for issuance at once (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
@@ -151,7 +153,9 @@ class PollBudget:
 
     def delay(self, *, real_now: datetime) -> timedelta:
         """Return how long the next poll must wait."""
-        return timedelta() if self.free_from is None else max(self.free_from - real_now, timedelta())
+        if self.free_from is None or self.free_from > real_now + LONGEST_BUDGET_WAIT:
+            return timedelta()
+        return max(self.free_from - real_now, timedelta())
 
     def room(self, *, real_now: datetime) -> int:
         """Return how many polls may be made now. All polls of a second may be made at the start of the second."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from fatura.domain.charging import PollBudget
+from fatura.domain.charging import LONGEST_BUDGET_WAIT, PollBudget
 from fatura.store.db import Tx
 
 
@@ -61,7 +61,8 @@ async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
             h.polls_from AS free_from
         FROM connection_health h
         WHERE h.account_id = $1
-            AND (h.polls_per_second IS NULL OR coalesce(h.polls_from <= $3, true) OR h.next_probe_at IS NOT NULL)
+            AND (h.polls_per_second IS NULL OR coalesce(h.polls_from <= $3 OR h.polls_from > $4, true)
+                OR h.next_probe_at IS NOT NULL)
             AND coalesce((
                 SELECT true FROM invoice v
                 WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first
@@ -77,6 +78,7 @@ async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
         """,
         now,
         real_now,
+        real_now + LONGEST_BUDGET_WAIT,
     )
 
 
@@ -95,8 +97,8 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
             greatest(h.polls_from, h.looks_from) AS free_from
         FROM connection_health h
         WHERE h.account_id = $1
-            AND (h.polls_per_second IS NULL OR coalesce(greatest(h.polls_from, h.looks_from) <= $3, true)
-                OR h.next_probe_at IS NOT NULL)
+            AND (h.polls_per_second IS NULL OR coalesce(greatest(h.polls_from, h.looks_from) <= $3
+                OR greatest(h.polls_from, h.looks_from) > $4, true) OR h.next_probe_at IS NOT NULL)
             AND coalesce((
                 SELECT true FROM unmatched_charge u
                 WHERE u.account_id = $1 AND u.connection_id = h.connection_id AND u.next_look_at <= $2
@@ -117,6 +119,7 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
         """,
         now,
         real_now,
+        real_now + LONGEST_BUDGET_WAIT,
     )
 
 

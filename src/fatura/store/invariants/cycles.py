@@ -95,6 +95,7 @@ CYCLES: tuple[Invariant, ...] = (
             WHERE v.account_id = $1 AND v.next_attempt_at IS NOT NULL AND (v.status = 'ready' OR NOT EXISTS (
                 SELECT FROM connection_health b WHERE b.account_id = $1 AND b.connection_id = v.connection_id
                     AND b.polls_from > $3::timestamptz - interval '1 minute'
+                    AND b.polls_from <= $3::timestamptz + interval '3 minutes'
             ))
             UNION ALL
             SELECT p.invoice_id, p.next_attempt_at FROM price_pull p
@@ -115,6 +116,7 @@ CYCLES: tuple[Invariant, ...] = (
             WHERE x.account_id = $1 AND x.next_look_at IS NOT NULL AND NOT EXISTS (
                 SELECT FROM connection_health b WHERE b.account_id = $1 AND b.connection_id = x.connection_id
                     AND b.polls_from > $3::timestamptz - interval '1 minute'
+                    AND b.polls_from <= $3::timestamptz + interval '3 minutes'
             )
             UNION ALL
             SELECT l.connection_id, l.next_step_at FROM poll_round l
