@@ -19,6 +19,7 @@ from tests.support.captured_logs import captured_logs
 from tests.support.fatura_processes import environment, run_here
 from tests.support.push_steps import emit, register
 from tests.support.receiver import Receiver
+from tests.support.sandbox_steps import row_held, until_waiting
 from tests.support.world import LANE, World, api_client
 
 AHEAD = timedelta(days=40)
@@ -87,6 +88,23 @@ async def test_a_batch_that_began_before_the_clock_was_set_changes_nothing(world
     with pytest.raises(Exception, match="clock differs"):
         await LANE["generation"].run(with_clock_set(world), account)
     assert await world.invoices() == []
+
+
+async def test_a_clock_that_is_set_during_a_wait_for_a_lock_changes_nothing(world: World) -> None:
+    """[D-5]"""
+    subscription = await world.enroll(await world.plan())
+    ahead, clock = [timedelta()], world.deps.clock
+    deps = replace(world.deps, clock=DatabaseClock(lambda: clock() + ahead[0]))
+    async with api_client(deps) as client:
+        sent = {"Authorization": f"Bearer {world.api_key}", "Idempotency-Key": "k"}
+        async with row_held(world, "subscription", subscription_id=subscription["id"]):
+            path = f"/v1/subscriptions/{subscription['id']}/cancel"
+            canceling = asyncio.create_task(client.post(path, headers=sent))
+            await until_waiting(world)
+            ahead[0] = AHEAD
+        refused = await canceling
+    assert (refused.status_code, refused.json()["type"]) == (503, "engine.unavailable")
+    assert (await world.get(f"/v1/subscriptions/{subscription['id']}")).json["status"] == "active"
 
 
 async def test_a_wrong_clock_is_logged_once(world: World) -> None:

@@ -105,7 +105,11 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Set `now` again after a wait for a lock, so that `now` is not before a change committed during the wait."""
+        """Set `now` again after a wait for a lock, so that `now` is not before a change committed during the wait.
+
+        Raises WrongClockError, because the host's clock may have changed during the wait (D-5).
+        """
+        await check_clock(self.deps, self.tx)
         if self.account.mode is Mode.SANDBOX:
             self.account = await _reload(self.tx)
         self.now = self.account.now(self.deps.clock())
