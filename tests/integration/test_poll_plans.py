@@ -46,7 +46,7 @@ BACKLOGS = {
         UPDATE invoice SET polls_first = true, next_attempt_at = '2090-01-01' WHERE connection_id <> $1::text::uuid
     """,
     "budget spent": """
-        UPDATE connection_health SET polls_per_second = 1, polls_from = '2090-01-01'
+        UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '2 minutes'
         WHERE connection_id <> $1::text::uuid
     """,
 }

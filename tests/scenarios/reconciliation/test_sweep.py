@@ -352,7 +352,7 @@ async def test_a_sweep_takes_its_pages_from_the_budget_of_polls(
 
 async def test_a_spent_budget_puts_the_sweep_off(world: World, issued: Json) -> None:
     """[D-161, D-55 budget]"""
-    spent = "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '5 minutes'"
+    spent = "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '2 minutes'"
     await world.sql(spent)
     await pay_silently(world)
     await sweep(world)
