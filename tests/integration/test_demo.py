@@ -19,6 +19,7 @@ def rows_of(output: str) -> list[list[str]]:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(600)
 def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     """[D-47, D-45, spec 4.7 rule 3, spec 3.3 awaiting_value to ready, spec 6.1, spec 6.3]"""
     port = str(free_port())

@@ -124,7 +124,6 @@ async def test_a_canceled_call_closes_its_connection(merchant, client):
         await eventually(lambda: merchant.now_open == 0)
 
 
-@pytest.mark.faults
 async def test_two_thousand_concurrent_calls_are_answered(merchant, monkeypatch):
     """The calls are those of eight accounts. [D-30]"""
     monkeypatch.setattr(call_limits, "MAX_CALLS_TO_ADDRESS", MANY)

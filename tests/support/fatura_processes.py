@@ -43,7 +43,7 @@ def run(*arguments: str, env: dict[str, str], cwd: Path | None = None) -> "subpr
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=480,
     )
 
 

@@ -201,10 +201,13 @@ async def _advance_with_a_loss(crowd: Crowd, database_url: str, tmp_path: Path) 
     assert (await merchant.get("/v1/test-clock")).json["status"] == "advancing"
     await crowd.end_leases()
     with running("worker", env=env, output=tmp_path / "second.log") as second:
-        answer = await advancing
+        assert (await advancing).status in {
+            200,
+            202,
+        }  # on a busy machine, the advance takes more than 100 seconds
+        await crowd.until("SELECT count(*) FROM test_clock WHERE account_id = $1 AND status = 'ready'", 1)
         assert await asyncio.to_thread(second.stop) == 0
 
-    assert (answer.status, answer.json["status"]) == (200, "ready")
     invoices = await merchant.invoices()
     assert {each["status"] for each in invoices} == {"paid", "issued"}
     assert Counter(each["cycle"] for each in invoices)[1] == 20
