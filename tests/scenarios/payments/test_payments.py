@@ -253,12 +253,12 @@ async def test_a_paid_charge_is_polled_five_times(
     """[D-55 paid charges]"""
     await world.post(f"/v1/subscriptions/{issued['subscriptionId']}/cancel")
     await deed(world, issued, "pay")
-    paid_at = await now(world)
+    counted_from = await now(world) - timedelta(minutes=1)  # a poll without jitter counts too
     polled: list[timedelta] = []
     get_charge = SandboxGateway.get_charge
 
     async def noted(gateway: SandboxGateway, charge_id: str) -> Charge:
-        polled.append(gateway._config.now - paid_at)
+        polled.append(gateway._config.now - counted_from)
         return await get_charge(gateway, charge_id)
 
     monkeypatch.setattr(SandboxGateway, "get_charge", noted)
