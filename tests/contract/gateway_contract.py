@@ -49,7 +49,7 @@ class GatewayContract:
         assert replace(charge, due_date=None, pay=NO_PAY_DATA, created_at=None) == plain
         assert charge.due_date in {None, request.due_date}
         assert await gateway.get_charge(charge.charge_id) == charge
-        assert await gateway.find_charge(request.invoice_id, 1) == charge
+        assert await gateway.find_charges(request.invoice_id, 1) == [charge]
 
     async def test_a_card_is_charged_in_the_maximum_of_installments(self, gateway: Gateway) -> None:
         most = gateway.capabilities().max_installments
@@ -66,7 +66,7 @@ class GatewayContract:
         assert (await gateway.create_charge(request)).amount_cents == least
         with pytest.raises(PermanentError):
             await gateway.create_charge(below)
-        assert await gateway.find_charge(below.invoice_id, 1) is None
+        assert await gateway.find_charges(below.invoice_id, 1) == []
 
     async def test_an_installment_below_the_minimum_is_refused(self, gateway: Gateway) -> None:
         """[D-49 minimums]"""
@@ -80,14 +80,14 @@ class GatewayContract:
         assert (await gateway.create_charge(request)).amount_cents == most * least
         with pytest.raises(PermanentError):
             await gateway.create_charge(below)
-        assert await gateway.find_charge(below.invoice_id, 1) is None
+        assert await gateway.find_charges(below.invoice_id, 1) == []
 
     async def test_an_unknown_reference_is_absent(self, gateway: Gateway) -> None:
         request = charge_request()
         await gateway.create_charge(request)
 
-        assert await gateway.find_charge(request.invoice_id, 2) is None
-        assert await gateway.find_charge(uuid4(), 1) is None
+        assert await gateway.find_charges(request.invoice_id, 2) == []
+        assert await gateway.find_charges(uuid4(), 1) == []
 
     @pytest.mark.parametrize(
         "charge_id", ["", "no-such-charge", f"sbx_{32 * '0'}", "../?&", "\x00", "\ud800"]
@@ -145,7 +145,7 @@ class GatewayContract:
         assert charge.state is ChargeState.PAID
         assert [(entry.kind, entry.amount_cents) for entry in charge.entries] == [(EntryKind.PAYMENT, 9990)]
         assert checked(charge, currency="BRL", now=NOW) == charge
-        assert await gateway.find_charge(created.invoice_id, 1) == charge
+        assert await gateway.find_charges(created.invoice_id, 1) == [charge]
 
     async def test_a_refusal_is_shown(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request(PaymentMethod.CARD))
@@ -185,8 +185,7 @@ class GatewayContract:
         with pytest.raises(UnknownOutcomeError):
             await gateway.create_charge(request)
 
-        found = await gateway.find_charge(request.invoice_id, request.attempt)
-        assert found is not None
+        (found,) = await gateway.find_charges(request.invoice_id, request.attempt)
         assert (found.state, found.amount_cents) == (ChargeState.OPEN, request.amount_cents)
 
     async def test_a_lost_request_creates_nothing(self, gateway: Gateway, provider: Provider) -> None:
@@ -196,7 +195,7 @@ class GatewayContract:
         with pytest.raises(UnknownOutcomeError):
             await gateway.create_charge(request)
 
-        assert await gateway.find_charge(request.invoice_id, request.attempt) is None
+        assert await gateway.find_charges(request.invoice_id, request.attempt) == []
         assert (await gateway.create_charge(request)).state is ChargeState.OPEN
 
     async def test_a_repeat_matches_the_idempotency_capability(self, gateway: Gateway) -> None:
@@ -205,7 +204,8 @@ class GatewayContract:
 
         repeat_is_safe = gateway.capabilities().idempotency in {"key", "natural_id"}
         assert (first.charge_id == second.charge_id) is repeat_is_safe
-        assert await gateway.find_charge(request.invoice_id, request.attempt) == first
+        made = [first] if repeat_is_safe else [first, second]
+        assert await gateway.find_charges(request.invoice_id, request.attempt) == made
 
     @pytest.mark.parametrize(
         "wrong", [{"amount_cents": 0}, {"due_date": date(2026, 3, 9)}, {"installments": 99}]
@@ -221,7 +221,7 @@ class GatewayContract:
 
         assert refusal.value.code
         assert refusal.value.detail
-        assert await gateway.find_charge(request.invoice_id, request.attempt) is None
+        assert await gateway.find_charges(request.invoice_id, request.attempt) == []
 
     async def test_a_rate_limit_is_a_transient_error(self, gateway: Gateway, provider: Provider) -> None:
         request = charge_request()
@@ -230,7 +230,7 @@ class GatewayContract:
         with pytest.raises(TransientError):
             await gateway.create_charge(request)
 
-        assert await gateway.find_charge(request.invoice_id, request.attempt) is None
+        assert await gateway.find_charges(request.invoice_id, request.attempt) == []
         assert (await gateway.create_charge(request)).state is ChargeState.OPEN
 
     async def test_a_failed_read_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
@@ -320,7 +320,7 @@ class GatewayContract:
         created = await gateway.create_charge(charge_request())
         other = await provider.connect()
 
-        assert await other.find_charge(created.invoice_id, 1) is None
+        assert await other.find_charges(created.invoice_id, 1) == []
         with pytest.raises(NotFoundError):
             await other.get_charge(created.charge_id)
         with pytest.raises(NotFoundError):

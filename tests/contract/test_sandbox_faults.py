@@ -49,7 +49,7 @@ async def run(
             paid = await gateway.move_charge(charge_id, SandboxMove.PAY, details=MoveDetails(amount_cents=1))
             return await gateway.refund_charge(refund_request(as_charge(paid), 1))
         case SandboxOperation.LIST_CHARGES:
-            return await gateway.find_charge(uuid4(), 1)
+            return await gateway.find_charges(uuid4(), 1)
         case SandboxOperation.CREATE_PRODUCT:
             return await gateway.mirror_product(ProductMirror(product_id, "Gold", None))
         case _:
@@ -121,7 +121,7 @@ async def test_a_look_up_at_a_gateway_that_knows_no_charge_is_empty(gateway: San
     created = await gateway.create_charge(charge_request())
     await gateway.add_fault(LIST, SandboxFault.UNKNOWN, times=3)
 
-    assert await gateway.find_charge(created.invoice_id, 1) is None
+    assert await gateway.find_charges(created.invoice_id, 1) == []
     assert await gateway.find_charges(created.invoice_id, 1) == []
     assert [each async for each in gateway.charges_since(NOW)] == []
     assert [each async for each in gateway.charges_since(NOW)] == [created]
@@ -257,7 +257,7 @@ async def test_a_fault_affects_only_its_own_connection(gateway: SandboxGateway, 
 
 async def _raised(gateway: SandboxGateway) -> type[GatewayError] | None:
     try:
-        await gateway.find_charge(uuid4(), 1)
+        await gateway.find_charges(uuid4(), 1)
     except GatewayError as error:
         return type(error)
     return None

@@ -69,9 +69,6 @@ class ExternalGateway:
         sent_at = {} if self._clock is None else {SENT_AT: self._clock().isoformat()}
         return self._charge(await self._ask("POST", "/charges", writes=True, json=body, headers=sent_at))
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        return next(iter(await self.find_charges(invoice_id, attempt)), None)
-
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
         query = {"invoiceId": str(invoice_id), "attempt": str(attempt)}
         found = (await self._ask("GET", "/charges", params={**self._connection(), **query}))["data"]

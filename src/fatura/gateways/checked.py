@@ -34,12 +34,6 @@ class CheckedGateway:
         charge = await self.adapter.create_charge(request)
         return checked(charge, currency=self._currency, now=self._now, reference=reference)
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
-        found = await self.adapter.find_charge(invoice_id, attempt)
-        if found is None:
-            return None
-        return checked(found, currency=self._currency, now=self._now, reference=(invoice_id, attempt))
-
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
         found = await self.adapter.find_charges(invoice_id, attempt)
         return all_checked(found, currency=self._currency, now=self._now, reference=(invoice_id, attempt))

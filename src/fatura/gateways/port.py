@@ -273,12 +273,11 @@ class Gateway(Protocol):
         """
         ...
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        """Return the oldest charge with this reference, or None. Not called if `idempotency` is "none"."""
-        ...
-
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        """Return all charges with this reference, including canceled charges, oldest first."""
+        """Return all charges with this reference, including canceled charges, oldest first.
+
+        Not called if `idempotency` is "none".
+        """
         ...
 
     async def get_charge(self, charge_id: str) -> Charge:

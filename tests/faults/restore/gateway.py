@@ -67,9 +67,6 @@ class JournalGateway:
         )
         return await self.get_charge(charge_id)
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        return next(iter(await self.find_charges(invoice_id, attempt)), None)
-
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
         return self._read("invoice_id = ? AND attempt = ?", str(invoice_id), attempt)
 

@@ -111,10 +111,6 @@ class SimGateway:
             side.gateway.make(self._config, request, now=at, shown=shown).is_double = True
         return made
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> Charge | None:
-        found = await self.find_charges(invoice_id, attempt)
-        return found[0] if found else None
-
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
         """Return the charges with this reference that look-ups already show, oldest first.
 

@@ -1,5 +1,6 @@
 """Fatura repeats a creation request whose response was lost, if the gateway recognizes repeats (D-33)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from uuid import UUID
@@ -33,8 +34,8 @@ def know_repeats(monkeypatch: pytest.MonkeyPatch, *failures: GatewayError) -> No
         failure = queued.pop(0) if queued else None
         if failure is not None and not isinstance(failure, UnknownOutcomeError):
             raise failure
-        known = await gateway.find_charge(request.invoice_id, request.attempt)
-        charge = known or await create(gateway, request)
+        known = await gateway.find_charges(request.invoice_id, request.attempt)
+        charge = known[0] if known else await create(gateway, request)
         if failure is not None:
             raise failure
         return charge
@@ -95,7 +96,7 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
     create, capabilities, find = (
         SandboxGateway.create_charge,
         SandboxGateway.capabilities,
-        SandboxGateway.find_charge,
+        SandboxGateway.find_charges,
     )
     sendings, shown = list[UUID](), list[bool]()
 
@@ -107,11 +108,11 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
             raise PermanentError("taken", "The reference is taken.")
         raise UnknownOutcomeError("cut")
 
-    async def find_late(gateway: SandboxGateway, invoice_id: UUID, attempt: int) -> Charge | None:
-        return await find(gateway, invoice_id, attempt) if shown else None
+    async def find_late(gateway: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        return await find(gateway, invoice_id, attempt) if shown else []
 
     monkeypatch.setattr(SandboxGateway, "create_charge", create_late)
-    monkeypatch.setattr(SandboxGateway, "find_charge", find_late)
+    monkeypatch.setattr(SandboxGateway, "find_charges", find_late)
     monkeypatch.setattr(
         SandboxGateway,
         "capabilities",

@@ -62,7 +62,7 @@ class LookupUnsupportedError(port.GatewayError):
 
 @dataclass(frozen=True, slots=True)
 class FoundCharges:
-    """The charges that were found for one request, as read from the gateway by their ids (D-181).
+    """The charges that were found for one request: by their ids, or several charges by the reference (D-181).
 
     `missing` has the ids of the charges that the gateway does not know, refuses to show, or shows wrongly.
     """
@@ -102,7 +102,13 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     if call.gateway.capabilities().idempotency == "none":
         raise LookupUnsupportedError
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
-        return await call.gateway.find_charge(call.charge.invoice_id, call.charge.number)
+        return await _find(call)
+
+
+async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
+    """Search for charges by the reference. If the oldest of several is canceled, the payer may pay a newer one."""
+    found = await call.gateway.find_charges(call.charge.invoice_id, call.charge.number)
+    return FoundCharges(found, ()) if len(found) > 1 else next(iter(found), None)
 
 
 async def _read_found(call: GatewayCall) -> FoundCharges:
@@ -133,7 +139,7 @@ async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore
         ) from error
 
 
-async def _send(deps: Deps, call: GatewayCall) -> port.Charge:
+async def _send(deps: Deps, call: GatewayCall) -> port.Charge | FoundCharges:
     """Send the request that creates the charge.
 
     Raises TransientError, without sending, if this worker stood still so long that its lease may have expired. Raises
@@ -151,14 +157,14 @@ async def _send(deps: Deps, call: GatewayCall) -> port.Charge:
         raise port.UnknownOutcomeError(f"no answer within {port.CALL_TIMEOUT_SECONDS} s") from error
 
 
-async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port.Charge:
+async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port.Charge | FoundCharges:
     try:
         return await call.gateway.create_charge(request)
     except port.PermanentError:
         if call.kind is not CallKind.REPEAT:
             raise
         # the refusal may mean that the earlier request created the charge, so look it up
-        charge = await call.gateway.find_charge(request.invoice_id, request.attempt)
-        if charge is None:
+        found = await _find(call)
+        if found is None:
             raise
-        return charge
+        return found

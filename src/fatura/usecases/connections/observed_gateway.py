@@ -76,10 +76,6 @@ class ObservedGateway:
         async with self._observed("create_charge"):
             return await self.adapter.create_charge(request)
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
-        async with self._observed("find_charge"):
-            return await self.adapter.find_charge(invoice_id, attempt)
-
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
         async with self._observed("find_charges"):
             return await self.adapter.find_charges(invoice_id, attempt)

@@ -96,9 +96,6 @@ class SandboxGateway:
                 await tables.insert_charge(tx, charge)
         return as_charge(charge)
 
-    async def find_charge(self, invoice_id: UUID, attempt: int) -> port.Charge | None:
-        return next(iter(await self.find_charges(invoice_id, attempt)), None)
-
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
         try:
             async with self._call(SandboxOperation.LIST_CHARGES):
