@@ -210,8 +210,9 @@ async def _count(
 async def _unreported(world: World, people: People) -> Sequence[str]:
     """Return the gateways' charges that are not stored, and that no `invoice.issue_failed` event names.
 
-    Omit charges that a gateway has forgotten at some time, because the engine may not find them. Also omit charges that
-    were canceled without a payment, because they can cost the payer no money.
+    Omit charges that a gateway has forgotten at some time, because the engine may not find them. Also omit charges
+    without a payment that were canceled or that expired, because they can cost the payer no money. But the engine must
+    have stored an expired charge, to see that the gateway opens it again (D-181).
     """
     rows = await world.tables.fetch(
         """
@@ -220,12 +221,15 @@ async def _unreported(world: World, people: People) -> Sequence[str]:
         SELECT data::jsonb #>> '{error,gatewayInvoiceId}' FROM event WHERE type = 'invoice.issue_failed'
         """
     )
-    known = {row[0] for row in rows}
+    watched = await world.tables.fetch(
+        "SELECT gateway_charge_id FROM unmatched_charge WHERE state = 'expired'"
+    )
+    known, harmless = {row[0] for row in rows}, {row[0] for row in watched}
     charges = people.world.side.gateway.charges.values()
     return [
-        f"{each.charge_id} of invoice {each.invoice_id}"
+        f"{each.charge_id} of invoice {each.invoice_id}, which is {each.state} with {len(each.entries)} entries"
         for each in charges
         if each.charge_id not in known
         and not each.was_forgotten
-        and (each.state != "canceled" or each.entries)
+        and (each.entries or not (each.state == "canceled" or each.charge_id in harmless))
     ]

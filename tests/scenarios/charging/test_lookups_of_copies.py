@@ -52,3 +52,24 @@ async def test_the_charge_with_the_right_amount_is_adopted(world: World) -> None
     }
     assert len(await second_charge_events(world)) == 1
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize(("state", "cents"), [("open", 4000), ("paid", 9900)])
+async def test_a_second_charge_with_a_payment_is_reported(world: World, state: str, cents: int) -> None:
+    """The payer paid both charges before the look-up. No webhook says so. [D-181]"""
+    invoice, older, newer = await _two_charges(world)
+    await world.sql(
+        """
+        UPDATE sandbox_charge SET status = $1, entries = jsonb_build_array(jsonb_build_object('kind', 'payment',
+            'reference', charge_id, 'amount_cents', $2::int, 'occurred_at', created_at))
+        """,
+        state,
+        cents,
+    )
+
+    await pass_time(world, days=1)
+
+    found = await read(world, invoice)
+    assert (found["gatewayInvoiceId"], found["paidCents"]) == (older, 2 * cents)
+    assert await second_charge_events(world) == [newer]
+    assert await world.broken() == []

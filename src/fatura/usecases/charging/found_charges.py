@@ -103,11 +103,8 @@ def choose(found: Sequence[Charge], expected: Expectation) -> tuple[Charge, Sequ
 
 
 def _preference(charge: Charge, expected: Expectation) -> tuple[int, bool, bool, int]:
-    if charge.state is ChargeState.CANCELED:
-        return 0, False, False, charge.attempt
-    if charge.state is ChargeState.EXPIRED:
-        return 1, False, False, charge.attempt
-    return 2, expected.is_met(charge), bool(charge.entries), charge.attempt
+    rank = {ChargeState.CANCELED: 0, ChargeState.EXPIRED: 1}.get(charge.state, 2)
+    return rank, rank == 2 and expected.is_met(charge), bool(charge.entries), charge.attempt
 
 
 def amounts(found: Sequence[Charge]) -> str:
@@ -121,6 +118,27 @@ def amounts(found: Sequence[Charge]) -> str:
     if len(others) > NAMED:
         named.append(f"and {len(others) - NAMED} more")
     return f"{detail} Check the invoice's other charges too: {', '.join(named)}."
+
+
+async def report_paid(
+    work: Work, stored: InvoiceCharge, *, adopted: Charge, others: Sequence[Charge]
+) -> None:
+    """Report second charges that have payments: they can still be paid, or are copies of the adopted charge.
+
+    A paid charge of another attempt is not reported, because its payment may be for another part of the total. Call
+    this before the payments are recorded: `gateway_payments.record` stores a charge's state, and `second_charges.emit`
+    emits nothing for a stored state.
+    """
+    for charge in others:
+        is_copy = charge.attempt == adopted.attempt and charge.state is not ChargeState.CANCELED
+        if charge.entries and (charge.is_payable or is_copy):
+            await second_charges.emit(
+                work,
+                stored.invoice_id,
+                connection_id=stored.connection_id,
+                known=adopted.charge_id,
+                charge=charge,
+            )
 
 
 async def wait_for_missing(

@@ -205,6 +205,7 @@ async def _record_found(
     adopted, others = found_charges.choose(found.charges, expected)
     second = await _record_charge(work, call, current, charge=adopted, others=others)
     invoice_id, connection_id = current.invoice_id, current.connection_id
+    await found_charges.report_paid(work, current, adopted=adopted, others=others)
     await gateway_payments.record(work, [ChargeAnswer(invoice_id, connection_id, each) for each in others])
     payable = [each.charge_id for each in others if each.is_payable]
     if payable:
