@@ -166,3 +166,15 @@ async def test_a_cancellation_whose_answer_was_lost_replaces_the_earlier_request
     found: Json = await read(world, invoice)
     assert (found["status"], found["paidCents"], await stored_kinds(world)) == ("canceled", 0, [])
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize("later", ["payment", "reissue", "cancel"])
+async def test_a_request_of_a_host_with_a_wrong_clock_blocks_no_other(world: World, later: str) -> None:
+    """The clock of the host that stored the reissue was 40 days ahead. [D-5, D-171]"""
+    invoice = await lose_answer(world, "reissue")
+    await world.sql("UPDATE merchant_request SET in_progress_until = in_progress_until + interval '40 days'")
+
+    answer = await send(world, invoice, later, key="b")
+
+    assert answer.status in {200, 201}, answer.body
+    assert await world.broken() == []

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from fatura.domain.charging import next_cancellation_at
 from fatura.gateways.port import CALL_TIMEOUT_SECONDS
+from fatura.store import leases
 from fatura.store.charging import charge_polling, charges, merchant_requests
 from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.usecases.transaction import Work
@@ -25,17 +26,26 @@ KEPT_FOR = timedelta(hours=24)
 
 
 def is_over(work: Work, request: MerchantRequest) -> bool:
-    """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped."""
-    return request.in_progress_until + KEPT_FOR <= work.deps.clock()
+    """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped.
+
+    If a host with a wrong clock has written `in_progress_until` (D-5), the request counts as over.
+    """
+    now, until = work.deps.clock(), request.in_progress_until
+    return until + KEPT_FOR <= now or until > leases.horizon(now)
 
 
 def is_in_progress(work: Work, requests: Collection[MerchantRequest], *, other_than: UUID | None) -> bool:
     """Return whether a reissue or a manual payment is in progress. The request with the id `other_than` is ignored."""
     return any(
-        each.in_progress_until > work.deps.clock()
+        _is_running(work, each)
         for each in requests
         if not each.is_cancellation and each.request_id != other_than
     )
+
+
+def _is_running(work: Work, request: MerchantRequest) -> bool:
+    now = work.deps.clock()
+    return now < request.in_progress_until <= leases.horizon(now)
 
 
 async def of_invoice(work: Work, invoice_id: UUID) -> Sequence[MerchantRequest]:
@@ -140,8 +150,7 @@ async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
     apply none of these requests yet.
     """
     stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
-    now = work.deps.clock()
-    return {id_ for id_, found in stored.items() if len(found) > 1 and found[0].in_progress_until > now}
+    return {id_ for id_, found in stored.items() if len(found) > 1 and _is_running(work, found[0])}
 
 
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
