@@ -134,6 +134,18 @@ def test_a_connection_recovers_when_both_reads_and_other_calls_work() -> None:
     assert after(ANSWERED, health=reads) == HEALTHY
 
 
+@pytest.mark.parametrize(("polls", "recovers"), [(2, True), (3, False)])
+def test_a_created_charge_ends_no_reported_failure_while_three_polls_failed(
+    polls: int, *, recovers: bool
+) -> None:
+    """The polls began to fail less than an hour ago. [D-55 reads, D-55 events]"""
+    health = replace(after(FAILED, FAILED, FAILED), emitted=True)
+    health = after(*[FAILED_READ] * polls, health=health, at=NOW + timedelta(hours=2))
+    sends = after(ANSWERED, health=health, at=NOW + timedelta(hours=2, minutes=5))
+    assert (sends.is_failing, sends.emitted, sends.shown_since is None) == (False, not recovers, recovers)
+    assert after(READ, health=sends) == HEALTHY
+
+
 def test_all_polls_of_a_second_may_be_made_at_its_start() -> None:
     """[D-55 budget]"""
     budget = PollBudget(2, NOW - timedelta(days=1))

@@ -60,7 +60,7 @@ class FailedReads:
     """The failed reads of a connection since its last successful read.
 
     `since` is when the first of them ended. `is_reported` is true from the read that ends at least EMIT_AFTER later, if
-    it is at least the third.
+    it is at least the third. If `connection.failing` was emitted already, the third failed read is enough.
     """
 
     count: int = 0
@@ -124,6 +124,9 @@ class ConnectionHealth:
             health = _after_call(health, result, now=now)
         if health.failures >= FAILURES_TO_FAIL and (is_probe or not health.is_failing):
             health = _with_next_probe(health, now=now, jitter_permille=jitter_permille)
+        if health.emitted and health.reads.count >= FAILURES_TO_FAIL:
+            # else one created charge would emit `connection.recovered`, although no payment can be seen
+            health = replace(health, reads=replace(health.reads, is_reported=True))
         return replace(health, emitted=health.emitted and health.shown_since is not None)
 
     def should_emit_failing(self, *, now: datetime) -> bool:
