@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import pytest
+
 from fatura.store import idempotency
 from tests.support.expect import hashed, problem
 from tests.support.populated import connected
@@ -31,6 +33,7 @@ async def held(world: World, key: str) -> AsyncGenerator[None]:
         await running.rollback()
 
 
+@pytest.mark.faults
 async def test_a_request_waits_5_seconds_for_a_key_in_use(world: World):
     """[D-14, D-12]"""
     async with held(world, "k"):

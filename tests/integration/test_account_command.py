@@ -38,6 +38,7 @@ def test_account_create_prints_the_secrets_once(database_url: str, mode: str, pr
     assert made.stdout.count("\n") == 1
 
 
+@pytest.mark.faults
 def test_credentials_are_printed_only_on_a_terminal(database_url: str, tmp_path: Path) -> None:
     """[D-208]"""
     words = ("account", "create", "Gym", "--mode", "live", "--data-dir", str(tmp_path / "data"))

@@ -98,6 +98,7 @@ def test_suspend_and_resume_are_safe_to_repeat(database_url: str, env: dict[str,
     assert audited(database_url, account_id) == ["account.create", "account.suspend", "account.resume"]
 
 
+@pytest.mark.faults
 def test_an_operator_can_replace_a_lost_key(database_url: str, env: dict[str, str], tmp_path: Path) -> None:
     """[D-243]"""
     account = opened(env)

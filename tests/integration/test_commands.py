@@ -208,6 +208,7 @@ def test_a_port_in_use_is_reported(database_url: str, tmp_path: Path, command: s
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.faults
 def test_api_and_worker_share_a_database(database_url: str, tmp_path: Path) -> None:
     """[D-47]"""
     env, port = environment(database_url), free_port()
@@ -295,6 +296,7 @@ def test_a_malformed_database_url_is_refused_without_its_password(place: str) ->
     assert "hunter2" not in refused.stdout + refused.stderr
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "command",
     [
@@ -372,6 +374,7 @@ def test_a_misspelt_setting_is_refused(database_url: str, name: str, near: str) 
     assert refused.stderr == f"fatura: {name} is not a setting; did you mean {near}?\n"
 
 
+@pytest.mark.faults
 def test_other_unknown_variables_are_logged_and_those_of_kubernetes_ignored(database_url: str) -> None:
     """[D-237]"""
     env = environment(database_url, FATURA_COLOUR="blue", FATURA_API_PORT="tcp://10.0.0.1:80")

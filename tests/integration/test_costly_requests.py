@@ -151,6 +151,7 @@ def test_no_request_takes_long(database_url: str, tmp_path: Path) -> None:
     assert slow == {}
 
 
+@pytest.mark.faults
 async def test_no_answer_takes_long(database_url: str, tmp_path: Path) -> None:
     """The largest plan is stored and listed, and each item of an invoice has 20 price calls of 64 KiB.
 

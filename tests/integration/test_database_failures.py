@@ -210,6 +210,7 @@ async def test_an_endpoint_is_released_after_a_failure_of_the_database(
     assert set(receiver.sequences) == {event["sequence"] for event in events}
 
 
+@pytest.mark.faults
 async def test_a_silent_host_does_not_hide_the_primary(tmp_path: Path):
     """[D-100]"""
     silent = socket.create_server(("127.0.0.1", 0))  # accepts connections, but sends nothing

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.support.push_steps import emit, orders, redeliver, register, skip
 from tests.support.receiver import Receiver, Reply, always
 from tests.support.world import World
@@ -17,6 +19,7 @@ async def ready(world: World) -> list[int]:
     return [row["sequence"] for row in await world.sql(READY, world.account_id)]
 
 
+@pytest.mark.faults
 async def test_claims_skip_events_that_wait(world: World, receiver: Receiver) -> None:
     """[D-39 order]"""
     await register(world, receiver)

@@ -201,6 +201,7 @@ async def test_a_lease_that_ended_is_found(world: World) -> None:
     assert await lanes_of(world, merchant) == ["issuance"]
 
 
+@pytest.mark.faults
 async def test_a_failed_delivery_is_found_when_it_is_due_again(world: World, receiver: Receiver) -> None:
     """[D-39 schedule]"""
     merchant = await at_real_time(world, await world.another())

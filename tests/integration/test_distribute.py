@@ -181,6 +181,7 @@ async def test_distribution_revokes_the_functions_that_move_shards(coordinator: 
         assert await connection.fetchval(_MAY_MOVE, _MOVING) is None
 
 
+@pytest.mark.faults
 async def test_the_command_prints_statements_that_an_administrator_can_copy(coordinator: str):
     """[D-47]"""
     async with connected(as_superuser(coordinator)) as connection:

@@ -17,6 +17,8 @@ from fatura.store.migrations.runner import migrate
 from tests.support.databases import as_owner
 from tests.support.postgres_processes import is_running, postmaster, until, using, value
 
+pytestmark = pytest.mark.faults
+
 
 def test_a_new_database_has_a_role_that_row_security_binds(data_dir: Path):
     with start(data_dir) as server:

@@ -16,6 +16,8 @@ from fatura.postgres.folder import DataFolder
 from fatura.postgres.os_user import OsUser, choose
 from tests.support.postgres_processes import IS_ROOT, is_running, postmaster, sweep, using, value
 
+pytestmark = pytest.mark.faults
+
 AS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="only root can become another user or mount a small disk")
 
 

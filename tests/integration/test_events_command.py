@@ -46,6 +46,7 @@ async def test_tail_prints_the_stream_from_a_number(world: World, api: Api) -> N
     ]
 
 
+@pytest.mark.faults
 async def test_tail_waits_for_new_events(world: World, api: Api, tmp_path: Path) -> None:
     """[D-38, D-120]"""
     await emit(world, 3)
@@ -96,6 +97,7 @@ async def test_resend_of_an_unknown_event_exits_with_1(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.faults
 async def test_resend_without_a_webhook_says_what_to_do(world: World, api: Api) -> None:
     """[D-39 redeliver]"""
     await emit(world, 1)

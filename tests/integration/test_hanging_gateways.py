@@ -51,6 +51,7 @@ async def eventually_open(calls: int) -> None:
     await eventually(are_open, seconds=15)
 
 
+@pytest.mark.faults
 async def test_hanging_gateways_do_not_delay_another_account(world: World) -> None:
     """[D-55 fair]"""
     others = [await world.another() for _ in range(HANGING)]
@@ -66,6 +67,7 @@ async def test_hanging_gateways_do_not_delay_another_account(world: World) -> No
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.faults
 async def test_hanging_polls_do_not_delay_another_account(world: World) -> None:
     """[D-55 fair]"""
     others = [await world.another() for _ in range(HANGING)]
@@ -86,6 +88,7 @@ async def test_hanging_polls_do_not_delay_another_account(world: World) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.faults
 async def test_a_call_that_hangs_ends_at_its_deadline_also_when_the_worker_stops(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

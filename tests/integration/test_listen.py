@@ -257,6 +257,7 @@ async def test_a_refusal_shows_what_the_receiver_says(world: World, api: Api, re
     assert (attempt.status, attempt.body) == (422, '{"error": "unknown invoice"}')
 
 
+@pytest.mark.faults
 async def test_a_refused_key_is_reported_in_one_line(world: World, api: Api) -> None:
     """[spec 5.3]"""
     words = ("listen", "--forward-to", "http://127.0.0.1:1/", "--api", api.url, "--api-key", "rk_test_x")

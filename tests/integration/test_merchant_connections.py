@@ -124,6 +124,7 @@ async def test_a_canceled_call_closes_its_connection(merchant, client):
         await eventually(lambda: merchant.now_open == 0)
 
 
+@pytest.mark.faults
 async def test_two_thousand_concurrent_calls_are_answered(merchant, monkeypatch):
     """The calls are those of eight accounts. [D-30]"""
     monkeypatch.setattr(call_limits, "MAX_CALLS_TO_ADDRESS", MANY)
@@ -214,6 +215,7 @@ async def test_names_come_from_a_name_server(merchant):
     assert asked
 
 
+@pytest.mark.faults
 async def test_a_silent_name_server_fails_only_its_call(merchant):
     """[D-30]"""
     async with name_server(None) as (address, asked):

@@ -187,6 +187,7 @@ def test_the_delay_counts_all_work_for_which_a_test_clock_stops() -> None:
     assert stops <= counted
 
 
+@pytest.mark.faults
 def test_a_worker_serves_metrics_and_health(database_url: str, tmp_path: Path) -> None:
     """[D-128]"""
     env = environment(database_url)

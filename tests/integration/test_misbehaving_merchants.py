@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
+import pytest
 import uvloop
 
 from fatura.domain.pricing import PriceAnswer
@@ -165,6 +166,7 @@ def misbehaving_merchants() -> Generator[Merchants]:
             process.kill()
 
 
+@pytest.mark.faults
 def test_calls_to_every_kind_of_server_end_in_time() -> None:
     """[D-30, D-108, D-30 bounds, spec 8 price endpoint time, spec 4.2 outcome timeout]
     [spec 4.2 outcome invalid_response]

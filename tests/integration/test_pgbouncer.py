@@ -97,6 +97,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' GROUP BY 
 """
 
 
+@pytest.mark.faults
 async def test_migrations_refuse_a_pooler(database_url: str, tmp_path: Path):
     """An advisory lock belongs to one server connection, but pgbouncer uses several. [D-47]"""
     with pgbouncer(database_url, tmp_path) as pooler_url:

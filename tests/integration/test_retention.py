@@ -105,6 +105,7 @@ async def aged(server_url: str) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.mark.faults
 async def test_a_batch_reads_few_rows(aged: World) -> None:
     """Index entries of rows that earlier batches deleted remain until the next vacuum. [D-247]"""
     account = await load_account(aged.deps, aged.account_id)

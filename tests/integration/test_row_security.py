@@ -140,6 +140,7 @@ async def test_no_view_or_function_bypasses_the_policies(world: World):
         }
 
 
+@pytest.mark.faults
 async def test_discovery_reads_its_tables_and_writes_nothing(isolated: World):
     """[spec 5.2]"""
     await populate(isolated)

@@ -51,6 +51,7 @@ async def test_each_event_is_caused_by_real_acts(world: World, api: Api, event: 
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_the_command_prints_the_event(world: World, api: Api) -> None:
     """A second run uses the same plan. [D-120]"""
     env = environment(FATURA_API_KEY=world.api_key, FATURA_API_URL=api.url)

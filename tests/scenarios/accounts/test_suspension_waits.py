@@ -92,6 +92,7 @@ async def test_a_suspension_waits_for_the_lease_of_a_dead_worker(world: World):
     assert await world.sql("SELECT 1 FROM sandbox_charge") == []
 
 
+@pytest.mark.faults
 async def test_a_suspension_waits_for_a_refund(world: World):
     """The suspension waits for the transaction that reserves the refund, and then for the call. [D-242, D-53]"""
     invoice = await issued_invoice(world)
@@ -131,6 +132,7 @@ async def test_a_suspension_waits_for_a_cancellation(world: World):
     await asyncio.wait_for(asked, SOON_SECONDS)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("ends_first", [0, 1])
 async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_ended(
     world: World, ends_first: int

@@ -84,6 +84,7 @@ async def test_billing_resumes_with_the_same_cycle_and_due_date(world: World):
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_the_next_failure_after_an_invoice_is_reported_again(world: World):
     """[D-142]"""
     await world.advance("2035-01-05")

@@ -117,6 +117,7 @@ async def test_workers_go_on_after_the_request_was_answered(world: World):
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 @pytest.mark.usefixtures("impatient")
 async def test_the_test_clock_waits_for_the_propagation(world: World):
     """If the clock did not wait, the engine could bill subscribers on old terms. [D-54 target, D-45]"""

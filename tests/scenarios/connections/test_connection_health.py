@@ -64,6 +64,7 @@ async def generated(world: World, count: int) -> None:
     await world.run("generation")
 
 
+@pytest.mark.faults
 async def test_a_failing_connection_gets_only_probes(world: World) -> None:
     """[D-55 failing]"""
     await generated(world, 10)
@@ -97,6 +98,7 @@ async def test_jitter_shortens_the_pause_before_a_probe(
     assert timedelta(seconds=24) <= row["pause"] < timedelta(seconds=30), "a fifth shorter than 30 s"
 
 
+@pytest.mark.faults
 async def test_a_successful_probe_lets_all_work_continue(world: World) -> None:
     """[D-55 failing]"""
     await generated(world, 100)
@@ -111,6 +113,7 @@ async def test_a_successful_probe_lets_all_work_continue(world: World) -> None:
     assert await world.events("connection.failing", "connection.recovered") == [], "it failed for a moment"
 
 
+@pytest.mark.faults
 async def test_an_hour_of_failures_is_reported_once(world: World) -> None:
     """[D-55 events]"""
     invoice = await ready_invoice(world)

@@ -122,6 +122,7 @@ async def test_a_repeat_completes_a_payment_whose_answer_was_lost(world: World, 
     await check_settled(world, issued, paid_cents=9990)
 
 
+@pytest.mark.faults
 async def test_a_repeat_waits_for_the_first_request(world: World, issued: Json) -> None:
     """[D-14, D-52 key]"""
     answers = list[Answer]()

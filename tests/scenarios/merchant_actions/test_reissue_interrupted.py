@@ -227,6 +227,7 @@ async def test_a_repeat_continues_the_reissue_of_a_process_that_died(world: Worl
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_a_repeat_waits_for_the_first_request(world: World) -> None:
     """After five seconds, the repeat gets 409, without a call to the gateway. [D-14, D-51 key]"""
     invoice = await unpaid_invoice(world)

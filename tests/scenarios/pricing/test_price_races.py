@@ -108,6 +108,7 @@ async def test_the_first_value_wins_in_every_order(
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_concurrent_values_leave_exactly_one(world: World, prices: PriceServer) -> None:
     """[D-32]"""
     for _ in range(8):

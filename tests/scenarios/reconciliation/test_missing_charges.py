@@ -43,6 +43,7 @@ async def missing(world: World) -> Json:
     return invoice
 
 
+@pytest.mark.faults
 async def test_two_polls_an_hour_apart_end_the_charge(world: World) -> None:
     """[D-56]"""
     invoice = await forgotten(world)

@@ -142,6 +142,7 @@ async def test_a_refused_charge_is_overdue_immediately(world: World) -> None:
     assert kinds == ["invoice.created", "invoice.issued", "invoice.overdue"]
 
 
+@pytest.mark.faults
 async def test_an_invoice_charged_late_is_overdue_after_the_due_date_of_its_charge(world: World) -> None:
     """[D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay")
@@ -184,6 +185,7 @@ async def test_a_late_payment_makes_an_overdue_invoice_paid(world: World) -> Non
     assert await world.broken() == []
 
 
+@pytest.mark.faults
 async def test_a_late_payment_is_found_by_polling_alone(world: World) -> None:
     """[D-35 polling]"""
     await world.set_up_gateway(behaviour="never_pay")

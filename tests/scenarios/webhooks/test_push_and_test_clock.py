@@ -1,10 +1,13 @@
 """A test clock that passes days within seconds neither disables a webhook nor uses up its retries."""
 
+import pytest
+
 from tests.support.push_steps import deliveries, emit, fail_for_ten_minutes, register, webhook
 from tests.support.receiver import Receiver, always
 from tests.support.world import World
 
 
+@pytest.mark.faults
 async def test_a_receiver_that_is_down_during_an_advance_stays_enabled(
     world: World, receiver: Receiver
 ) -> None:
