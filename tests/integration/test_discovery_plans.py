@@ -83,6 +83,25 @@ async def test_discovery_reads_few_rows_while_nothing_is_due(billed: World) -> N
         await db.close()
 
 
+async def test_discovery_sorts_no_due_rows(billed: World) -> None:
+    """A statement that sorts would read all due rows, although it needs only the first thousand. [D-5, D-28]"""
+    db = await connect(billed.database_url, max_connections=2, connection_class=Explaining)
+    deps = replace(
+        billed.deps, db=db, clock=DatabaseClock(lambda: billed.deps.clock() + timedelta(days=8000))
+    )
+    PLANS.clear()
+    try:
+        for lane in LANES:
+            await lane.due(deps)
+        by_time = [each for each in PLANS if "account" not in _tables(each)]
+        limits = [each for plan in by_time for each in nodes(plan) if each["Node Type"] == "Limit"]
+        assert len(limits) >= len(LANES) - 1  # every lane but `test_clock` has such statements
+        sorting = [each for each in limits if "Sort" in {below["Node Type"] for below in nodes(each)}]
+        assert not sorting, json.dumps(sorting, indent=1)
+    finally:
+        await db.close()
+
+
 @pytest.mark.parametrize("locking", ["", "FOR NO KEY UPDATE"])
 async def test_policies_do_not_lower_the_estimated_rows(billed: World, locking: LiteralString) -> None:
     """With too low an estimate, PostgreSQL would sort all rows of an account to return one page. [D-16]"""
@@ -97,6 +116,10 @@ async def test_policies_do_not_lower_the_estimated_rows(billed: World, locking: 
     expected = json.loads(without_policies)[0]["Plan"]["Plan Rows"]
     assert expected > 1, "too few rows to show a difference"
     assert json.loads(with_policies)[0]["Plan"]["Plan Rows"] >= expected / 2
+
+
+def _tables(plan: Json) -> set[str]:
+    return {each["Relation Name"] for each in nodes(plan) if "Relation Name" in each}
 
 
 def _rows(plan: Json) -> float:

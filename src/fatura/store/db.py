@@ -250,8 +250,9 @@ class Database:
         """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
         setting = "SET LOCAL app.discover = 'on'"
         if not self._opening.has_citus:
-            # a generic plan expects many due rows, so PostgreSQL would scan small tables instead of their indexes
-            setting += "; SET LOCAL enable_seqscan = 'off'"
+            # A generic plan expects a fixed share of all rows to be due. If fewer are due, small tables are read
+            # instead of their indexes. If more are due, all of them are read and sorted to find the first 1,000.
+            setting += "; SET LOCAL enable_seqscan = 'off'; SET LOCAL enable_sort = 'off'"
         return self._transaction("BEGIN READ ONLY", setting, view=Discovery)
 
     async def clock_time(self, tx: Tx, /) -> datetime:
