@@ -9,6 +9,7 @@ from inspect import getsource
 import pytest
 
 from fatura.bootstrap import real_clock, wire
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.store import discovery
 from fatura.store.leases import LONGEST_LEASE
 from fatura.usecases.database_clock import DatabaseClock
@@ -19,8 +20,18 @@ from tests.support.captured_logs import captured_logs
 from tests.support.fatura_processes import environment, run_here
 from tests.support.push_steps import emit, register
 from tests.support.receiver import Receiver
-from tests.support.sandbox_steps import row_held, until_waiting
-from tests.support.world import LANE, World, api_client
+from tests.support.sandbox_steps import (
+    charges,
+    end_leases,
+    pass_time,
+    queue_fault,
+    read,
+    reads_held,
+    ready_invoice,
+    row_held,
+    until_waiting,
+)
+from tests.support.world import LANE, World, api_client, run_until_idle
 
 AHEAD = timedelta(days=40)
 _LEASED = "SELECT count(*) FROM invoice WHERE lease_until IS NOT NULL"
@@ -30,6 +41,12 @@ def with_clock_set(world: World, *, by: timedelta = AHEAD) -> Deps:
     """Return the dependencies of a host whose clock is ahead of real time by `by`."""
     clock = world.deps.clock
     return replace(world.deps, clock=DatabaseClock(lambda: clock() + by))
+
+
+def with_settable_clock(world: World) -> tuple[Deps, list[timedelta]]:
+    """Return the dependencies of a host, and a list whose only item says how far the host's clock is ahead."""
+    ahead, clock = [timedelta()], world.deps.clock
+    return replace(world.deps, clock=DatabaseClock(lambda: clock() + ahead[0])), ahead
 
 
 async def work(deps: Deps) -> None:
@@ -93,8 +110,7 @@ async def test_a_batch_that_began_before_the_clock_was_set_changes_nothing(world
 async def test_a_clock_that_is_set_during_a_wait_for_a_lock_changes_nothing(world: World) -> None:
     """[D-5]"""
     subscription = await world.enroll(await world.plan())
-    ahead, clock = [timedelta()], world.deps.clock
-    deps = replace(world.deps, clock=DatabaseClock(lambda: clock() + ahead[0]))
+    deps, ahead = with_settable_clock(world)
     async with api_client(deps) as client:
         sent = {"Authorization": f"Bearer {world.api_key}", "Idempotency-Key": "k"}
         async with row_held(world, "subscription", subscription_id=subscription["id"]):
@@ -105,6 +121,34 @@ async def test_a_clock_that_is_set_during_a_wait_for_a_lock_changes_nothing(worl
         refused = await canceling
     assert (refused.status_code, refused.json()["type"]) == (503, "engine.unavailable")
     assert (await world.get(f"/v1/subscriptions/{subscription['id']}")).json["status"] == "active"
+
+
+async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_after_its_key_expired(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock is set ahead before the engine sends a request. A gateway remembers keys for 24 hours. [D-5, D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    capabilities = SandboxGateway.capabilities
+    key = {"idempotency": "key", "idempotency_ttl": timedelta(hours=24)}
+    monkeypatch.setattr(SandboxGateway, "capabilities", lambda gateway: replace(capabilities(gateway), **key))
+    invoice = await ready_invoice(world)
+    deps, ahead = with_settable_clock(world)
+    async with reads_held(world, "payment_entry"):
+        issuing = asyncio.create_task(run_until_idle(deps, [LANE["issuance"]]))
+        await until_waiting(world)
+        ahead[0] = AHEAD
+    await issuing
+    await queue_fault(world, "create_charge", "timeout_after")
+    await end_leases(world)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
+    await world.run("issuance")
+
+    await world.sql("UPDATE charge SET first_sent_at = first_sent_at - interval '30 hours'")
+    await pass_time(world, hours=1)
+    [charge] = await charges(world)
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
+    assert await world.broken() == []
 
 
 async def test_a_wrong_clock_is_logged_once(world: World) -> None:

@@ -41,6 +41,11 @@ async def charges(merchant: Merchant, invoice: Json | None = None) -> list[Json]
     return (await merchant.get(f"/v1/sandbox/charges{query}")).json["data"]
 
 
+async def charge_statuses(merchant: Merchant) -> dict[str, str]:
+    """Return the status of each charge in the sandbox gateway, by the charge's id."""
+    return {each["chargeId"]: each["status"] for each in await charges(merchant)}
+
+
 async def ready_invoice(world: World, **terms: Json) -> Json:
     """Generate an invoice that is due in three days and not yet issued."""
     subscription = await world.enroll(await world.plan(**terms))
@@ -101,8 +106,9 @@ async def pay_silently(world: World, charge_id: str | None = None) -> None:
     await world.sql(f"{SILENTLY['payment']} WHERE $1::text IS NULL OR charge_id = $1", charge_id)
 
 
-async def refund_silently(world: World) -> None:
-    await world.sql(SILENTLY["refund"])
+async def refund_silently(world: World, charge_id: str | None = None) -> None:
+    """Refund a charge, or all charges, at the gateway without notifying the engine."""
+    await world.sql(f"{SILENTLY['refund']} WHERE $1::text IS NULL OR charge_id = $1", charge_id)
 
 
 async def end_leases(world: World) -> None:
@@ -135,6 +141,16 @@ async def stored_charges(world: World) -> list[Json]:
         world.account_id,
     )
     return [json.loads(record["row"]) for record in found]
+
+
+async def believed_absent(world: World) -> Json:
+    """Return an invoice whose first request for a charge was lost, and whose second request created a charge."""
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_before")
+    await world.run("issuance")
+    for seconds in (81, 61):
+        await pass_time(world, seconds=seconds)
+    return invoice
 
 
 async def park(world: World) -> None:

@@ -8,6 +8,7 @@ import pytest
 from fatura.gateways.adapters.sandbox import tables
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import ConnectionConfig
+from tests.support.sandbox_steps import charges, queue_fault, ready_invoice
 from tests.support.world import Json, World
 
 DOUBLE = """
@@ -20,15 +21,40 @@ DOUBLE = """
     FROM sandbox_charge WHERE charge_id = $1
 """
 DOUBLE_ID = f"sbx_{0xF << 124:032x}"
+TRIPLE_ID = f"sbx_{0xE << 124:032x}"
 
 
-async def double_silently(world: World, invoice: Json, *, status: str = "open") -> str:
+async def double_silently(
+    world: World, invoice: Json, *, status: str = "open", charge_id: str = DOUBLE_ID
+) -> str:
     """Create a second charge of an issued invoice at the gateway without notifying the engine.
 
     Return the charge's id.
     """
-    await world.sql(DOUBLE, invoice["gatewayInvoiceId"], DOUBLE_ID, status)
-    return DOUBLE_ID
+    await world.sql(DOUBLE, invoice["gatewayInvoiceId"], charge_id, status)
+    return charge_id
+
+
+async def two_charges(world: World, **settings: Json) -> tuple[Json, str, str]:
+    """Return an invoice whose answer was lost, and the ids of its two charges at the gateway, the older one first."""
+    await world.set_up_gateway(behaviour="never_pay", **settings)
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_after")
+    await world.run("issuance")
+    [lost] = await charges(world)
+    return invoice, lost["chargeId"], await double_silently(world, {"gatewayInvoiceId": lost["chargeId"]})
+
+
+async def cancel_with_refund(world: World, charge_id: str) -> None:
+    """Cancel a charge silently, and add a refund without a payment: the gateway's answers about it become invalid."""
+    await world.sql(
+        """
+        UPDATE sandbox_charge SET status = 'canceled', entries = jsonb_build_array(jsonb_build_object(
+            'kind', 'refund', 'reference', 'r', 'amount_cents', 1, 'occurred_at', created_at
+        )) WHERE charge_id = $1
+        """,
+        charge_id,
+    )
 
 
 async def sweep(world: World) -> None:

@@ -16,6 +16,7 @@ from fatura.gateways.port import (
     Refund,
     RefundState,
 )
+from fatura.observability import log
 
 
 class InvalidFieldError(OwnTextError, InvalidAnswerError):
@@ -80,8 +81,23 @@ def listed(answer: Charge, *, currency: str, now: datetime) -> Charge:
 def all_checked(
     answers: Sequence[Charge], *, currency: str, now: datetime, reference: tuple[UUID, int]
 ) -> Sequence[Charge]:
-    """Check all charges, and return them. Raises InvalidFieldError."""
-    return [checked(each, currency=currency, now=now, reference=reference) for each in answers]
+    """Return the valid charges. If a provider lists a charge twice, return it once.
+
+    An invalid charge is only logged, so that it hides no other charge (D-50). Raises InvalidFieldError if all charges
+    are invalid.
+    """
+    found: dict[str, Charge] = {}
+    fault: InvalidFieldError | None = None
+    for each in answers:
+        try:
+            charge = checked(each, currency=currency, now=now, reference=reference)
+            found.setdefault(charge.charge_id, charge)
+        except InvalidFieldError as error:
+            log.warning("gateway.invalid_charge_ignored", invoice_id=str(reference[0]), error=error)
+            fault = error
+    if fault is not None and not found:
+        raise fault
+    return list(found.values())
 
 
 def _check_entry(entry: Any, *, currency: str, until: datetime) -> None:

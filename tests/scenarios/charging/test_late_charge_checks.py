@@ -15,6 +15,7 @@ from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.captured_logs import captured_logs
 from tests.support.reissue_steps import ask, unpaid_invoice
 from tests.support.sandbox_steps import (
+    believed_absent,
     charges,
     connection_id,
     fail_for,
@@ -29,16 +30,6 @@ from tests.support.sweep_steps import double_silently, sweep
 from tests.support.world import Json, World
 
 LATE = f"sbx_{0xF << 124:032x}"
-
-
-async def _believed_absent(world: World) -> Json:
-    """Return an invoice whose first request for a charge was lost, and whose second request created a charge."""
-    invoice = await ready_invoice(world)
-    await queue_fault(world, "create_charge", "timeout_before")
-    await world.run("issuance")
-    for seconds in (81, 61):
-        await pass_time(world, seconds=seconds)
-    return invoice
 
 
 async def _appear(world: World, invoice: Json, *, status: str, amount_cents: int = 9990) -> None:
@@ -74,7 +65,7 @@ async def _second_charges(world: World) -> list[str]:
 
 async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -> None:
     """[D-33, D-125]"""
-    invoice = await _believed_absent(world)
+    invoice = await believed_absent(world)
     known = (await read(world, invoice))["gatewayInvoiceId"]
     assert known is not None
     await _appear(world, invoice, status="open")
@@ -90,7 +81,7 @@ async def test_a_late_second_charge_is_canceled_and_emitted_once(world: World) -
 
 async def test_a_failed_cancellation_is_repeated_after_ten_minutes(world: World) -> None:
     """[D-33, D-125]"""
-    invoice = await _believed_absent(world)
+    invoice = await believed_absent(world)
     await pass_time(world, minutes=20)
     await _appear(world, invoice, status="open")
     await queue_fault(world, "cancel_charge", "timeout_before", times=3)
@@ -105,7 +96,7 @@ async def test_a_failed_cancellation_is_repeated_after_ten_minutes(world: World)
 async def test_a_refused_cancellation_is_repeated_ever_more_rarely(world: World) -> None:
     """[D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
-    invoice = await _believed_absent(world)
+    invoice = await believed_absent(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await _appear(world, invoice, status="open")
     await fail_for(world, "cancel_charge", "rejected", seconds=3600)
@@ -122,7 +113,7 @@ async def test_a_refused_cancellation_is_repeated_ever_more_rarely(world: World)
 @pytest.mark.faults
 async def test_checks_without_an_answer_do_not_count(world: World) -> None:
     """[D-125]"""
-    invoice = await _believed_absent(world)
+    invoice = await believed_absent(world)
     await fail_for(world, "list_charges", "rate_limited", seconds=24 * 3600)
     await pass_time(world, hours=24)
     assert (await world.delete(f"/v1/sandbox/faults?connectionId={await connection_id(world)}")).status < 300
@@ -139,7 +130,7 @@ async def test_the_last_check_is_repeated_if_its_answer_is_not_recorded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[D-33, D-125]"""
-    invoice = await _believed_absent(world)
+    invoice = await believed_absent(world)
     await pass_time(world, hours=23)
     await _appear(world, invoice, status="open")
 
@@ -344,7 +335,7 @@ async def test_a_late_check_is_empty_if_the_gateway_does_not_know_the_reference(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some gateways answer a search without results with 404. [D-125]"""
-    await _believed_absent(world)
+    await believed_absent(world)
 
     async def not_found(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
         raise NotFoundError("no such reference")
@@ -359,7 +350,7 @@ async def test_a_late_check_is_empty_if_the_gateway_does_not_know_the_reference(
 async def test_a_second_charge_is_reported_again_after_it_was_canceled(world: World) -> None:
     """The engine has canceled the second charge at the gateway. Then the gateway opens the charge again. [D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
-    invoice = await _believed_absent(world)
+    invoice = await believed_absent(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     await _appear(world, invoice, status="open")
     await pass_time(world, hours=2)

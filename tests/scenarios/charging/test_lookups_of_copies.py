@@ -1,26 +1,44 @@
 """An issuance look-up finds several charges of one attempt, and the invoice adopts the best of them (D-181)."""
 
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
 import pytest
 
-from tests.support.sandbox_steps import charges, pass_time, queue_fault, read, ready_invoice
-from tests.support.sweep_steps import double_silently, second_charge_events
-from tests.support.world import Json, World
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import Charge
+from tests.scenarios.reconciliation.test_scheduled_looks import looked_at, notify
+from tests.support.sandbox_steps import charge_statuses, end_leases, pass_time, pay_silently, read
+from tests.support.sweep_steps import cancel_with_refund, second_charge_events, two_charges
+from tests.support.webhook_steps import SECRET
+from tests.support.world import World
 
 
-async def _two_charges(world: World) -> tuple[Json, str, str]:
-    """Return an invoice whose answer was lost, and the ids of its two charges at the gateway, the older one first."""
-    await world.set_up_gateway(behaviour="never_pay")
-    invoice = await ready_invoice(world)
-    await queue_fault(world, "create_charge", "timeout_after")
+def _during_the_look_up(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[None]]) -> None:
+    """Let `work` happen after the gateway has answered the first look-up, and before the engine records the answer."""
+    find, answered = SandboxGateway.find_charges, list[UUID]()
+
+    async def find_slowly(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        found = await find(self, invoice_id, attempt)
+        answered.append(invoice_id)
+        if len(answered) == 1:
+            await work()
+        return found
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", find_slowly)
+
+
+async def _issue(world: World) -> None:
+    """Make the invoice due again, also if a worker has claimed it, and run the lane `issuance`."""
+    await end_leases(world)
+    await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     await world.run("issuance")
-    [lost] = await charges(world)
-    return invoice, lost["chargeId"], await double_silently(world, {"gatewayInvoiceId": lost["chargeId"]})
 
 
 @pytest.mark.parametrize("state", ["open", "paid"])
 async def test_a_canceled_charge_does_not_hide_a_newer_one(world: World, state: str) -> None:
     """A person cancels one of two charges before the look-up. The invoice adopts the other. [D-181]"""
-    invoice, canceled, other = await _two_charges(world)
+    invoice, canceled, other = await two_charges(world)
     await world.post(f"/v1/sandbox/charges/{canceled}/cancel")
     if state == "paid":
         await world.post(f"/v1/sandbox/charges/{other}/pay")
@@ -29,27 +47,21 @@ async def test_a_canceled_charge_does_not_hide_a_newer_one(world: World, state: 
 
     found = await read(world, invoice)
     assert (found["status"], found["gatewayInvoiceId"]) == ("issued" if state == "open" else "paid", other)
-    assert {each["chargeId"]: each["status"] for each in await charges(world)} == {
-        canceled: "canceled",
-        other: state,
-    }
+    assert await charge_statuses(world) == {canceled: "canceled", other: state}
     assert await second_charge_events(world) == []
     assert await world.broken() == []
 
 
 async def test_the_charge_with_the_right_amount_is_adopted(world: World) -> None:
     """The older charge has another amount. [D-181]"""
-    invoice, older, newer = await _two_charges(world)
+    invoice, older, newer = await two_charges(world)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", older)
 
     await pass_time(world, days=1)
 
     found = await read(world, invoice)
     assert (found["status"], found["gatewayInvoiceId"]) == ("issued", newer)
-    assert {each["chargeId"]: each["status"] for each in await charges(world)} == {
-        older: "canceled",
-        newer: "open",
-    }
+    assert await charge_statuses(world) == {older: "canceled", newer: "open"}
     assert len(await second_charge_events(world)) == 1
     assert await world.broken() == []
 
@@ -57,7 +69,7 @@ async def test_the_charge_with_the_right_amount_is_adopted(world: World) -> None
 @pytest.mark.parametrize(("state", "cents"), [("open", 4000), ("paid", 9900)])
 async def test_a_second_charge_with_a_payment_is_reported(world: World, state: str, cents: int) -> None:
     """The payer paid both charges before the look-up. No webhook says so. [D-181]"""
-    invoice, older, newer = await _two_charges(world)
+    invoice, older, newer = await two_charges(world)
     await world.sql(
         """
         UPDATE sandbox_charge SET status = $1, entries = jsonb_build_array(jsonb_build_object('kind', 'payment',
@@ -72,4 +84,83 @@ async def test_a_second_charge_with_a_payment_is_reported(world: World, state: s
     found = await read(world, invoice)
     assert (found["gatewayInvoiceId"], found["paidCents"]) == (older, 2 * cents)
     assert await second_charge_events(world) == [newer]
+    assert await world.broken() == []
+
+
+async def test_an_invalid_copy_hides_no_valid_charge(world: World) -> None:
+    """The payer paid one charge. The gateway's answer about the other charge is invalid. [D-50, D-181]"""
+    invoice, paid, invalid = await two_charges(world)
+    await pay_silently(world, paid)
+    await cancel_with_refund(world, invalid)
+
+    await pass_time(world, hours=8)
+
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"], found["paidCents"]) == ("paid", paid, 9990)
+    assert await second_charge_events(world) == []
+    assert await world.broken() == []
+
+
+async def test_a_charge_that_is_listed_twice_is_no_second_charge(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The payer pays the only charge. The gateway lists this charge twice. [D-181]"""
+    invoice, only, other = await two_charges(world)
+    await world.sql("DELETE FROM sandbox_charge WHERE charge_id = $1", other)
+    await pay_silently(world)
+    find = SandboxGateway.find_charges
+
+    async def find_twice(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        return [*await find(self, invoice_id, attempt), *await find(self, invoice_id, attempt)]
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", find_twice)
+    await pass_time(world, hours=1)
+
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"], found["paidCents"]) == ("paid", only, 9990)
+    assert await second_charge_events(world) == []
+    assert await world.broken() == []
+
+
+async def test_a_webhook_during_a_look_up_hides_no_better_charge(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look-up finds a paid charge and an open one. Meanwhile, a webhook names the open one. [D-181, D-162]"""
+    invoice, paid, other = await two_charges(world, webhookSecret=SECRET)
+    await pay_silently(world, paid)
+
+    async def name_the_other() -> None:
+        await notify(world, other)
+        await looked_at(world)
+
+    _during_the_look_up(monkeypatch, name_the_other)
+    await _issue(world)
+    await pass_time(world, hours=1)
+
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"], found["paidCents"]) == ("paid", paid, 9990)
+    assert await charge_statuses(world) == {paid: "paid", other: "canceled"}
+    assert await second_charge_events(world) == [other]
+    assert await world.broken() == []
+
+
+async def test_a_late_answer_does_not_report_the_invoices_own_charge(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The payer paid both charges. Before a worker records its look-up, another worker adopts a charge. [D-181]"""
+    invoice, older, newer = await two_charges(world, webhookSecret=SECRET)
+    await pay_silently(world)
+
+    async def adopt_the_newer() -> None:
+        await notify(world, newer)
+        await looked_at(world)
+        await _issue(world)
+
+    _during_the_look_up(monkeypatch, adopt_the_newer)
+    await _issue(world)
+    await pass_time(world, hours=1)
+
+    found = await read(world, invoice)
+    assert (found["gatewayInvoiceId"], found["paidCents"]) == (newer, 2 * 9990)
+    assert await second_charge_events(world) == [older]
     assert await world.broken() == []

@@ -18,7 +18,16 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from tests.support.sandbox_steps import charges, now, pass_time, read, ready_invoice, stored_charges
+from tests.support.sandbox_steps import (
+    charge_statuses,
+    charges,
+    now,
+    pass_time,
+    queue_fault,
+    read,
+    ready_invoice,
+    stored_charges,
+)
 from tests.support.world import World
 
 
@@ -133,6 +142,31 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
     (charge,) = await charges(world)
     assert (await read(world, invoice))["gatewayInvoiceId"] == charge["chargeId"]
     assert await world.events("invoice.issue_failed") == []
+    assert await world.broken() == []
+
+
+async def test_a_second_request_that_the_gateway_refuses_finds_the_first_charge(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two look-ups do not show the first charge. The gateway refuses another charge with its reference. [D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    create = SandboxGateway.create_charge
+
+    async def create_first(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        if await world.sql("SELECT FROM sandbox_charge"):
+            raise PermanentError("reference_taken", "There is a charge with this reference.")
+        return await create(gateway, request)
+
+    monkeypatch.setattr(SandboxGateway, "create_charge", create_first)
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_after")
+    await world.run("issuance")
+    [first] = await charges(world)
+    await queue_fault(world, "list_charges", "unknown", times=3)
+
+    await pass_time(world, hours=1)
+    assert (await read(world, invoice))["gatewayInvoiceId"] == first["chargeId"]
+    assert await charge_statuses(world) == {first["chargeId"]: "open"}
     assert await world.broken() == []
 
 

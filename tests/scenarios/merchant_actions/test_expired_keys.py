@@ -52,6 +52,18 @@ async def test_a_payment_of_all_that_is_open_is_repeated_with_an_expired_key(wor
     assert (await read(world, invoice))["paidCents"] == 9990
 
 
+async def test_a_payment_of_all_that_is_open_does_not_repeat_a_part_payment(world: World):
+    """A person uses the expired key of a part payment again, and leaves the amount out. [D-14, D-52]"""
+    invoice = await unpaid_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/payments"
+    assert (
+        await again(world, path, {"method": "cash"}, first={"method": "cash", "amountCents": 1000}) == REUSED
+    )
+    found = await read(world, invoice)
+    assert (found["status"], found["paidCents"], len(found["payments"])) == ("issued", 1000, 1)
+    assert [each["status"] for each in await charges(world)] == ["open"]
+
+
 @pytest.mark.parametrize(
     ("first", "body", "expected"),
     [

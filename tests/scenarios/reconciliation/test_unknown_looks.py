@@ -18,10 +18,10 @@ from tests.scenarios.reconciliation.test_scheduled_looks import (
     strangers_charges,
     waiting,
 )
-from tests.support.sandbox_steps import charges, now, pass_time, queue_fault
+from tests.support.sandbox_steps import charge_statuses, now, pass_time, queue_fault, read, refund_silently
 from tests.support.sweep_steps import double_silently, second_charge_events
 from tests.support.webhook_steps import issued_with_webhooks
-from tests.support.world import World
+from tests.support.world import Json, World
 
 UNKNOWN = f"sbx_{99:032}"
 
@@ -51,8 +51,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch, charge_id: str, error: Exception) ->
     return asked
 
 
-async def statuses(world: World) -> dict[str, str]:
-    return {each["chargeId"]: each["status"] for each in await charges(world)}
+async def late_look_up(world: World, issued: Json) -> None:
+    """Make a late look-up of the invoice's first attempt, and run the lane `reconciliation`."""
+    account = await load_account(world.deps, world.account_id)
+    await in_transaction(world.deps, account, second_charges.check_now, UUID(issued["id"]), 1)
+    await world.run("reconciliation")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,7 @@ async def test_one_unknown_answer_does_not_forget_a_second_charge(
     assert await second_charge_events(world) == []
 
     await pass_time(world, minutes=62)
-    assert await statuses(world) == {issued["gatewayInvoiceId"]: "open", second: "canceled"}
+    assert await charge_statuses(world) == {issued["gatewayInvoiceId"]: "open", second: "canceled"}
     assert await second_charge_events(world) == [second]
     assert await world.broken() == []
 
@@ -92,13 +95,13 @@ async def test_one_unknown_answer_does_not_end_the_cancellations_of_a_second_cha
     await notify(world, second)
     await queue_fault(world, "cancel_charge", "rejected")
     await pass_time(world, minutes=2)
-    assert (await statuses(world))[second] == "open"
+    assert (await charge_statuses(world))[second] == "open"
     with monkeypatch.context() as patched:
         refuse(patched, second, NotFoundError("no such charge"))
         await pass_time(world, minutes=11)
 
     await pass_time(world, minutes=62)
-    assert (await statuses(world))[second] == "canceled"
+    assert (await charge_statuses(world))[second] == "canceled"
     assert await second_charge_events(world) == [second]
 
 
@@ -153,11 +156,41 @@ async def test_a_charge_that_a_late_look_up_finds_is_known_again(
     [stored] = await waiting(world)
     assert stored["unknown_since"] is not None
 
-    account = await load_account(world.deps, world.account_id)
-    await in_transaction(world.deps, account, second_charges.check_now, UUID(issued["id"]), 1)
-    await world.run("reconciliation")
+    await late_look_up(world, issued)
     [stored] = await waiting(world)
-    assert (stored["unknown_since"], (await statuses(world))[second]) == (None, "open")
+    assert (stored["unknown_since"], (await charge_statuses(world))[second]) == (None, "open")
+
+
+async def test_a_charge_that_a_late_look_up_finds_during_a_look_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a look gets the second unknown answer, a late look-up records a payment. [D-162, D-55 paid charges]"""
+    issued = await issued_with_webhooks(world)
+    second = await double_silently(world, issued, status="paid")
+    await notify(world, second)
+    get_charge, asked = SandboxGateway.get_charge, list[str]()
+
+    async def refuse_late(self: SandboxGateway, wanted: str) -> Charge:
+        if wanted != second:
+            return await get_charge(self, wanted)
+        asked.append(wanted)
+        if len(asked) == 2:
+            await late_look_up(world, issued)
+        raise NotFoundError("no such charge")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SandboxGateway, "get_charge", refuse_late)
+        await looked_at(world)
+        await world.sql("UPDATE unmatched_charge SET unknown_since = unknown_since - interval '2 hours'")
+        await looked_at(world)
+    assert (asked, await stored_ids(world)) == ([second] * 2, [second])
+    assert (await read(world, issued))["paidCents"] == 9990
+
+    await refund_silently(world, second)
+    await looked_at(world)
+    assert (await read(world, issued))["refundedCents"] == 9990
+    assert await second_charge_events(world) == [second]
+    assert await world.broken() == []
 
 
 async def test_charges_that_the_gateway_does_not_know_keep_no_place(world: World) -> None:

@@ -148,13 +148,16 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge], *, call_ends_at
 
 
 async def end_calls(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
-    """Store that the calls for these charges have ended, unless the requests were sent again since."""
+    """Store that the calls for these charges have ended, unless the requests were sent again since.
+
+    A charge that another worker has confirmed keeps its `call_ends_at`, because it may be a hold (`hold`).
+    """
     await tx.execute(
         """
         UPDATE charge c SET call_ends_at = NULL
         FROM unnest($2::uuid[], $3::timestamptz[]) AS u (charge_id, sent_at)
         WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[]) AND c.charge_id = u.charge_id
-            AND c.sent_at = u.sent_at AND c.call_ends_at IS NOT NULL
+            AND c.sent_at = u.sent_at AND c.call_ends_at IS NOT NULL AND c.stage IN ('sending', 'unknown')
         """,
         [charge.charge_id for charge in charges],
         [charge.sent_at for charge in charges],

@@ -6,7 +6,7 @@ any more (D-185). Polls read these charges, so no look at them is due.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -212,6 +212,22 @@ async def claim(
         now,
         retry_at,
     )
+
+
+async def lock(tx: Tx, charge: UnmatchedCharge) -> UnmatchedCharge | None:
+    """Lock a claimed charge, and return it as it is stored now. None if another transaction has removed it."""
+    row = await tx.fetchrow(
+        """
+        SELECT u.found_at, u.state, u.unknown_since FROM unmatched_charge u
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = $3 FOR NO KEY UPDATE
+        """,
+        charge.connection_id,
+        charge.gateway_charge_id,
+    )
+    if row is None:
+        return None
+    state = None if row["state"] is None else ChargeStage(row["state"])
+    return replace(charge, found_at=row["found_at"], state=state, unknown_since=row["unknown_since"])
 
 
 async def make_due(tx: Tx, charges: Sequence[UnmatchedCharge], *, now: datetime) -> None:

@@ -36,8 +36,8 @@ class GatewayCall:
     """A call to make, as decided when the charge was reserved.
 
     `reserved_at` is on the account's clock, `reserved_at_real` is real time, `send_before` is on the process's
-    monotonic clock. A SEND and a REPEAT have a `request`. For a REPEAT, `earlier_sent_at` is when the previous call
-    sent the request, on the account's clock.
+    monotonic clock. A SEND and a REPEAT have a `request`. `earlier_sent_at` is when an earlier call sent the
+    charge's request, on the account's clock. A REPEAT always has it.
     """
 
     kind: CallKind
@@ -161,7 +161,7 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
     try:
         return await call.gateway.create_charge(request)
     except port.PermanentError:
-        if call.kind is not CallKind.REPEAT:
+        if call.earlier_sent_at is None or call.gateway.capabilities().idempotency == "none":
             raise
         # the refusal may mean that the earlier request created the charge, so look it up
         found = await _find(call)

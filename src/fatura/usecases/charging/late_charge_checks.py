@@ -25,7 +25,7 @@ from fatura.gateways.port import (
 from fatura.observability import log
 from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
 from fatura.store.restore import frozen_accounts
-from fatura.usecases.charging import outcomes
+from fatura.usecases.charging import found_charges, outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.deps import Deps
@@ -165,6 +165,11 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
         await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)
     live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
+    if before.stage in MAY_APPEAR and len(live) > 1:
+        # the invoice adopts the first charge, so begin with the best one (D-181)
+        expected = await found_charges.expectation(work, call.invoice, before, found=live)
+        best, others = found_charges.choose(live, expected)
+        live = [best, *others]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
     connection_id = call.charge.connection_id
     await second_charges.note_canceled(work, [(connection_id, charge) for charge in found])

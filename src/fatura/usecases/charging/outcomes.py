@@ -177,14 +177,13 @@ async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
 
 
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Schedule a look-up of all charges that were found for this request (D-123, D-162).
-
-    If the answer is a charge, first add it to the found charges.
-    """
-    if isinstance(answer, port.Charge):
-        await charge_matching.add_charge(
-            work.tx, call.charge.charge_id, gateway_id=answer.charge_id, number=answer.attempt
-        )
+    """Add the charges of the answer to those found for this request, and schedule a look-up of all (D-123, D-162)."""
+    answered = answer.charges if isinstance(answer, FoundCharges) else [answer]
+    for each in answered:
+        if isinstance(each, port.Charge):
+            await charge_matching.add_charge(
+                work.tx, call.charge.charge_id, gateway_id=each.charge_id, number=each.attempt
+            )
     await retries.schedule(work, call.invoice, at=work.now)
 
 
@@ -205,7 +204,8 @@ async def _record_found(
     adopted, others = found_charges.choose(found.charges, expected)
     second = await _record_charge(work, call, current, charge=adopted, others=others)
     invoice_id, connection_id = current.invoice_id, current.connection_id
-    await found_charges.report_paid(work, current, adopted=adopted, others=others)
+    seconds = [each for each in others if each.charge_id != current.gateway_invoice_id]
+    await found_charges.report_paid(work, current, adopted=adopted, others=seconds)
     await gateway_payments.record(work, [ChargeAnswer(invoice_id, connection_id, each) for each in others])
     payable = [each.charge_id for each in others if each.is_payable]
     if payable:
@@ -316,9 +316,10 @@ async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, 
 
 
 async def _record_second(work: Work, current: InvoiceCharge, charge: port.Charge) -> port.Charge:
-    """Report a second charge, and record its payments (D-50)."""
+    """Report a second charge unless it is canceled, and record its payments (D-50)."""
     invoice_id, connection_id, known = current.invoice_id, current.connection_id, current.gateway_invoice_id
-    await second_charges.emit(work, invoice_id, connection_id=connection_id, known=known, charge=charge)
+    if charge.state is not port.ChargeState.CANCELED:
+        await second_charges.emit(work, invoice_id, connection_id=connection_id, known=known, charge=charge)
     await gateway_payments.record(work, [ChargeAnswer(invoice_id, connection_id, charge)])
     return charge
 

@@ -22,6 +22,7 @@ from fatura.usecases.charging import gateway_calls, next_charge, retries
 from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
+from fatura.usecases.database_clock import MAX_CLOCK_SKEW
 from fatura.usecases.payments import gateway_payments
 from fatura.usecases.transaction import Work
 
@@ -77,10 +78,9 @@ async def reserve(
             detail = "The gateway connection is inactive."
             await retries.wait_for_connection(work, invoice, "inactive", detail=detail)
         else:
-            invoice_id = invoice.invoice_id
-            charge = await next_charge.to_send(work, invoice, charge, amount_cents=due_cents[invoice_id])
+            cents, lines = due_cents[invoice.invoice_id], _lines(items[invoice.invoice_id])
             calls += await _send(
-                work, invoice, charge, connection=connection, gateway=gateway, items=items[invoice_id]
+                work, invoice, charge, amount_cents=cents, connection=connection, gateway=gateway, lines=lines
             )
     if paid:
         await gateway_payments.report_new(work, await payment_entries.lock_invoices(work.tx, paid), [])
@@ -113,17 +113,19 @@ def _ask_again(
 async def _send(
     work: Work,
     invoice: ClaimedInvoice,
-    charge: InvoiceCharge,
+    newest: InvoiceCharge | None,
     *,
+    amount_cents: int,
     connection: Connection,
     gateway: ObservedGateway,
-    items: Sequence[InvoiceItem],
+    lines: tuple[Line, ...],
 ) -> Sequence[GatewayCall]:
-    """Return the call that sends a charge's request.
+    """Return the call that sends the request of the invoice's next charge. `newest` is its newest charge so far.
 
     Return no call if the request cannot be built, if the charge is below the provider's minimum (D-49), if the invoice
     has too many charges (D-176), or if its customer is erased (D-227). In the last three cases, a person must act.
     """
+    charge = await next_charge.to_send(work, invoice, newest, amount_cents=amount_cents)
     try:
         _check_not_erased(invoice)
         check_minimums(connection, charge.amount_cents, installments=charge.installments)
@@ -131,11 +133,6 @@ async def _send(
     except EngineError as refusal:
         await retries.refuse_unsent(work, invoice, charge, refusal=refusal)
         return []
-    lines = tuple(
-        Line(item.description or item.product_name, item.amount_cents)
-        for item in items
-        if item.amount_cents is not None
-    )
     if charge.amount_cents != invoice.total_cents:
         lines = (Line(REMAINDER, charge.amount_cents),)
     try:
@@ -148,7 +145,17 @@ async def _send(
         await retries.retry_later(work, invoice, error=TransientError(message))
         return []
     charge = replace(charge, request_sealed=next_charge.seal_request(work, charge, request))
-    return [replace(_call(work, invoice, charge, kind=CallKind.SEND, gateway=gateway), request=request)]
+    call = _call(work, invoice, charge, kind=CallKind.SEND, gateway=gateway)
+    sent_at = newest.sent_at if newest is not None and newest.stage is ChargeStage.ABSENT else None
+    return [replace(call, request=request, earlier_sent_at=sent_at)]
+
+
+def _lines(items: Sequence[InvoiceItem]) -> tuple[Line, ...]:
+    return tuple(
+        Line(item.description or item.product_name, item.amount_cents)
+        for item in items
+        if item.amount_cents is not None
+    )
 
 
 def _check_not_erased(invoice: ClaimedInvoice) -> None:
@@ -173,10 +180,14 @@ def _call(
 
 
 def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) -> bool:
-    """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33)."""
+    """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33).
+
+    Return False if a host with a wrong clock stored when the request was first sent (D-5).
+    """
     capabilities = gateway.capabilities()
     if capabilities.idempotency == "natural_id":
         return True
     if capabilities.idempotency != "key" or capabilities.idempotency_ttl is None:
         return False
-    return real_now - charge.first_sent_at < capabilities.idempotency_ttl - timedelta(hours=1)
+    age = real_now - charge.first_sent_at
+    return -MAX_CLOCK_SKEW <= age < capabilities.idempotency_ttl - timedelta(hours=1)

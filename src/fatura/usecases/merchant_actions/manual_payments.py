@@ -137,7 +137,8 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     await work.refresh()
     recorded = await payment_entries.find(work.tx, received.entry_id(work.deps.tagger, invoice_id))
     if recorded is not None:
-        if not received.may_be(recorded):  # an expired Idempotency-Key is used again
+        is_same_amount = received.amount_cents is not None or await _was_rest(work, state, recorded)
+        if not (is_same_amount and received.may_be(recorded)):  # an expired Idempotency-Key is used again
             raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     if received.paid_at is not None and received.paid_at > work.now:
@@ -175,6 +176,14 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     return await charge_release.begin(
         work, charge, entry_id, payment=payment, places=places, refusal=INVOICE_NOT_PAYABLE
     )
+
+
+async def _was_rest(work: Work, state: IssuanceState, recorded: PaymentEntry) -> bool:
+    """Return whether a recorded payment was for all that was open when it was recorded."""
+    ledger = (await payment_entries.of_invoices(work.tx, [state.invoice_id])).get(state.invoice_id, ())
+    until = [each for each in ledger if each.recorded_at <= recorded.recorded_at]
+    assert state.total_cents is not None, "a paid invoice has a total"
+    return ledger_rules.covering_entry(until, total_cents=state.total_cents) is not None
 
 
 async def _complete(

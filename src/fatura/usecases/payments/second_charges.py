@@ -147,6 +147,13 @@ async def look_late(
         await unmatched_charges.add(work.tx, connection_id, list(states), found_at=work.now, next_look_at=at)
 
 
+async def check_late(work: Work, invoice_id: UUID, number: int) -> None:
+    """Start or restart the late look-ups of the charge with this number, to find more copies of it (D-125)."""
+    charge_id = await charges.find_id(work.tx, invoice_id, number)
+    if charge_id is not None:
+        await plan_checks(work, [charge_id])
+
+
 async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
     """Restart the late look-ups of the charge with this number, the first one now (D-125)."""
     charge_id = await charges.find_id(work.tx, invoice_id, number)

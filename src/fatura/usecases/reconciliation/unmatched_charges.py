@@ -198,7 +198,9 @@ async def _note_unknown(work: Work, look: _Look) -> None:
 
     The provider may be slow to show a new charge everywhere, and may have sent its only webhook about it (D-56).
     """
-    found = look.found
+    found = await stored_unmatched.lock(work.tx, look.found)
+    if found is None:
+        return
     since = found.unknown_since or work.now
     if look.claimed_at - since >= MISSING_AFTER:
         await _let_go(work, found)
@@ -292,6 +294,9 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
         return None
     found = look.found
     invoice = await _lock_invoice(work, found, charge)
+    found = (
+        await stored_unmatched.lock(work.tx, found) or found
+    )  # another worker may have reported the charge
     if invoice is None:
         await _forget(work, [found])
         return None
@@ -307,6 +312,8 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     next_look_at = await _next_look_at(work, found)
     if charge.is_payable:  # if the cancellation fails or this worker dies, the next look repeats it
         found_at = found.found_at if stage is found.state else work.now
+        if stage is not found.state:
+            await second_charges.check_late(work, invoice.invoice_id, charge.attempt)
         next_look_at = next_cancellation_at(found_at, now=work.now) or next_look_at
     await stored_unmatched.keep(work.tx, found, stage, next_look_at=next_look_at)
     await gateway_payments.record(work, [ChargeAnswer(invoice.invoice_id, found.connection_id, charge)])
@@ -366,8 +373,6 @@ async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge
     assert invoice.charge_id is not None, "an open charge is stored"
     if has_lookup:
         await second_charges.plan_checks(work, [invoice.charge_id])
-        if invoice.known_charge_ids:  # issuance adopts another charge; the late look-ups then find this one
-            return True
     await charge_matching.add_charge(
         work.tx, invoice.charge_id, gateway_id=charge.charge_id, number=charge.attempt
     )
