@@ -16,6 +16,7 @@ from fatura.usecases.database_clock import DatabaseClock
 from fatura.usecases.deps import Deps
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import POLL_SECONDS, Loop
+from tests.scenarios.charging.test_repeated_creates import know_repeats
 from tests.support.captured_logs import captured_logs
 from tests.support.fatura_processes import environment, run_here
 from tests.support.push_steps import emit, register
@@ -148,6 +149,27 @@ async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_after_its_key_
     [charge] = await charges(world)
     found = await read(world, invoice)
     assert (found["status"], found["gatewayInvoiceId"]) == ("issued", charge["chargeId"])
+    assert await world.broken() == []
+
+
+async def test_a_lost_request_that_a_wrong_clock_dated_is_sent_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request did not reach the gateway, which remembers keys. Its host's clock was 40 days ahead. [D-5, D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    know_repeats(monkeypatch)
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_before")
+    await world.run("issuance")
+    await world.sql("UPDATE charge SET first_sent_at = first_sent_at + $1, sent_at = sent_at + $1", AHEAD)
+    await end_leases(world)
+
+    await pass_time(world, days=2)
+
+    [charge] = await charges(world)
+    found = await read(world, invoice)
+    assert (charge["status"], found["status"]) == ("open", "issued")
+    assert found["gatewayInvoiceId"] == charge["chargeId"]
     assert await world.broken() == []
 
 

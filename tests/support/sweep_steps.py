@@ -1,5 +1,6 @@
 """Steps of the sweep scenarios: change charges at the gateway without a webhook, and run the nightly sweep."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -7,7 +8,7 @@ import pytest
 
 from fatura.gateways.adapters.sandbox import tables
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
-from fatura.gateways.port import ConnectionConfig
+from fatura.gateways.port import Charge, ChargeState, ConnectionConfig
 from tests.support.sandbox_steps import charges, queue_fault, ready_invoice
 from tests.support.world import Json, World
 
@@ -22,6 +23,7 @@ DOUBLE = """
 """
 DOUBLE_ID = f"sbx_{0xF << 124:032x}"
 TRIPLE_ID = f"sbx_{0xE << 124:032x}"
+NO_SWEEP = "UPDATE connection_sweep SET next_sweep_at = '2900-01-01'"
 
 
 async def double_silently(
@@ -55,6 +57,43 @@ async def cancel_with_refund(world: World, charge_id: str) -> None:
         """,
         charge_id,
     )
+
+
+async def hide_payment(world: World, charge_id: str) -> None:
+    """Show a charge silently as paid, but without its payment: the gateway's answers about it become invalid."""
+    await world.sql(
+        "UPDATE sandbox_charge SET status = 'paid', entries = '[]' WHERE charge_id = $1", charge_id
+    )
+
+
+async def show_payment(world: World, charge_id: str, *, cents: int = 9990) -> None:
+    """Show a charge silently with one payment of `cents`. The charge keeps its status."""
+    await world.sql(
+        """
+        UPDATE sandbox_charge SET entries = jsonb_build_array(jsonb_build_object('kind', 'payment',
+            'reference', charge_id, 'amount_cents', $2::int, 'occurred_at', created_at)) WHERE charge_id = $1
+        """,
+        charge_id,
+        cents,
+    )
+
+
+def show_expired(monkeypatch: pytest.MonkeyPatch, charge_id: str) -> None:
+    """Let the gateway show an open charge as expired."""
+    find, get = SandboxGateway.find_charges, SandboxGateway.get_charge
+
+    def shown(charge: Charge) -> Charge:
+        is_expired = charge.charge_id == charge_id and charge.state is ChargeState.OPEN
+        return replace(charge, state=ChargeState.EXPIRED) if is_expired else charge
+
+    async def find_charges(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        return [shown(each) for each in await find(self, invoice_id, attempt)]
+
+    async def get_charge(self: SandboxGateway, wanted: str) -> Charge:
+        return shown(await get(self, wanted))
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", find_charges)
+    monkeypatch.setattr(SandboxGateway, "get_charge", get_charge)
 
 
 async def sweep(world: World) -> None:

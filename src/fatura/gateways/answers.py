@@ -25,6 +25,8 @@ class InvalidFieldError(OwnTextError, InvalidAnswerError):
 
 MAX_ID_LENGTH = 255
 MAX_CENTS = 10**15
+MAX_CHARGES_OF_REFERENCE = 100
+"""Maximum number of charges that a provider may show for one reference."""
 MAX_AHEAD = timedelta(days=1)
 """Maximum time by which the instant of an entry may be ahead of the account's clock."""
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
@@ -80,24 +82,33 @@ def listed(answer: Charge, *, currency: str, now: datetime) -> Charge:
 
 def all_checked(
     answers: Sequence[Charge], *, currency: str, now: datetime, reference: tuple[UUID, int]
-) -> Sequence[Charge]:
-    """Return the valid charges. If a provider lists a charge twice, return it once.
+) -> tuple[Sequence[Charge], Sequence[str]]:
+    """Return the valid charges, and the ids of the invalid ones (D-50). An id that is listed twice is returned once.
 
-    An invalid charge is only logged, so that it hides no other charge (D-50). Raises InvalidFieldError if all charges
-    are invalid.
+    Raises InvalidFieldError if no charge is valid, if an invalid charge has no valid id, or if there are more than
+    MAX_CHARGES_OF_REFERENCE charges.
     """
+    if len(answers) > MAX_CHARGES_OF_REFERENCE:
+        raise InvalidFieldError(f"the answer has {len(answers)} charges, at most {MAX_CHARGES_OF_REFERENCE}")
     found: dict[str, Charge] = {}
-    fault: InvalidFieldError | None = None
+    invalid: dict[str, InvalidFieldError] = {}
     for each in answers:
         try:
             charge = checked(each, currency=currency, now=now, reference=reference)
-            found.setdefault(charge.charge_id, charge)
+            found[charge.charge_id] = (
+                charge  # a provider with pages may show a charge again, and then as it is now
+            )
         except InvalidFieldError as error:
-            log.warning("gateway.invalid_charge_ignored", invoice_id=str(reference[0]), error=error)
-            fault = error
-    if fault is not None and not found:
-        raise fault
-    return list(found.values())
+            charge_id: Any = getattr(each, "charge_id", None)
+            if not _is_id(charge_id):
+                raise
+            invalid[charge_id] = error
+    if invalid:
+        first = next(iter(invalid.values()))
+        if not found:
+            raise first
+        log.warning("gateway.invalid_charges", invoice_id=str(reference[0]), count=len(invalid), error=first)
+    return [each for each in found.values() if each.charge_id not in invalid], list(invalid)
 
 
 def _check_entry(entry: Any, *, currency: str, until: datetime) -> None:

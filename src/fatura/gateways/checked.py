@@ -35,6 +35,13 @@ class CheckedGateway:
         return checked(charge, currency=self._currency, now=self._now, reference=reference)
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
+        found, invalid = await self.look_up(invoice_id, attempt)
+        if invalid:
+            raise InvalidFieldError(f"{len(invalid)} of the charges with the reference are invalid")
+        return found
+
+    async def look_up(self, invoice_id: UUID, attempt: int) -> tuple[Sequence[port.Charge], Sequence[str]]:
+        """Return the charges of `find_charges`. Return the ids of invalid charges instead of raising an error."""
         found = await self.adapter.find_charges(invoice_id, attempt)
         return all_checked(found, currency=self._currency, now=self._now, reference=(invoice_id, attempt))
 

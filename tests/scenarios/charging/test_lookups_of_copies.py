@@ -9,7 +9,7 @@ from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
 from tests.scenarios.reconciliation.test_scheduled_looks import looked_at, notify
 from tests.support.sandbox_steps import charge_statuses, end_leases, pass_time, pay_silently, read
-from tests.support.sweep_steps import cancel_with_refund, second_charge_events, two_charges
+from tests.support.sweep_steps import second_charge_events, show_expired, show_payment, two_charges
 from tests.support.webhook_steps import SECRET
 from tests.support.world import World
 
@@ -87,17 +87,25 @@ async def test_a_second_charge_with_a_payment_is_reported(world: World, state: s
     assert await world.broken() == []
 
 
-async def test_an_invalid_copy_hides_no_valid_charge(world: World) -> None:
-    """The payer paid one charge. The gateway's answer about the other charge is invalid. [D-50, D-181]"""
-    invoice, paid, invalid = await two_charges(world)
-    await pay_silently(world, paid)
-    await cancel_with_refund(world, invalid)
+async def test_an_expired_charge_with_a_payment_is_no_second_charge(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The payer paid a part of it. An open copy has a wrong amount, so a look-up parks the attempt. [D-181, D-170]"""
+    invoice, wrong, part_paid = await two_charges(world)
+    await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
+    await show_payment(world, part_paid, cents=4000)
+    show_expired(monkeypatch, part_paid)
 
-    await pass_time(world, hours=8)
+    await pass_time(world, days=3)
 
     found = await read(world, invoice)
-    assert (found["status"], found["gatewayInvoiceId"], found["paidCents"]) == ("paid", paid, 9990)
-    assert await second_charge_events(world) == []
+    assert (found["gatewayInvoiceId"], found["paidCents"]) == (part_paid, 4000)
+    errors = [each["data"]["error"] for each in await world.events("invoice.issue_failed")]
+    assert [(each["code"], each["gatewayInvoiceId"]) for each in errors] == [
+        ("amount_differs", wrong),
+        ("second_charge", wrong),
+    ]
+    assert await charge_statuses(world) == {wrong: "canceled", part_paid: "open"}
     assert await world.broken() == []
 
 

@@ -21,8 +21,10 @@ from fatura.gateways.port import (
 from tests.support.sandbox_steps import (
     charge_statuses,
     charges,
+    end_leases,
     now,
     pass_time,
+    patch_connection,
     queue_fault,
     read,
     ready_invoice,
@@ -167,6 +169,67 @@ async def test_a_second_request_that_the_gateway_refuses_finds_the_first_charge(
     await pass_time(world, hours=1)
     assert (await read(world, invoice))["gatewayInvoiceId"] == first["chargeId"]
     assert await charge_statuses(world) == {first["chargeId"]: "open"}
+    assert await world.broken() == []
+
+
+async def test_a_second_request_that_the_gateway_refuses_adopts_no_canceled_charge(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the second request, a person cancels the first charge, which look-ups did not show. [D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    create = SandboxGateway.create_charge
+
+    async def create_first(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        if request.attempt == 1 and await world.sql("SELECT FROM sandbox_charge"):
+            raise PermanentError("reference_taken", "There is a charge with this reference.")
+        return await create(gateway, request)
+
+    monkeypatch.setattr(SandboxGateway, "create_charge", create_first)
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_after")
+    await world.run("issuance")
+    [first] = await charges(world)
+    await queue_fault(world, "list_charges", "unknown", times=3)
+    await pass_time(world, seconds=81)
+    await patch_connection(world, active=False)
+    await pass_time(world, seconds=61)
+    assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
+
+    await world.post(f"/v1/sandbox/charges/{first['chargeId']}/cancel")
+    await patch_connection(world, active=True)
+    await pass_time(world, hours=1)
+    assert await world.events("invoice.canceled") == []
+
+    await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
+    found = await read(world, invoice)
+    assert found["status"] == "issued"
+    assert await charge_statuses(world) == {first["chargeId"]: "canceled", found["gatewayInvoiceId"]: "open"}
+    assert await world.broken() == []
+
+
+async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_with_a_forgotten_key(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host whose clock was 10 hours ahead sent the request 25 hours ago. [D-5, D-33]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    create = SandboxGateway.create_charge
+    know_repeats(monkeypatch, UnknownOutcomeError("lost"))
+    invoice = await ready_invoice(world)
+    await world.run("issuance")
+    [only] = await charges(world)
+    await world.sql("UPDATE charge SET first_sent_at = first_sent_at + interval '10 hours'")
+    await queue_fault(world, "list_charges", "unknown", times=3)
+    await end_leases(world)
+    await pass_time(world, minutes=5)
+    await world.sql("UPDATE charge SET first_sent_at = first_sent_at - interval '25 hours'")
+    monkeypatch.setattr(SandboxGateway, "create_charge", create)  # the gateway has forgotten the key
+
+    await end_leases(world)
+    await pass_time(world, hours=1)
+
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"]) == ("issued", only["chargeId"])
+    assert await charge_statuses(world) == {only["chargeId"]: "open"}
     assert await world.broken() == []
 
 

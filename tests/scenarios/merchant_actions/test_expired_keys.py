@@ -2,11 +2,16 @@
 
 import pytest
 
+from tests.support.refund_steps import pay
 from tests.support.reissue_steps import unpaid_invoice
-from tests.support.sandbox_steps import charges, pay_silently, read
+from tests.support.sandbox_steps import charges, now, pass_time, pay_silently, queue_fault, read
 from tests.support.world import Json, World
 
 EXPIRE = "UPDATE idempotency_key SET expires_at = now() - interval '1 second'"
+_REFUND = """
+    UPDATE sandbox_charge SET entries = entries || jsonb_build_array(jsonb_build_object('kind', 'refund',
+        'reference', 'refund_x', 'amount_cents', 4000, 'occurred_at', $1::text))
+"""
 
 
 async def again(world: World, path: str, body: Json, *, first: Json) -> tuple[int, str | None]:
@@ -62,6 +67,47 @@ async def test_a_payment_of_all_that_is_open_does_not_repeat_a_part_payment(worl
     found = await read(world, invoice)
     assert (found["status"], found["paidCents"], len(found["payments"])) == ("issued", 1000, 1)
     assert [each["status"] for each in await charges(world)] == ["open"]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_payment_of_what_a_refund_left_open_is_repeated_with_an_expired_key(
+    world: World, *, is_lost: bool
+):
+    """The gateway refunds a part payment during the request. If the answer is lost, a poll records it. [D-14, D-52]"""
+    invoice = await unpaid_invoice(world)
+    await pay(world, invoice, amountCents=4000)
+    await world.sql(_REFUND, (await now(world)).isoformat())
+    path = f"/v1/invoices/{invoice['id']}/payments"
+    if is_lost:
+        await queue_fault(world, "cancel_charge", "timeout_after")
+    first = await world.post(path, {"method": "cash"}, key="k")
+    assert first.status == (409 if is_lost else 200)
+    await pass_time(world, minutes=30)
+    recorded = (await read(world, invoice))["payments"]
+    assert [(each["kind"], each["amountCents"]) for each in recorded] == [
+        ("payment", 4000),
+        ("refund", 4000),
+        ("payment", 5990),
+    ]
+
+    await world.sql(EXPIRE)
+    assert (await world.post(path, {"method": "cash"}, key="k")).status == 200
+    assert (await read(world, invoice))["payments"] == recorded
+
+
+async def test_a_payment_that_a_host_with_another_clock_completed_is_repeated_with_an_expired_key(
+    world: World,
+):
+    """The clock of the host that recorded the part payment was 2 seconds ahead. [D-14, D-52]"""
+    invoice = await unpaid_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/payments"
+    assert (await world.post(path, {"method": "cash", "amountCents": 4000}, key="a")).status == 200
+    await world.sql("ALTER TABLE payment_entry DISABLE TRIGGER USER")
+    await world.sql("UPDATE payment_entry SET recorded_at = recorded_at + interval '2 seconds'")
+    await world.sql("ALTER TABLE payment_entry ENABLE TRIGGER USER")
+    assert await again(world, path, {"method": "cash"}, first={"method": "cash"}) == (200, None)
+    found = await read(world, invoice)
+    assert sorted(each["amountCents"] for each in found["payments"]) == [4000, 5990]
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,17 @@ async def mark_unknown(tx: Tx, charge_ids: Sequence[UUID]) -> None:
     )
 
 
+async def save_first_sent(tx: Tx, charge_ids: Sequence[UUID], *, first_sent_at: datetime) -> None:
+    """Store when the requests of these charges were first sent, in real time."""
+    await tx.execute(
+        """
+        UPDATE charge c SET first_sent_at = $3 WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[])
+        """,
+        charge_ids,
+        first_sent_at,
+    )
+
+
 async def lock(tx: Tx, charges: Sequence[InvoiceCharge]) -> dict[UUID, InvoiceCharge]:
     """Lock the invoices of these charges, then the charges. Return the charges as they are stored now, by id.
 

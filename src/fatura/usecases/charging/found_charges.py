@@ -6,7 +6,7 @@ Charges are found by `fatura restored` (D-123), or because a webhook or the prov
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fatura.domain.charge import IN_DOUBT, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER, retry_delay
 from fatura.domain.payments import PaymentEntry, covering_entry, open_cents
 from fatura.gateways.port import Charge, ChargeRequest, ChargeState, NotFoundError
@@ -127,8 +127,15 @@ async def report_paid(
 
     A paid charge of another attempt is not reported, because its payment may be for another part of the total. Call
     this before the payments are recorded: `gateway_payments.record` stores a charge's state, and `second_charges.emit`
-    emits nothing for a stored state.
+    emits nothing for a stored state. Late look-ups then search for more copies (D-125).
+
+    If the invoice adopted no charge, report nothing, because the invoice may still adopt one of `others`.
     """
+    if not others or (await charges.lock_one(work.tx, stored)).stage in {
+        ChargeStage.PARKED,
+        ChargeStage.FAILED,
+    }:
+        return
     for charge in others:
         is_copy = charge.attempt == adopted.attempt and charge.state is not ChargeState.CANCELED
         if charge.entries and (charge.is_payable or is_copy):
@@ -139,6 +146,8 @@ async def report_paid(
                 known=adopted.charge_id,
                 charge=charge,
             )
+    if any(charge.state is not ChargeState.CANCELED for charge in others):
+        await second_charges.plan_checks(work, [stored.charge_id])
 
 
 async def wait_for_missing(
@@ -172,7 +181,9 @@ async def wait_for_missing(
 async def _repeat_or_park(
     work: Work, call: GatewayCall, current: InvoiceCharge, *, missing: Sequence[str], is_over: bool
 ) -> None:
-    detail = f"The gateway does not show the charge {', '.join(missing)} any more"
+    named = ", ".join(missing[: NAMED + 1])
+    more = f" and {len(missing) - NAMED - 1} more" if len(missing) > NAMED + 1 else ""
+    detail = f"The gateway does not show the charge {named}{more} as expected"
     if is_over:
         detail += "; check it there, then retry issuance."
         await retries.park(work, call, code="charge_missing", detail=detail, gateway_id=missing[0])

@@ -106,9 +106,12 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
 
 
 async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
-    """Search for charges by the reference. If the oldest of several is canceled, the payer may pay a newer one."""
-    found = await call.gateway.find_charges(call.charge.invoice_id, call.charge.number)
-    return FoundCharges(found, ()) if len(found) > 1 else next(iter(found), None)
+    """Search for charges by the reference. If the oldest of several is canceled, the payer may pay a newer one.
+
+    An invalid charge counts as missing, because it may be the one that the payer has paid (D-181).
+    """
+    found, invalid = await call.gateway.look_up(call.charge.invoice_id, call.charge.number)
+    return FoundCharges(found, invalid) if invalid or len(found) > 1 else next(iter(found), None)
 
 
 async def _read_found(call: GatewayCall) -> FoundCharges:
@@ -165,6 +168,12 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
             raise
         # the refusal may mean that the earlier request created the charge, so look it up
         found = await _find(call)
-        if found is None:
+        if found is None or (call.kind is CallKind.SEND and _is_canceled(found)):
             raise
         return found
+
+
+def _is_canceled(found: port.Charge | FoundCharges) -> bool:
+    """Return whether nobody can pay a charge that was found. Late look-ups record payments of such charges."""
+    charges = found.charges if isinstance(found, FoundCharges) else [found]
+    return all(each.state is port.ChargeState.CANCELED for each in charges)

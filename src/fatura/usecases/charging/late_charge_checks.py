@@ -26,7 +26,7 @@ from fatura.observability import log
 from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.charging import found_charges, outcomes
-from fatura.usecases.charging.gateway_calls import CallKind, GatewayCall
+from fatura.usecases.charging.gateway_calls import CallKind, FoundCharges, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import each_alone_if_one_fails
@@ -88,7 +88,8 @@ async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[Gatew
 
 async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:
     found = await _find_charges(call)
-    answers = [each for each in _answers(call, found or ()) if gateway_payments.may_exceed_batch(each.charge)]
+    charges = () if found is None else found.charges
+    answers = [each for each in _answers(call, charges) if gateway_payments.may_exceed_batch(each.charge)]
     if answers and await in_transaction(deps, account, _report_seconds, call, answers):
         await gateway_payments.record_ahead(deps, account, answers)
     seconds = await in_transaction(deps, account, _record, call, found)
@@ -119,8 +120,8 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
     return True
 
 
-async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
-    """Return the charges that the look-up finds; None if the gateway did not answer."""
+async def _find_charges(call: GatewayCall) -> FoundCharges | None:
+    """Return the charges that the look-up finds; None if the gateway did not answer. Invalid charges are `missing`."""
     invoice_id = call.invoice.invoice_id
     try:
         async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
@@ -130,32 +131,36 @@ async def _find_charges(call: GatewayCall) -> Sequence[Charge] | None:
         return None
 
 
-async def _read(call: GatewayCall) -> Sequence[Charge]:
+async def _read(call: GatewayCall) -> FoundCharges:
     """Read the charges with the call's reference, if the gateway offers look-ups.
 
     If the stored charge has an id at the gateway, also read the charge with this id.
     """
     found: list[Charge] = []
+    invalid: Sequence[str] = ()
     if call.gateway.capabilities().idempotency != "none":
         with suppress(NotFoundError):
-            found += await call.gateway.find_charges(call.invoice.invoice_id, call.charge.number)
+            charges, invalid = await call.gateway.look_up(call.invoice.invoice_id, call.charge.number)
+            found += charges
     known = call.charge.gateway_invoice_id
     if known is not None and known not in {charge.charge_id for charge in found}:
         # After a restore, the number that the engine stores may be higher than the number in the gateway's reference.
         # Then no look-up by the reference finds the charge (D-123).
         with suppress(InvalidAnswerError, NotFoundError, PermanentError):  # `found` is returned anyway
             found.append(await call.gateway.get_charge(known))
-    return found
+    return FoundCharges(found, invalid)
 
 
-async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None) -> Sequence[Charge]:
+async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) -> Sequence[Charge]:
     """Record the charges that a late look-up found. If the invoice has no charge yet, issue it with one of them.
 
     Return the second charges, which the caller must cancel. Payments of canceled charges are recorded too (D-50).
+    Invalid charges are read by their ids later.
     In a frozen account, record nothing: `fatura restored` must match all charges of an invoice together (D-123, D-181).
     """
-    if found is None or not await frozen_accounts.may_record(work.tx):
+    if answer is None or not await frozen_accounts.may_record(work.tx):
         return []  # `_claim` has scheduled the look-up again
+    found, connection_id = answer.charges, call.charge.connection_id
     before = await charges.lock_one(work.tx, call.charge)
     if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {
         each.charge_id for each in found
@@ -171,7 +176,6 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
         best, others = found_charges.choose(live, expected)
         live = [best, *others]
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
-    connection_id = call.charge.connection_id
     await second_charges.note_canceled(work, [(connection_id, charge) for charge in found])
     await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id) for charge in found])
     await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
@@ -181,6 +185,10 @@ async def _record(work: Work, call: GatewayCall, found: Sequence[Charge] | None)
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
     answers = [each for each in _answers(call, found) if each.charge.charge_id not in looked_up]
     await gateway_payments.record(work, answers)
+    if answer.missing:
+        reported = await unmatched_charges.reported(work.tx, connection_id, answer.missing)
+        unread = set(answer.missing).difference(reported, [after.gateway_invoice_id])
+        await second_charges.look_late(work, connection_id, expired=(), missing=sorted(unread))
     if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
         # another worker may be repeating the request, which may create a second charge: start the look-ups again
         await second_charges.plan_checks(work, [call.charge.charge_id])

@@ -179,11 +179,9 @@ async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
 async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
     """Add the charges of the answer to those found for this request, and schedule a look-up of all (D-123, D-162)."""
     answered = answer.charges if isinstance(answer, FoundCharges) else [answer]
-    for each in answered:
-        if isinstance(each, port.Charge):
-            await charge_matching.add_charge(
-                work.tx, call.charge.charge_id, gateway_id=each.charge_id, number=each.attempt
-            )
+    for each in [each for each in answered if isinstance(each, port.Charge)]:
+        charge_id = call.charge.charge_id
+        await charge_matching.add_charge(work.tx, charge_id, gateway_id=each.charge_id, number=each.attempt)
     await retries.schedule(work, call.invoice, at=work.now)
 
 
@@ -388,6 +386,8 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
     if current.looked_up_at is not None:
         counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
+    if counts_from > call.reserved_at + VISIBLE_WITHIN:
+        counts_from = call.reserved_at  # a host with a wrong clock dated the request (D-5)
     if call.reserved_at < counts_from:
         await retries.schedule(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:

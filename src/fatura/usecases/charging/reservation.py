@@ -26,6 +26,8 @@ from fatura.usecases.database_clock import MAX_CLOCK_SKEW
 from fatura.usecases.payments import gateway_payments
 from fatura.usecases.transaction import Work
 
+LONGEST_MEMORY = timedelta(days=3650)
+"""No gateway remembers an idempotency key for so long."""
 REMAINDER = "Remaining amount"
 """Description of the single line of a charge for an invoice that is already paid in part (D-67)."""
 
@@ -85,10 +87,19 @@ async def reserve(
     if paid:
         await gateway_payments.report_new(work, await payment_entries.lock_invoices(work.tx, paid), [])
     sending = [call.charge for call in calls if call.is_sent]
-    looked_up = [call.charge.charge_id for call in calls if not call.is_sent]
+    looked_up = [call.charge for call in calls if not call.is_sent]
     await charges.save_sending(work.tx, sending, call_ends_at=lease_until)
-    await charges.mark_unknown(work.tx, looked_up)
+    await charges.mark_unknown(work.tx, [charge.charge_id for charge in looked_up])
+    await _forget_keys(work, looked_up)
     return calls
+
+
+async def _forget_keys(work: Work, looked_up: Sequence[InvoiceCharge]) -> None:
+    """If a host with a wrong clock dated the first request of a charge, never repeat the request (D-5)."""
+    real_now = work.deps.clock()
+    dated = [each.charge_id for each in looked_up if each.first_sent_at > real_now + MAX_CLOCK_SKEW]
+    if dated:
+        await charges.save_first_sent(work.tx, dated, first_sent_at=real_now - LONGEST_MEMORY)
 
 
 def _ask_again(
@@ -182,7 +193,7 @@ def _call(
 def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) -> bool:
     """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33).
 
-    Return False if a host with a wrong clock stored when the request was first sent (D-5).
+    Return False if a host with a wrong clock stored when the request was first sent; see `_forget_keys`.
     """
     capabilities = gateway.capabilities()
     if capabilities.idempotency == "natural_id":

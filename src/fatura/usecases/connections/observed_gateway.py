@@ -80,6 +80,11 @@ class ObservedGateway:
         async with self._observed("find_charges"):
             return await self.adapter.find_charges(invoice_id, attempt)
 
+    async def look_up(self, invoice_id: UUID, attempt: int) -> tuple[Sequence[port.Charge], Sequence[str]]:
+        """Return the charges of `find_charges`, and the ids of the invalid ones."""
+        async with self._observed("find_charges"):
+            return await self.adapter.look_up(invoice_id, attempt)
+
     async def get_charge(self, charge_id: str) -> port.Charge:
         async with self._observed("get_charge"):
             return await self.adapter.get_charge(charge_id)

@@ -137,7 +137,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     await work.refresh()
     recorded = await payment_entries.find(work.tx, received.entry_id(work.deps.tagger, invoice_id))
     if recorded is not None:
-        is_same_amount = received.amount_cents is not None or await _was_rest(work, state, recorded)
+        is_same_amount = received.amount_cents is not None or await _was_rest(work, state)
         if not (is_same_amount and received.may_be(recorded)):  # an expired Idempotency-Key is used again
             raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
@@ -178,12 +178,15 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     )
 
 
-async def _was_rest(work: Work, state: IssuanceState, recorded: PaymentEntry) -> bool:
-    """Return whether a recorded payment was for all that was open when it was recorded."""
+async def _was_rest(work: Work, state: IssuanceState) -> bool:
+    """Return whether a recorded payment may have been for all that was open: the payments cover the total.
+
+    Ignore refunds and disputes, because the gateway may have reported them only afterwards.
+    """
     ledger = (await payment_entries.of_invoices(work.tx, [state.invoice_id])).get(state.invoice_id, ())
-    until = [each for each in ledger if each.recorded_at <= recorded.recorded_at]
     assert state.total_cents is not None, "a paid invoice has a total"
-    return ledger_rules.covering_entry(until, total_cents=state.total_cents) is not None
+    paid = sum(each.amount_cents for each in ledger if each.kind is EntryKind.PAYMENT)
+    return paid >= state.total_cents
 
 
 async def _complete(

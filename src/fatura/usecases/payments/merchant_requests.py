@@ -7,7 +7,7 @@ process that carries out an earlier request does not apply that one. If the gate
 is dropped; the earlier ones stay stored (D-171).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -26,31 +26,40 @@ KEPT_FOR = timedelta(hours=24)
 
 
 def is_over(work: Work, request: MerchantRequest) -> bool:
-    """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped.
-
-    If a host with a wrong clock has written `in_progress_until` (D-5), the request counts as over.
-    """
-    now, until = work.deps.clock(), request.in_progress_until
-    return until + KEPT_FOR <= now or until > leases.horizon(now)
+    """Return whether KEPT_FOR has passed since `in_progress_until`, so that the request may be dropped."""
+    return request.in_progress_until + KEPT_FOR <= work.deps.clock()
 
 
 def is_in_progress(work: Work, requests: Collection[MerchantRequest], *, other_than: UUID | None) -> bool:
     """Return whether a reissue or a manual payment is in progress. The request with the id `other_than` is ignored."""
     return any(
-        _is_running(work, each)
+        each.in_progress_until > work.deps.clock()
         for each in requests
         if not each.is_cancellation and each.request_id != other_than
     )
 
 
-def _is_running(work: Work, request: MerchantRequest) -> bool:
-    now = work.deps.clock()
-    return now < request.in_progress_until <= leases.horizon(now)
-
-
 async def of_invoice(work: Work, invoice_id: UUID) -> Sequence[MerchantRequest]:
     """Return the requests of a locked invoice, the newest first."""
-    return (await merchant_requests.of_invoices(work.tx, [invoice_id])).get(invoice_id, ())
+    return (await of_invoices(work, [invoice_id])).get(invoice_id, ())
+
+
+async def of_invoices(work: Work, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[MerchantRequest]]:
+    """Return the requests of locked invoices, the newest of each invoice first.
+
+    If a host with a wrong clock has written `in_progress_until` (D-5), let the request be in progress from now on.
+    """
+    stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
+    now = work.deps.clock()
+    return {id_: [await _limited(work, each, now=now) for each in found] for id_, found in stored.items()}
+
+
+async def _limited(work: Work, request: MerchantRequest, *, now: datetime) -> MerchantRequest:
+    if request.in_progress_until <= leases.horizon(now):
+        return request
+    limited = replace(request, in_progress_until=now + IN_PROGRESS_FOR)
+    await merchant_requests.save(work.tx, limited)
+    return limited
 
 
 async def may_drop(work: Work, request: MerchantRequest) -> bool:
@@ -149,8 +158,8 @@ async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
     If the gateway refuses the newest request, an earlier one applies. So a poll that finds the charge canceled must
     apply none of these requests yet.
     """
-    stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
-    return {id_ for id_, found in stored.items() if len(found) > 1 and _is_running(work, found[0])}
+    stored, now = await of_invoices(work, invoice_ids), work.deps.clock()
+    return {id_ for id_, found in stored.items() if len(found) > 1 and found[0].in_progress_until > now}
 
 
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
@@ -160,7 +169,7 @@ async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
     since the request.
     """
     planned: dict[UUID, datetime] = {}
-    for invoice_id, stored in (await merchant_requests.of_invoices(work.tx, invoice_ids)).items():
+    for invoice_id, stored in (await of_invoices(work, invoice_ids)).items():
         next_at = [next_cancellation_at(each.requested_at, now=work.now) for each in stored]
         if due := [at for at in next_at if at is not None]:
             planned[invoice_id] = min(due)
@@ -170,7 +179,7 @@ async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
 
 async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """Drop the requests of locked invoices for which `is_over` is true."""
-    stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
+    stored = await of_invoices(work, invoice_ids)
     over = [each.request_id for found in stored.values() for each in found if is_over(work, each)]
     if over:
         await merchant_requests.remove(work.tx, over)

@@ -11,7 +11,7 @@ from fatura.domain.audit_actions import INVOICE_CANCEL, INVOICE_REISSUE
 from fatura.domain.charge import InvoiceCharge
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.gateways.port import Charge, ChargeState
-from fatura.store.charging import charges, issuance_state, merchant_requests
+from fatura.store.charging import charges, issuance_state
 from fatura.store.charging.issuance_state import IssuanceState
 from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.usecases.payments import merchant_requests as requests
@@ -26,7 +26,7 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
     gateway has canceled or closed the charge, the newest request is applied, and the others are dropped. If the charge
     is paid, all are dropped. If the charge can still be paid, each is kept until `merchant_requests.is_over`.
     """
-    stored = await merchant_requests.of_invoices(work.tx, [charge.invoice_id for charge, _ in polled])
+    stored = await requests.of_invoices(work, [charge.invoice_id for charge, _ in polled])
     reissued: set[UUID] = set()
     for charge, answer in polled:
         waiting = [each for each in stored.get(charge.invoice_id, ()) if each.charge_id == charge.charge_id]

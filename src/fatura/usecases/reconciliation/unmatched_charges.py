@@ -292,11 +292,11 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     """
     if not await frozen_accounts.may_record(work.tx):
         return None
-    found = look.found
-    invoice = await _lock_invoice(work, found, charge)
-    found = (
-        await stored_unmatched.lock(work.tx, found) or found
-    )  # another worker may have reported the charge
+    invoice = await _lock_invoice(work, look.found, charge)
+    # another worker may have reported the charge since `_claim`
+    found = await stored_unmatched.lock(work.tx, look.found) or look.found
+    if invoice is None and found.state is not look.found.state:
+        invoice = await _lock_invoice(work, found, charge)
     if invoice is None:
         await _forget(work, [found])
         return None
@@ -310,10 +310,10 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     stage = ChargeStage(charge.state)
     await _emit_unless_canceled(work, found, invoice, charge)
     next_look_at = await _next_look_at(work, found)
+    if stage not in {found.state, ChargeStage.CANCELED}:
+        await second_charges.check_late(work, invoice.invoice_id, charge.attempt)
     if charge.is_payable:  # if the cancellation fails or this worker dies, the next look repeats it
         found_at = found.found_at if stage is found.state else work.now
-        if stage is not found.state:
-            await second_charges.check_late(work, invoice.invoice_id, charge.attempt)
         next_look_at = next_cancellation_at(found_at, now=work.now) or next_look_at
     await stored_unmatched.keep(work.tx, found, stage, next_look_at=next_look_at)
     await gateway_payments.record(work, [ChargeAnswer(invoice.invoice_id, found.connection_id, charge)])
