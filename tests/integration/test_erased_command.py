@@ -1,4 +1,7 @@
-"""`fatura erased`: export the ids of erased customers, and erase them again after a restore from a backup (D-230)."""
+"""`fatura erased` (D-230) exports the ids of erased customers, and erases them again after a restore from a backup.
+
+`fatura account erase-customer` (D-255) erases one customer.
+"""
 
 import asyncio
 import json
@@ -83,6 +86,7 @@ def test_the_list_erases_customers_of_a_restored_database(database_url: str, tmp
         "failed": [],
     }
     assert (second["erased"], second["erasedBefore"], second["unknown"]) == (0, 1, 2)
+    assert second["openInvoices"] == first["openInvoices"]
     assert audited(database_url, account_id)[-2:] == ["subscription.cancel", "customer.erase"]
 
     async def afterwards() -> None:
@@ -97,6 +101,33 @@ def test_the_list_erases_customers_of_a_restored_database(database_url: str, tmp
             assert (await account.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 200
 
     asyncio.run(afterwards())
+
+
+def test_a_refused_erasure_prints_what_is_in_use(database_url: str):
+    """[D-255, D-227]"""
+
+    async def billed() -> tuple[Merchant, Json, Json]:
+        async with merchant(database_url) as account:
+            subscription = await account.enroll(await account.plan(), customer=CUSTOMER)
+            await run_until_idle(account.deps, [lane for lane in LANES if lane.name == "generation"])
+            [invoice] = await account.invoices()
+            return account, subscription["customer"], invoice
+
+    before, customer, invoice = asyncio.run(billed())
+    words = ("account", "erase-customer", str(before.account_id), customer["id"])
+
+    refused = run_here(*words, env=environment(database_url))
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1] == f"invoiceIds: {invoice['id']}"
+
+    async def cancel() -> None:
+        async with merchant(database_url, of=before) as account:
+            assert (await account.post(f"/v1/invoices/{invoice['id']}/cancel")).status == 200
+
+    asyncio.run(cancel())
+    done = run_here(*words, env=environment(database_url))
+    assert done.stdout == f"1 subscription canceled.\nCustomer {customer['id']} is erased.\n"
 
 
 def test_a_malformed_list_erases_nobody(database_url: str, tmp_path: Path):
@@ -123,3 +154,4 @@ def test_restored_reminds_of_the_list(database_url: str):
 
     assert compared.returncode == 0, compared.stderr
     assert "fatura erased apply FILE" in compared.stderr
+    assert "then repeat `fatura restored`" in compared.stderr.replace("\n", " ")

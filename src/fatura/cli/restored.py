@@ -26,7 +26,8 @@ from fatura.usecases.restore.matching import MEANINGS, MatchKind
 
 ERASED_AGAIN = (
     "If customers were erased after the backup, their data is back. Erase them again with `fatura erased apply FILE` "
-    "before you start workers."
+    "before you start workers, and then repeat `fatura restored`: it reports the charges of subscriptions that are "
+    "now canceled."
 )
 
 

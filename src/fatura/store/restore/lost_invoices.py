@@ -26,6 +26,10 @@ class LostInvoice:
     charge_due_date: date | None
     charge_ids: Sequence[str]
 
+    @property
+    def key(self) -> tuple[UUID, int]:
+        return self.subscription_id, self.cycle
+
 
 async def keep(tx: Tx, lost: LostInvoice) -> bool:
     """Store a lost invoice. If it is stored already, add the charges that are new.
@@ -73,7 +77,32 @@ async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tup
         """,
         subscription_ids,
     )
-    return {(lost.subscription_id, lost.cycle): lost for lost in found}
+    return {lost.key: lost for lost in found}
+
+
+async def never_billed(tx: Tx) -> Sequence[LostInvoice]:
+    """Return the lost invoices whose cycle has no invoice and gets none, because the subscription is canceled."""
+    return await tx.fetch_as(
+        LostInvoice,
+        """
+        SELECT l.subscription_id, l.cycle, l.invoice_id, l.connection_id, l.attempt, l.amount_cents, l.charge_due_date,
+            l.charge_ids
+        FROM lost_invoice l JOIN subscription s ON s.subscription_id = l.subscription_id
+        WHERE l.account_id = $1 AND s.account_id = $1 AND s.status = 'canceled' AND l.cycle > s.cycle_count
+        """,
+    )
+
+
+async def forget(tx: Tx, cycles: Sequence[tuple[UUID, int]]) -> None:
+    """Delete the lost invoices of these cycles, each a pair of subscription and cycle."""
+    await tx.execute(
+        """
+        DELETE FROM lost_invoice l USING unnest($2::uuid[], $3::integer[]) AS n (subscription_id, cycle)
+        WHERE l.account_id = $1 AND l.subscription_id = n.subscription_id AND l.cycle = n.cycle
+        """,
+        [subscription_id for subscription_id, _ in cycles],
+        [cycle for _, cycle in cycles],
+    )
 
 
 async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple[str, UUID], UUID]:

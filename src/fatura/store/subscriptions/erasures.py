@@ -99,6 +99,19 @@ async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
     )
 
 
+async def open_invoices(tx: Tx, customer_id: UUID) -> Sequence[UUID]:
+    """Return all open invoices of a customer. `uses` limits their number."""
+    rows = await tx.fetch(
+        """
+        SELECT v.invoice_id FROM subscription s JOIN invoice v ON v.subscription_id = s.subscription_id
+        WHERE s.account_id = $1 AND v.account_id = $1 AND s.customer_id = $2 AND v.status NOT IN ('paid', 'canceled')
+        ORDER BY v.invoice_id
+        """,
+        customer_id,
+    )
+    return [row["invoice_id"] for row in rows]
+
+
 async def insert(tx: Tx, customer_id: UUID, *, requested_at: datetime) -> None:
     await tx.execute(
         """

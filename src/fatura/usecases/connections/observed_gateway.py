@@ -37,6 +37,11 @@ _ANSWERED: tuple[tuple[type[BaseException], str], ...] = (
     (port.NotFoundError, "not_found"),
     (port.InvalidAnswerError, "invalid"),
 )
+_WHY_ANSWERED = {
+    "refused": "the gateway refuses the call",
+    "not_found": "the gateway does not know the charge",
+    "invalid": "the answer is invalid",
+}
 
 
 _READ = "get_charge"
@@ -51,8 +56,9 @@ class ObservedGateway:
 
     `results` has the result of each call, in the order in which the calls ended; `connection_health.record` stores the
     results. `has_failures` is true if the stored health is not HEALTHY. `is_probe` is true for a probe of a failing
-    connection. An invalid answer, or an exception of the adapter's own code, counts neither as a success nor as a
-    failure. Such an error may concern a single charge, and must not stop the work on other charges.
+    connection. `operation` names the call that began last. An invalid answer, or an exception of the adapter's own
+    code, counts neither as a success nor as a failure. Such an error may concern a single charge, and must not stop the
+    work on other charges.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class ObservedGateway:
         self.has_failures = has_failures
         self.is_probe = is_probe
         self.results: list[CallResult] = []
+        self.operation = ""
 
     def capabilities(self) -> port.Capabilities:
         return self.adapter.capabilities()
@@ -132,6 +139,7 @@ class ObservedGateway:
         If the caller's own limit of about the same length ends the call first, the call counts as timed out too.
         """
         began = time.monotonic()
+        self.operation = operation
         try:
             with tracing.span(f"gateway {operation}", kind=Kind.CLIENT, fatura__provider=self._provider):
                 async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
@@ -150,6 +158,18 @@ class ObservedGateway:
             raise
         self._count(operation, "answered", seconds=time.monotonic() - began)
         self.results.append(CallResult(None, is_read=operation == _READ))
+
+    def why(self, error: port.GatewayError | TimeoutError) -> str:
+        """Say why the call that began last failed. Contains no text of the provider, which may name a customer (D-229).
+
+        Call this only if the connection's calls are made one after another.
+        """
+        failure = _failure(error, self.operation)
+        if failure is not None:
+            return failure.detail
+        why = _WHY_ANSWERED.get(_outcome(error), "the call failed")
+        fact = error.log_text if isinstance(error, port.GatewayError) else ""
+        return f"{self.operation}: {why}{f' ({fact})' if fact else ''}"
 
     def _count(self, operation: str, outcome: str, *, seconds: float) -> None:
         call_counts.gateway_calls.labels(self._provider, operation, outcome).observe(seconds)

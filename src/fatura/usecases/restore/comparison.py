@@ -15,8 +15,9 @@ from fatura.ids import billed_mark, mark_of
 from fatura.observability import log
 from fatura.store.connections import connections
 from fatura.store.db import LockTimeoutError
-from fatura.store.restore import charge_matching, frozen_accounts
+from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.charge_matching import BilledCycles
+from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
@@ -94,14 +95,15 @@ class _Comparison:
             )
 
     @contextmanager
-    def noting_problem(self, connection_id: UUID) -> Generator[None]:
-        """If a call to a connection's gateway fails, add a problem to the report instead of raising the error."""
+    def noting_problem(self, gateway: ObservedGateway) -> Generator[None]:
+        """If a call to a gateway fails, add a problem to the report instead of raising the error.
+
+        The problem contains no text of the provider, which may name an erased customer (D-229).
+        """
         try:
             yield
         except (GatewayError, TimeoutError) as error:
-            self.report.problems.append(
-                f"connection {connection_id}: {error or 'the gateway did not answer in time'}"
-            )
+            self.report.problems.append(f"connection {gateway.connection_id}: {gateway.why(error)}")
 
 
 async def freeze(deps: Deps, account_id: UUID) -> None:
@@ -142,6 +144,8 @@ async def compare(
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)
     compared: list[tuple[UUID, ObservedGateway]] = []
+    # read before the gateways: the comparison reports the charges of exactly these cycles as unmatched
+    never_billed = await in_transaction(deps, account, _never_billed)
     for connection_id, gateway in await in_transaction(deps, account, _open_connections):
         if connection_id in skipping:
             continue
@@ -151,16 +155,21 @@ async def compare(
             report.problems.append(f"connection {connection_id}: its provider does not list charges")
         else:
             compared.append((connection_id, gateway))
-            with comparison.noting_problem(connection_id):
+            with comparison.noting_problem(gateway):
                 await _compare_connection(comparison, connection_id, gateway)
     await _trace(comparison)
     if not (report.problems or dry_run):
         for connection_id, gateway in compared:
-            with comparison.noting_problem(connection_id):
+            with comparison.noting_problem(gateway):
                 await _record_replaced(comparison, connection_id, gateway)
     if not (report.problems or dry_run):
-        await in_transaction(deps, account, _release)
+        reported = [each.key for each in never_billed if each.connection_id not in skipping]
+        await in_transaction(deps, account, _release, reported)
     return report
+
+
+async def _never_billed(work: Work) -> Sequence[LostInvoice]:
+    return await lost_invoices.never_billed(work.tx)
 
 
 async def _open_connections(work: Work) -> Sequence[tuple[UUID, ObservedGateway | None]]:
@@ -168,8 +177,12 @@ async def _open_connections(work: Work) -> Sequence[tuple[UUID, ObservedGateway 
     return [(each.connection.connection_id, gateway_connections.open_gateway(work, each)) for each in stored]
 
 
-async def _release(work: Work) -> None:
-    """Let the account bill again, and sweep its connections now: the backup may lack payments and refunds (D-161)."""
+async def _release(work: Work, reported: Sequence[tuple[UUID, int]]) -> None:
+    """Let the account bill again, and sweep its connections now: the backup may lack payments and refunds (D-161).
+
+    `reported` has the lost cycles of canceled subscriptions whose charges were all reported. Forget these cycles.
+    """
+    await lost_invoices.forget(work.tx, reported)
     await frozen_accounts.release(work.tx, now=work.now)
     await frozen_accounts.restart_sweeps(work.tx, now=work.now)
     work.notify(LaneName.GENERATION, LaneName.ISSUANCE, LaneName.SWEEP)

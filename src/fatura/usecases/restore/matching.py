@@ -36,7 +36,7 @@ MEANINGS: dict[MatchKind, str] = {
     MatchKind.KNOWN: "its invoice has it already",
     MatchKind.ADOPTED: "its invoice exists and will be issued with it, or with another of its charges",
     MatchKind.LOST: "its cycle will be billed again, with the same invoice id and this charge",
-    MatchKind.CANCELED: "canceled at the gateway, and no invoice needs it",
+    MatchKind.CANCELED: "canceled at the gateway; no invoice needs it, and none lacks its payments",
     MatchKind.UNMATCHED: "a person has to look at it",
 }
 
@@ -128,8 +128,11 @@ async def match_by_cycle(
 
 
 def without_invoice(charge: Charge, *, why: str) -> Match:
-    """Return CANCELED for a charge that is canceled at the gateway, else UNMATCHED with the reason `why`."""
-    is_canceled = charge.state is ChargeState.CANCELED
+    """Return CANCELED for a charge that is canceled at the gateway, else UNMATCHED with the reason `why`.
+
+    A canceled charge that was paid is UNMATCHED too, because no invoice records its payments (D-123).
+    """
+    is_canceled = charge.state is ChargeState.CANCELED and not charge.entries
     return Match(MatchKind.CANCELED) if is_canceled else Match(MatchKind.UNMATCHED, why)
 
 
@@ -322,6 +325,9 @@ async def _match_elsewhere(
     """
     charge = found.listed.charge
     match = without_invoice(charge, why="its cycle was billed again on another connection")
+    is_canceled = charge.state is ChargeState.CANCELED
+    if is_elsewhere and is_canceled:
+        match = Match(MatchKind.CANCELED)  # the invoice gets the payments
     if dry_run:
         return match
     if is_elsewhere:
@@ -334,7 +340,7 @@ async def _match_elsewhere(
             charge=charge,
         )
         await gateway_payments.record(work, [ChargeAnswer(invoice.invoice_id, found.connection_id, charge)])
-    elif match.kind is MatchKind.UNMATCHED:
+    elif not is_canceled:
         await second_charges.emit(
             work,
             invoice.invoice_id,

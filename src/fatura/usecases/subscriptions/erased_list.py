@@ -56,7 +56,7 @@ async def _page(work: Work, *, after: UUID) -> Sequence[UUID]:
 
 
 async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Actor) -> Applied:
-    """Erase a customer who was erased after the backup was made. Safe to repeat.
+    """Erase a customer who was erased after the backup was made. Safe to repeat: each call lists the open invoices.
 
     In the restored database, the customer may be in use. The customer's subscriptions had been canceled before the
     first erasure, so cancel them again.
@@ -65,14 +65,15 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
     if not await in_transaction(deps, account, _exists, customer_id):
         return Applied(Result.UNKNOWN)
     if await in_transaction(deps, account, _is_erased, customer_id):
-        return Applied(Result.ERASED_BEFORE)
+        opened = await in_transaction(deps, account, _open_invoices, customer_id)
+        return Applied(Result.ERASED_BEFORE, open_invoice_ids=opened)
     draft = AuditDraft(Origin(asked_by), CUSTOMER_ERASE)
     canceled = await in_audited_transaction(
         deps, account, draft, cancel_and_start, customer_id, asked_by, is_forced=True
     )
     await erasure.run_for(deps, account, customer_id, seconds=math.inf)
-    left = await in_transaction(deps, account, _uses, customer_id)
-    return Applied(Result.ERASED, canceled, left.invoice_ids)
+    opened = await in_transaction(deps, account, _open_invoices, customer_id)
+    return Applied(Result.ERASED, canceled, opened)
 
 
 async def cancel_and_start(work: Work, customer_id: UUID, asked_by: Actor, *, is_forced: bool = False) -> int:
@@ -111,6 +112,10 @@ async def _exists(work: Work, customer_id: UUID) -> bool:
 async def _is_erased(work: Work, customer_id: UUID) -> bool:
     found = await erasures.find(work.tx, customer_id)
     return found is not None and found.stage is erasures.Stage.DONE
+
+
+async def _open_invoices(work: Work, customer_id: UUID) -> Sequence[UUID]:
+    return await erasures.open_invoices(work.tx, customer_id)
 
 
 async def _uses(work: Work, customer_id: UUID) -> Uses:
