@@ -84,15 +84,16 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     """Return the key ring from FATURA_SECRET_KEYS, or else from the file in the data folder.
 
     If neither exists and the database has no secrets yet, create the file.
-    Raises KeyRingError if neither exists and the database has secrets: a new key ring cannot decrypt them.
+    Raises KeyRingError if neither has a key and the database has secrets: a new key ring cannot decrypt them.
     Raises KeyRingError also if the file is unreadable, or if other users may open it.
     """
     if settings.secret_keys:
         return settings.secret_keys
     path = settings.data_dir / KEY_RING_FILE
     ring = key_ring_file.read(path)
-    if ring is None:
+    if not ring:
         await _check_has_no_secrets(db, path)
+    if ring is None:
         key_ring_file.create(path)
         log.warning(
             "key_ring.created",
@@ -107,7 +108,7 @@ async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
 async def _check_has_no_secrets(db: Database, path: Path) -> None:
     if await tag_keys.is_needed(db):
         message = (
-            "the database has secrets, but the key ring that sealed them is missing: "
+            "the database has secrets, but the key ring that sealed them is missing or empty; put the old keys back: "
             f"set FATURA_SECRET_KEYS, or copy the file {KEY_RING_FILE} to {path.parent}"
         )
         raise KeyRingError(message)

@@ -50,8 +50,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_SECRET_KEYS",
         "",
-        "key ring that encrypts secrets at rest: comma-separated base64 of 32 bytes, newest first; when unset, "
-        "`secret_keys` in the data folder is used",
+        "key ring that encrypts secrets at rest: comma-separated base64 of 32 bytes; the first key "
+        "encrypts; when unset, `secret_keys` in the data folder is used",
     ),
     Variable(
         "FATURA_OUTBOUND_ALLOW",

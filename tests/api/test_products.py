@@ -185,6 +185,27 @@ async def test_the_pricing_mode_never_changes(shared_world: World, mode, change,
 
 
 @pytest.mark.parametrize(
+    ("mode", "pricing", "advice"),
+    [
+        ("fixed", FIXED, "send monthlyPriceCents at the top level, without pricing"),
+        ("fixed", ENDPOINT, "create another product instead"),
+        ("fixed", "fixed", "create another product instead"),
+        ("endpoint", ENDPOINT, "send capCents and endpointUrl at the top level, without pricing"),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_same_pricing_mode_gets_other_advice(shared_world: World, mode, pricing, advice):
+    """[D-18]"""
+    product = await (shared_world.product() if mode == "fixed" else shared_world.variable_product())
+
+    answer = await shared_world.patch(f"/v1/products/{product['id']}", {"pricing": pricing})
+
+    named = {"fixed": "a fixed product", "endpoint": "an endpoint product"}[mode]
+    assert answer.json["detail"].endswith(f"{advice}.")
+    assert answer.json["meta"]["fields"] == [{"path": "pricing", "message": f"cannot be changed on {named}"}]
+
+
+@pytest.mark.parametrize(
     ("method", "path", "body"),
     [
         ("GET", "", None),  # [spec 4.2 GET /v1/products/{productId} 404]

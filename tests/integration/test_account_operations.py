@@ -168,7 +168,7 @@ def test_an_unknown_account_is_an_error_in_one_line(env: dict[str, str], words: 
     assert (ended.returncode, ended.stdout) == (1, "")
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("fatura: ")
-    assert UNKNOWN_ID in last
+    assert f"{UNKNOWN_ID}; `fatura account list` shows the ids." in last
 
 
 def test_an_unknown_key_and_a_past_expiry_are_errors(env: dict[str, str]) -> None:

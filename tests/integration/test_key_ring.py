@@ -118,7 +118,7 @@ async def test_rotation_seals_all_secrets_with_the_new_key(database_url, tmp_pat
     report = json.loads(ended.stdout)
     assert (ended.returncode, report["reencrypted"], report["unreadable"]) == (0, 3, 0)
     states = [(key["values"], key["state"]) for key in report["keys"]]
-    assert states == [(3, "encrypts new values"), (0, "encrypts nothing: remove it if you retire it")]
+    assert states == [(3, "encrypts new values"), (0, "encrypts nothing")]
     assert old not in ended.stdout + ended.stderr
     again = await asyncio.to_thread(run_here, "keys", "rotate", "--json", env=env)
     assert json.loads(again.stdout)["reencrypted"] == 0
@@ -216,6 +216,19 @@ def test_an_unreadable_ring_is_reported_in_a_sentence(
     assert refused.stderr.splitlines()[-1].startswith("fatura: ")
     assert "FATURA_SECRET_KEYS" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_an_empty_ring_of_a_database_with_secrets_is_not_replaced(database_url: str, tmp_path: Path) -> None:
+    """[D-47]"""
+    path = tmp_path / bootstrap.KEY_RING_FILE
+    env = {**environment(database_url), "FATURA_SECRET_KEYS": "", "FATURA_DATA_DIR": str(tmp_path)}
+    assert run_here("account", "create", "Gym", "--mode", "live", env=env).returncode == 0
+    path.write_text("")
+
+    refused = run_here("check", env=env)
+
+    assert (refused.returncode, path.read_text()) == (1, "")
+    assert "put the old keys back" in refused.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing", "/dev/null"], ids=["read-only", "not a folder"])

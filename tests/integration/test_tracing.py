@@ -230,8 +230,36 @@ def test_a_collector_that_is_down_delays_nothing(database_url: str, tmp_path: Pa
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
             "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'; it must be http/protobuf",
         ),
+        (
+            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is 'grpc'; it must be http/protobuf",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4318"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT must be a URL that begins with http:// or https://",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "grpc://c"},
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT must be a URL that begins with http:// or https://",
+        ),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c",
+                "OTEL_TRACES_SAMPLER": "traceidratio",
+                "OTEL_TRACES_SAMPLER_ARG": "5%",
+            },
+            "OTEL_TRACES_SAMPLER_ARG is '5%'; it must be a number from 0 to 1, such as 0.05",
+        ),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c",
+                "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+                "OTEL_TRACES_SAMPLER_ARG": "5",
+            },
+            "OTEL_TRACES_SAMPLER_ARG is '5'; it must be a number from 0 to 1, such as 0.05",
+        ),
     ],
-    ids=["exporter", "protocol"],
+    ids=["exporter", "protocol", "protocol of traces", "no URL", "URL of traces", "no number", "no ratio"],
 )
 def test_unsupported_variables_are_refused(database_url: str, variables: dict[str, str], says: str) -> None:
     """[D-232]"""

@@ -68,9 +68,12 @@ def main() -> None:
         Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(1)
     except EngineError as refusal:
-        fields = (refusal.meta or {}).get("fields", [])
-        listed = "; ".join(f"{each['path']} {each['message']}" for each in fields)
+        meta = refusal.meta or {}
+        listed = "; ".join(f"{each['path']} {each['message']}" for each in meta.get("fields", []))
         echo(f"fatura: {listed or refusal.detail}", err=True)
+        for name, ids in meta.items():
+            if name.endswith("Ids") and ids:
+                echo(f"{name}: {', '.join(ids)}", err=True)
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - Python would print the text of the exception too (D-231)
         echo(traceback_of(error), err=True)

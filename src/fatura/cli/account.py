@@ -14,7 +14,7 @@ from rich.table import Column
 from fatura.cli import account_keys, credentials
 from fatura.cli.operator import operator
 from fatura.cli.options import AccountId, DataDir, Json, checked_name, run_with_deps
-from fatura.cli.output import add_row, echo, table
+from fatura.cli.output import add_row, counted, echo, table
 from fatura.domain.account import AccountStatus, AccountSummary
 from fatura.domain.audit import Actor
 from fatura.domain.credentials import Mode
@@ -172,7 +172,7 @@ def erase_customer(
         shown = {"accountId": str(account_id), "customerId": str(customer_id)}
         typer.echo(json.dumps({**shown, "canceledSubscriptions": canceled, "erased": done.is_done}))
         return
-    echo(f"{canceled} subscriptions canceled.")
+    echo(f"{counted(canceled, 'subscription')} canceled.")
     if done.is_done:
         echo(f"Customer {customer_id} is erased.")
     else:

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from fatura.cli.failed_accounts import failed_as_json, print_failed
 from fatura.cli.operator import operator
 from fatura.cli.options import ACCOUNT_FAILED, DataDir, Json, run_with_deps
-from fatura.cli.output import echo
+from fatura.cli.output import counted, echo
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations.checks import all_accounts
 from fatura.usecases.operations.each_account import EachAccount, FailedAccount
@@ -135,8 +135,8 @@ def _print(report: _Report) -> None:
     counts = _counts(report)
     canceled = sum(applied.canceled_subscriptions for _, applied in report.applied)
     echo(
-        f"{counts[Result.ERASED]} customers erased, {counts[Result.ERASED_BEFORE]} were erased before, "
-        f"{counts[Result.UNKNOWN]} are not in this database; {canceled} subscriptions canceled"
+        f"{counted(counts[Result.ERASED], 'customer')} erased, {counts[Result.ERASED_BEFORE]} erased before, "
+        f"{counts[Result.UNKNOWN]} not in this database; {counted(canceled, 'subscription')} canceled"
     )
     for erased, applied in report.applied:
         for invoice_id in applied.open_invoice_ids:

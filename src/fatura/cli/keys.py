@@ -50,7 +50,7 @@ class _State:
             return "encrypts new values"
         if self.failed and not self.used[key]:
             return "keep it: some accounts could not be read"
-        return "in use" if self.used[key] else "encrypts nothing: remove it if you retire it"
+        return "in use" if self.used[key] else "encrypts nothing"
 
 
 @app.command("list")

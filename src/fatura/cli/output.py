@@ -12,6 +12,11 @@ def echo(text: str, *, err: bool = False) -> None:
     typer.echo(printable_lines(text), err=err)
 
 
+def counted(number: int, thing: str) -> str:
+    """Return the number and the word, in the plural if needed: `1 customer`, `2 customers`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def printable_lines(text: str) -> str:
     """Escape unprintable characters, except line breaks."""
     return "\n".join(map(printable, text.split("\n")))

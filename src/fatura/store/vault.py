@@ -41,7 +41,7 @@ class Vault:
     __slots__ = ("_ciphers", "_hash_keys", "key_ids", "sealing_id")
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Decode the key ring `keys`, newest key first. Raises KeyRingError."""
+        """Decode the key ring `keys`, whose first key encrypts. Raises KeyRingError."""
         if not keys:
             message = "the key ring is empty: set FATURA_SECRET_KEYS; `openssl rand -base64 32` makes a key"
             raise KeyRingError(message)

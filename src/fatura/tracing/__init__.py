@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Protocol
+from urllib.parse import urlsplit
 
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL = "http/protobuf"
+_SAMPLER_ARG = "OTEL_TRACES_SAMPLER_ARG"
+_RATIO_SAMPLERS = frozenset({"traceidratio", "parentbased_traceidratio"})
 
 
 class TracingError(Exception):
-    """The OTEL_ variables ask for something that is not installed or not supported; the message says what to do."""
+    """The OTEL_ variables are invalid, or ask for something that is not installed; the message says what to do."""
 
 
 class Kind(StrEnum):
@@ -67,7 +70,10 @@ def switch_on(environ: Mapping[str, str]) -> None:
         try:
             from fatura.tracing.provider import OpenTelemetry  # noqa: PLC0415 - an optional dependency
         except ImportError as error:
-            message = f"traces need OpenTelemetry ({error}): run `pip install 'fatura[otel]'`, or unset {_ENDPOINTS[0]}"
+            message = (
+                f'traces need OpenTelemetry ({error}): install Fatura\'s extra otel, as the page "Trace requests" of '
+                "the documentation says, or set OTEL_TRACES_EXPORTER=none"
+            )
             raise TracingError(message) from error
         use(OpenTelemetry.exporting())
 
@@ -84,20 +90,49 @@ def is_on() -> bool:
 def is_asked_for(environ: Mapping[str, str]) -> bool:
     """Return whether the environment names an exporter or an endpoint, and does not switch traces off.
 
-    Raises TracingError if it names an exporter or a protocol that is not supported.
+    Raises TracingError if it names an exporter or a protocol that is not supported, or if the endpoint or the ratio of
+    the sampler is invalid.
     """
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    endpoint = _first_set(environ, _ENDPOINTS)
     is_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none"
-    if is_off or not (exporter or any(environ.get(name, "").strip() for name in _ENDPOINTS)):
+    if is_off or not (exporter or endpoint):
         return False
     if exporter not in {"", "otlp"}:
         raise TracingError(f"OTEL_TRACES_EXPORTER is {exporter!r}; it must be otlp or none")
-    protocol = next(
-        (environ[name].strip() for name in _PROTOCOLS if environ.get(name, "").strip()), _PROTOCOL
-    )
-    if protocol != _PROTOCOL:
-        raise TracingError(f"{_PROTOCOLS[1]} is {protocol!r}; it must be {_PROTOCOL}")
+    protocol = _first_set(environ, _PROTOCOLS)
+    if protocol is not None and protocol[1] != _PROTOCOL:
+        raise TracingError(f"{protocol[0]} is {protocol[1]!r}; it must be {_PROTOCOL}")
+    if endpoint is not None and not _is_http_url(endpoint[1]):
+        raise TracingError(f"{endpoint[0]} must be a URL that begins with http:// or https://")
+    _check_sampler(environ)
     return True
+
+
+def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the first of the variables that is set, with its value."""
+    return next(((name, environ[name].strip()) for name in names if environ.get(name, "").strip()), None)
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        return False
+    return url.scheme in {"http", "https"} and bool(url.hostname)
+
+
+def _check_sampler(environ: Mapping[str, str]) -> None:
+    """Raise TracingError if the ratio is invalid, because OpenTelemetry would then record all traces."""
+    text = environ.get(_SAMPLER_ARG, "").strip()
+    if not text or environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() not in _RATIO_SAMPLERS:
+        return
+    try:
+        is_ratio = 0 <= float(text) <= 1
+    except ValueError:
+        is_ratio = False
+    if not is_ratio:
+        raise TracingError(f"{_SAMPLER_ARG} is {text!r}; it must be a number from 0 to 1, such as 0.05")
 
 
 def begin_trace(

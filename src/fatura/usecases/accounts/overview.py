@@ -7,7 +7,7 @@ from uuid import UUID
 from fatura.domain.account import Account, AccountSummary
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import ApiKey
-from fatura.domain.errors import require
+from fatura.domain.errors import NOT_FOUND, EngineError, require
 from fatura.store import counters
 from fatura.store.accounts import accounts, api_keys
 from fatura.store.connections import connections
@@ -30,7 +30,11 @@ class AccountDetail:
 async def load(deps: Deps, account_id: UUID) -> Account:
     """Raises EngineError: `engine.not_found`, and DatabaseUnavailableError."""
     async with deps.db.transaction(account_id, quick=True) as tx:
-        return require(await accounts.load(tx), "account", id_=account_id)
+        account = await accounts.load(tx)
+    if account is None:
+        message = f"No account has the id {account_id}; `fatura account list` shows the ids."
+        raise EngineError(NOT_FOUND, message)
+    return account
 
 
 async def list_all(deps: Deps) -> AsyncGenerator[AccountSummary]:

@@ -78,7 +78,7 @@ async def patch(work: Work, product_id: UUID, changes: Mapping[str, Any]) -> Pro
     Raises EngineError: `engine.not_found`, `engine.pricing_mode_immutable`.
     """
     product = require(await products.lock(work.tx, product_id), "product", id_=product_id)
-    check_patch(product.pricing_mode, frozenset(changes))
+    check_patch(product.pricing_mode, changes)
     changed = replace(product, **{_COLUMN_OF[field]: value for field, value in changes.items()})
     await products.update(work.tx, changed)
     if (changed.name, changed.description) != (product.name, product.description):
