@@ -1,5 +1,6 @@
 """Check every invariant in every account, without writing (`fatura check`)."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,6 +14,8 @@ from fatura.store.invariants import INVARIANTS, Invariant
 from fatura.usecases.deps import Deps
 
 MAX_OFFENDERS = 20
+AT_ONCE = 2
+"""Number of invariants that are checked at the same time. Each uses one processor of the database's host."""
 ACCOUNTS_STORED = Invariant(
     "accounts_stored", "every account that was opened is stored; restore a missing one from a backup", ""
 )
@@ -62,16 +65,26 @@ async def findings(
 ) -> AsyncIterator[Finding]:
     """Yield the violated invariants of an account. `progress` is called after each invariant.
 
-    Each invariant is checked in its own transaction. Raises DatabaseUnavailableError.
+    AT_ONCE invariants are checked at a time, each in its own transaction. Raises DatabaseUnavailableError.
     """
-    for invariant in INVARIANTS:
-        async with deps.db.inspection(account_id) as tx:
-            offenders = await invariants.offenders(
-                tx, invariant, limit=MAX_OFFENDERS, real_now=deps.clock(), key_ids=deps.vault.key_ids
-            )
-        progress()
-        if offenders:
-            yield Finding(account_id, invariant, offenders)
+    for start in range(0, len(INVARIANTS), AT_ONCE):
+        together = INVARIANTS[start : start + AT_ONCE]
+        checked = await asyncio.gather(
+            *(_offenders_of(deps, account_id, each) for each in together), return_exceptions=True
+        )
+        for invariant, offenders in zip(together, checked, strict=True):
+            if isinstance(offenders, BaseException):
+                raise offenders
+            progress()
+            if offenders:
+                yield Finding(account_id, invariant, offenders)
+
+
+async def _offenders_of(deps: Deps, account_id: UUID, invariant: Invariant) -> Sequence[UUID]:
+    async with deps.db.inspection(account_id) as tx:
+        return await invariants.offenders(
+            tx, invariant, limit=MAX_OFFENDERS, real_now=deps.clock(), key_ids=deps.vault.key_ids
+        )
 
 
 def set_metrics(found: Sequence[Finding]) -> CollectorRegistry:
