@@ -1,6 +1,6 @@
 """Steps of the sweep scenarios: change charges at the gateway without a webhook, and run the nightly sweep."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -128,3 +128,17 @@ async def share_provider_account(world: World, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(SandboxGateway, "__init__", shared)
     return second
+
+
+def during_the_look_up(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[None]]) -> None:
+    """Let `work` happen after the gateway has answered the first look-up, and before the engine records the answer."""
+    find, answered = SandboxGateway.find_charges, list[UUID]()
+
+    async def find_slowly(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        found = await find(self, invoice_id, attempt)
+        answered.append(invoice_id)
+        if len(answered) == 1:
+            await work()
+        return found
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", find_slowly)

@@ -85,14 +85,12 @@ def all_checked(
 ) -> tuple[Sequence[Charge], Sequence[str]]:
     """Return the valid charges, and the ids of the invalid ones (D-50). An id that is listed twice is returned once.
 
-    Raises InvalidFieldError if no charge is valid, if an invalid charge has no valid id, or if there are more than
-    MAX_CHARGES_OF_REFERENCE charges.
+    Ignore invalid charges without a valid id, and those after the first MAX_CHARGES_OF_REFERENCE charges. Raises
+    InvalidFieldError if no charge is valid, but the answer has charges.
     """
-    if len(answers) > MAX_CHARGES_OF_REFERENCE:
-        raise InvalidFieldError(f"the answer has {len(answers)} charges, at most {MAX_CHARGES_OF_REFERENCE}")
     found: dict[str, Charge] = {}
     invalid: dict[str, InvalidFieldError] = {}
-    for each in answers:
+    for each in answers[:MAX_CHARGES_OF_REFERENCE]:
         try:
             charge = checked(each, currency=currency, now=now, reference=reference)
             found[charge.charge_id] = (
@@ -100,15 +98,14 @@ def all_checked(
             )
         except InvalidFieldError as error:
             charge_id: Any = getattr(each, "charge_id", None)
-            if not _is_id(charge_id):
-                raise
-            invalid[charge_id] = error
+            invalid[charge_id if _is_id(charge_id) else ""] = error
     if invalid:
         first = next(iter(invalid.values()))
         if not found:
             raise first
         log.warning("gateway.invalid_charges", invoice_id=str(reference[0]), count=len(invalid), error=first)
-    return [each for each in found.values() if each.charge_id not in invalid], list(invalid)
+    valid = [each for each in found.values() if each.charge_id not in invalid]
+    return valid, [charge_id for charge_id in invalid if charge_id]
 
 
 def _check_entry(entry: Any, *, currency: str, until: datetime) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, ChargeState, InvalidAnswerError, NotFoundError, PermanentError
 from fatura.usecases.charging import late_charge_checks, outcomes
-from fatura.usecases.charging.gateway_calls import GatewayCall
+from fatura.usecases.charging.gateway_calls import FoundCharges, GatewayCall
 from fatura.usecases.payments import second_charges
 from fatura.usecases.transaction import in_transaction, load_account
 from tests.support.captured_logs import captured_logs
@@ -233,7 +233,7 @@ async def test_a_charge_that_is_parked_while_issuance_retries_is_not_sent_again(
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     find_charges = late_charge_checks._find_charges
 
-    async def during_issuance(call: GatewayCall) -> Sequence[Charge] | None:
+    async def during_issuance(call: GatewayCall) -> FoundCharges | None:
         found = await find_charges(call)
         await world.run("issuance")
         return found

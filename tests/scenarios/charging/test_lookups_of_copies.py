@@ -1,6 +1,6 @@
 """An issuance look-up finds several charges of one attempt, and the invoice adopts the best of them (D-181)."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -9,23 +9,15 @@ from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
 from tests.scenarios.reconciliation.test_scheduled_looks import looked_at, notify
 from tests.support.sandbox_steps import charge_statuses, end_leases, pass_time, pay_silently, read
-from tests.support.sweep_steps import second_charge_events, show_expired, show_payment, two_charges
+from tests.support.sweep_steps import (
+    during_the_look_up,
+    second_charge_events,
+    show_expired,
+    show_payment,
+    two_charges,
+)
 from tests.support.webhook_steps import SECRET
 from tests.support.world import World
-
-
-def _during_the_look_up(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[None]]) -> None:
-    """Let `work` happen after the gateway has answered the first look-up, and before the engine records the answer."""
-    find, answered = SandboxGateway.find_charges, list[UUID]()
-
-    async def find_slowly(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        found = await find(self, invoice_id, attempt)
-        answered.append(invoice_id)
-        if len(answered) == 1:
-            await work()
-        return found
-
-    monkeypatch.setattr(SandboxGateway, "find_charges", find_slowly)
 
 
 async def _issue(world: World) -> None:
@@ -141,7 +133,7 @@ async def test_a_webhook_during_a_look_up_hides_no_better_charge(
         await notify(world, other)
         await looked_at(world)
 
-    _during_the_look_up(monkeypatch, name_the_other)
+    during_the_look_up(monkeypatch, name_the_other)
     await _issue(world)
     await pass_time(world, hours=1)
 
@@ -164,7 +156,7 @@ async def test_a_late_answer_does_not_report_the_invoices_own_charge(
         await looked_at(world)
         await _issue(world)
 
-    _during_the_look_up(monkeypatch, adopt_the_newer)
+    during_the_look_up(monkeypatch, adopt_the_newer)
     await _issue(world)
     await pass_time(world, hours=1)
 

@@ -71,6 +71,21 @@ async def test_a_cycle_is_forgotten_even_if_its_charge_is_no_longer_at_the_gatew
     assert await world.broken() == []
 
 
+async def test_a_cycle_is_not_forgotten_if_a_later_since_misses_its_charge(world: World):
+    """[D-123]"""
+    subscription, charge = await lost_charge(world)
+    await world.made(f"/v1/sandbox/charges/{charge}/pay")
+    await compare(world)
+    await world.made(f"/v1/subscriptions/{subscription['id']}/cancel")
+    await world.sql("UPDATE sandbox_charge SET created_at = created_at - interval '3 hours'")
+    await comparison.freeze(world.deps, world.account_id)
+
+    report = await comparison.compare(world.deps, world.account_id, since=world.deps.clock())
+
+    assert report.unmatched == []
+    assert await world.broken() == ["restored_charges_are_tracked"]
+
+
 async def test_a_cycle_is_not_forgotten_before_its_charge_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):

@@ -232,6 +232,15 @@ async def mark_unknown(tx: Tx, charge_ids: Sequence[UUID]) -> None:
     )
 
 
+async def save_sent(tx: Tx, charge: InvoiceCharge, *, sent_at: datetime) -> None:
+    """Store when the request of a charge was sent, on the account's clock."""
+    await tx.execute(
+        "UPDATE charge c SET sent_at = $3 WHERE c.account_id = $1 AND c.charge_id = $2",
+        charge.charge_id,
+        sent_at,
+    )
+
+
 async def save_first_sent(tx: Tx, charge_ids: Sequence[UUID], *, first_sent_at: datetime) -> None:
     """Store when the requests of these charges were first sent, in real time."""
     await tx.execute(
@@ -297,6 +306,18 @@ async def count_empty_lookup(tx: Tx, charge: InvoiceCharge, *, looked_up_at: dat
     await tx.execute(
         """
         UPDATE charge c SET empty_lookups = c.empty_lookups + 1, looked_up_at = $3
+        WHERE c.account_id = $1 AND c.charge_id = $2 AND c.stage IN ('sending', 'unknown')
+        """,
+        charge.charge_id,
+        looked_up_at,
+    )
+
+
+async def note_missing(tx: Tx, charge: InvoiceCharge, *, looked_up_at: datetime) -> None:
+    """Store since when look-ups have missed found charges (D-181). Such a look-up is not an empty one."""
+    await tx.execute(
+        """
+        UPDATE charge c SET empty_lookups = 0, looked_up_at = $3
         WHERE c.account_id = $1 AND c.charge_id = $2 AND c.stage IN ('sending', 'unknown')
         """,
         charge.charge_id,

@@ -6,7 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from fatura.store import leases
 from fatura.store.db import Tx
 
 
@@ -79,7 +78,7 @@ async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
                     AND r.closed_at IS NULL
             ) OR EXISTS (
                 SELECT FROM merchant_request m WHERE m.account_id = $1 AND m.invoice_id = v.invoice_id
-                    AND m.in_progress_until > $3 AND m.in_progress_until <= $5
+                    AND m.in_progress_until > $3
             ) OR EXISTS (
                 SELECT FROM pricing_attempt t WHERE t.account_id = $1 AND t.invoice_id = v.invoice_id
                     AND t.outcome IS NULL
@@ -90,7 +89,6 @@ async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
         customer_id,
         real_now,
         MAX_SHOWN,
-        leases.horizon(real_now),
     )
     return Uses(
         [row["subscription_id"] for row in active],

@@ -6,15 +6,16 @@ Charges are found by `fatura restored` (D-123), or because a webhook or the prov
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fatura.domain.charge import IN_DOUBT, ChargeStage, InvoiceCharge
+from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER, retry_delay
 from fatura.domain.payments import PaymentEntry, covering_entry, open_cents
 from fatura.gateways.port import Charge, ChargeRequest, ChargeState, NotFoundError
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charges
 from fatura.store.charging.claims import ClaimedInvoice
+from fatura.store.restore import charge_matching
 from fatura.usecases.charging import next_charge, retries
-from fatura.usecases.charging.gateway_calls import FoundCharges, GatewayCall
+from fatura.usecases.charging.gateway_calls import FoundCharges, GatewayAnswer, GatewayCall
 from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work
@@ -129,12 +130,11 @@ async def report_paid(
     this before the payments are recorded: `gateway_payments.record` stores a charge's state, and `second_charges.emit`
     emits nothing for a stored state. Late look-ups then search for more copies (D-125).
 
-    If the invoice adopted no charge, report nothing, because the invoice may still adopt one of `others`.
+    `stored` is as it was before the answer. If the answer ends the attempt, report nothing, because the invoice may
+    still adopt one of `others`.
     """
-    if not others or (await charges.lock_one(work.tx, stored)).stage in {
-        ChargeStage.PARKED,
-        ChargeStage.FAILED,
-    }:
+    ended = {ChargeStage.PARKED, ChargeStage.FAILED}
+    if stored.stage in MAY_APPEAR and (await charges.lock_one(work.tx, stored)).stage in ended:
         return
     for charge in others:
         is_copy = charge.attempt == adopted.attempt and charge.state is not ChargeState.CANCELED
@@ -150,6 +150,16 @@ async def report_paid(
         await second_charges.plan_checks(work, [stored.charge_id])
 
 
+async def look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
+    """Add the charges of the answer to those found for this request, and schedule a look-up of all (D-123, D-162)."""
+    answered = answer.charges if isinstance(answer, FoundCharges) else [answer]
+    found = [(each.charge_id, each.attempt) for each in answered if isinstance(each, Charge)]
+    missing = answer.missing if isinstance(answer, FoundCharges) else ()
+    for gateway_id, number in [*found, *((each, call.charge.number) for each in missing)]:
+        await charge_matching.add_charge(work.tx, call.charge.charge_id, gateway_id=gateway_id, number=number)
+    await retries.schedule(work, call.invoice, at=work.now)
+
+
 async def wait_for_missing(
     work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
 ) -> bool:
@@ -163,7 +173,11 @@ async def wait_for_missing(
     canceled charges. If the invoice's payments then cover the total, it adopts a canceled charge without waiting.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
-    is_over = current.looked_up_at is not None and call.reserved_at - current.looked_up_at >= MISSING_AFTER
+    is_over = (
+        current.looked_up_at is not None
+        and not current.empty_lookups
+        and call.reserved_at - current.looked_up_at >= MISSING_AFTER
+    )
     is_current = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
     if (found.charges and not is_current) or (has_other and is_over):
         return False
@@ -191,7 +205,7 @@ async def _repeat_or_park(
         await second_charges.plan_checks(work, [current.charge_id])
         await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
         return
-    if current.looked_up_at is None:
-        await charges.count_empty_lookup(work.tx, current, looked_up_at=call.reserved_at)
+    if current.looked_up_at is None or current.empty_lookups:
+        await charges.note_missing(work.tx, current, looked_up_at=call.reserved_at)
     at = work.now + retry_delay(call.invoice.issue_failures + 1)
     await retries.schedule(work, call.invoice, at=at, error=NotFoundError(f"{detail}."))

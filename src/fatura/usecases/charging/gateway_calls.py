@@ -174,6 +174,6 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
 
 
 def _is_canceled(found: port.Charge | FoundCharges) -> bool:
-    """Return whether nobody can pay a charge that was found. Late look-ups record payments of such charges."""
+    """Return whether all found charges are canceled. Late look-ups record their payments."""
     charges = found.charges if isinstance(found, FoundCharges) else [found]
     return all(each.state is port.ChargeState.CANCELED for each in charges)

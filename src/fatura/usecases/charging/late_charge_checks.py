@@ -186,9 +186,8 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     answers = [each for each in _answers(call, found) if each.charge.charge_id not in looked_up]
     await gateway_payments.record(work, answers)
     if answer.missing:
-        reported = await unmatched_charges.reported(work.tx, connection_id, answer.missing)
-        unread = set(answer.missing).difference(reported, [after.gateway_invoice_id])
-        await second_charges.look_late(work, connection_id, expired=(), missing=sorted(unread))
+        unread = [each for each in answer.missing if each != after.gateway_invoice_id]
+        await second_charges.look_late(work, connection_id, expired=(), missing=unread)
     if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
         # another worker may be repeating the request, which may create a second charge: start the look-ups again
         await second_charges.plan_checks(work, [call.charge.charge_id])

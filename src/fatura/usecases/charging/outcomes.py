@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -84,11 +85,11 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     is_shown_again = isinstance(answer, port.Charge) and _is_parked_as_missing(current)
     if is_shown_again and await _is_ready(work, current):
         await charge_matching.reopen(work.tx, current.charge_id)
-        await _look_up_all(work, call, answer)
+        await found_charges.look_up_all(work, call, answer)
         await charge_matching.make_due(work.tx, current.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
     elif current.stage in IN_DOUBT and found_since and await _is_ready(work, current):
-        await _look_up_all(work, call, answer)
+        await found_charges.look_up_all(work, call, answer)
     elif isinstance(answer, port.Charge):
         return await _record_charge(work, call, current, charge=answer)
     elif isinstance(answer, FoundCharges):
@@ -174,15 +175,6 @@ def _is_parked_as_missing(current: InvoiceCharge) -> bool:
 async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
     locked = await payment_entries.lock_invoices(work.tx, [charge.invoice_id])
     return locked[charge.invoice_id].status is InvoiceStatus.READY
-
-
-async def _look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Add the charges of the answer to those found for this request, and schedule a look-up of all (D-123, D-162)."""
-    answered = answer.charges if isinstance(answer, FoundCharges) else [answer]
-    for each in [each for each in answered if isinstance(each, port.Charge)]:
-        charge_id = call.charge.charge_id
-        await charge_matching.add_charge(work.tx, charge_id, gateway_id=each.charge_id, number=each.attempt)
-    await retries.schedule(work, call.invoice, at=work.now)
 
 
 async def _record_found(
@@ -334,6 +326,10 @@ async def _record_no_charge(
             await _record_refused_repeat(work, call, answer)
         case port.PermanentError(code=code, detail=detail) if call.kind is CallKind.SEND:
             await retries.refuse(work, call, code=code, detail=detail)
+            if (
+                call.earlier_sent_at is not None
+            ):  # the first request may have created a charge, and the payer paid it
+                await second_charges.check_now(work, call.charge.invoice_id, call.charge.number)
         case LookupUnsupportedError():
             detail = (
                 "The answer was lost and the gateway has no look-up; check it there, then retry issuance."
@@ -383,11 +379,14 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
     A look-up counts only if LOOKUP_COUNTS_AFTER has passed since the request. The time of a look-up is when it was
     reserved, because the worker may be suspended before it records the answer.
     """
+    if (
+        current.sent_at > call.reserved_at + VISIBLE_WITHIN
+    ):  # a host with a wrong clock dated the request (D-5)
+        current = replace(current, sent_at=call.reserved_at)
+        await charges.save_sent(work.tx, current, sent_at=current.sent_at)
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
     if current.looked_up_at is not None:
         counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
-    if counts_from > call.reserved_at + VISIBLE_WITHIN:
-        counts_from = call.reserved_at  # a host with a wrong clock dated the request (D-5)
     if call.reserved_at < counts_from:
         await retries.schedule(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:

@@ -112,7 +112,9 @@ def _ask_again(
     """
     real_now = work.deps.clock()
     request = None
-    if may_send and not charge.known_charge_ids and _may_repeat(gateway, charge, real_now=real_now):
+    misses_charges = charge.looked_up_at is not None and not charge.empty_lookups
+    is_found = bool(charge.known_charge_ids) or misses_charges
+    if may_send and not is_found and _may_repeat(gateway, charge, real_now=real_now):
         request = next_charge.unseal_request(work, charge)
     if request is None:
         return _call(work, invoice, charge, kind=CallKind.LOOK_UP, gateway=gateway)

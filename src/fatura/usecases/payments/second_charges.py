@@ -137,9 +137,11 @@ async def look_late(
     """Schedule later reads of found charges that the invoice did not adopt and that nobody can pay now (D-181).
 
     The gateway may open an `expired` charge again, or show a `missing` charge again. Because of the stored states, no
-    event is emitted until this happens.
+    event is emitted until this happens. A missing charge that was reported keeps its state.
     """
-    states = dict.fromkeys(expired, ChargeStage.EXPIRED) | dict.fromkeys(missing, ChargeStage.CANCELED)
+    known = await unmatched_charges.reported(work.tx, connection_id, missing) if missing else set[str]()
+    unread = set(missing).difference(known)
+    states = dict.fromkeys(expired, ChargeStage.EXPIRED) | dict.fromkeys(unread, ChargeStage.CANCELED)
     for charge_id, state in sorted(states.items()):
         await unmatched_charges.save_state(work.tx, connection_id, charge_id, state=state, found_at=work.now)
     if states:

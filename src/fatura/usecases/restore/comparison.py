@@ -10,7 +10,7 @@ from uuid import UUID
 from fatura.domain.account import Account
 from fatura.domain.audit import Actor, Origin
 from fatura.domain.audit_actions import ACCOUNT_RESTORE
-from fatura.gateways.port import Charge, GatewayError, InvalidAnswerError, NotFoundError
+from fatura.gateways.port import Charge, ChargeState, GatewayError, InvalidAnswerError, NotFoundError
 from fatura.ids import billed_mark, mark_of
 from fatura.observability import log
 from fatura.store.connections import connections
@@ -144,7 +144,7 @@ async def compare(
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)
     compared: list[tuple[UUID, ObservedGateway]] = []
-    # read before the gateways: the comparison reports the charges of exactly these cycles as unmatched
+    # read before the gateways, so that a subscription that is canceled meanwhile keeps its lost cycles
     never_billed = await in_transaction(deps, account, _never_billed)
     for connection_id, gateway in await in_transaction(deps, account, _open_connections):
         if connection_id in skipping:
@@ -162,10 +162,38 @@ async def compare(
         for connection_id, gateway in compared:
             with comparison.noting_problem(gateway):
                 await _record_replaced(comparison, connection_id, gateway)
+    finished: list[tuple[UUID, int]] = []
     if not (report.problems or dry_run):
-        reported = [each.key for each in never_billed if each.connection_id not in skipping]
-        await in_transaction(deps, account, _release, reported)
+        for connection_id, gateway in compared:
+            of_connection = [each for each in never_billed if each.connection_id == connection_id]
+            with comparison.noting_problem(gateway):
+                finished += await _finished(comparison, gateway, of_connection)
+    if not (report.problems or dry_run):
+        await in_transaction(deps, account, _release, finished)
     return report
+
+
+async def _finished(
+    comparison: _Comparison, gateway: ObservedGateway, never_billed: Sequence[LostInvoice]
+) -> Sequence[tuple[UUID, int]]:
+    """Return the cycles all of whose charges are reported, were canceled unpaid, or are no longer at the gateway.
+
+    Raises GatewayError, TimeoutError.
+    """
+    reported = {each.charge.charge_id for each in comparison.report.unmatched}
+    return [
+        each.key
+        for each in never_billed
+        if all([await _holds_nothing(gateway, id_) for id_ in each.charge_ids if id_ not in reported])
+    ]
+
+
+async def _holds_nothing(gateway: ObservedGateway, charge_id: str) -> bool:
+    try:
+        charge = await gateway.get_charge(charge_id)
+    except NotFoundError:
+        return True
+    return charge.state is ChargeState.CANCELED and not charge.entries
 
 
 async def _never_billed(work: Work) -> Sequence[LostInvoice]:
@@ -177,12 +205,12 @@ async def _open_connections(work: Work) -> Sequence[tuple[UUID, ObservedGateway 
     return [(each.connection.connection_id, gateway_connections.open_gateway(work, each)) for each in stored]
 
 
-async def _release(work: Work, reported: Sequence[tuple[UUID, int]]) -> None:
+async def _release(work: Work, finished: Sequence[tuple[UUID, int]]) -> None:
     """Let the account bill again, and sweep its connections now: the backup may lack payments and refunds (D-161).
 
-    `reported` has the lost cycles of canceled subscriptions whose charges were all reported. Forget these cycles.
+    `finished` has lost cycles of canceled subscriptions. Forget these cycles.
     """
-    await lost_invoices.forget(work.tx, reported)
+    await lost_invoices.forget(work.tx, finished)
     await frozen_accounts.release(work.tx, now=work.now)
     await frozen_accounts.restart_sweeps(work.tx, now=work.now)
     work.notify(LaneName.GENERATION, LaneName.ISSUANCE, LaneName.SWEEP)
