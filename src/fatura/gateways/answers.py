@@ -93,9 +93,7 @@ def all_checked(
     for each in answers[:MAX_CHARGES_OF_REFERENCE]:
         try:
             charge = checked(each, currency=currency, now=now, reference=reference)
-            found[charge.charge_id] = (
-                charge  # a provider with pages may show a charge again, and then as it is now
-            )
+            found[charge.charge_id] = charge  # if a provider's pages overlap, the last version is the newest
         except InvalidFieldError as error:
             charge_id: Any = getattr(each, "charge_id", None)
             invalid[charge_id if _is_id(charge_id) else ""] = error
