@@ -22,7 +22,7 @@ from tests.tidy.sources import ROOT
 
 pytestmark = pytest.mark.faults
 
-END_SECONDS = 500
+END_SECONDS = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def test_up_runs_in_an_empty_folder(installed: Installed) -> None:
     assert {path.name for path in installed.folder.iterdir()} == {".fatura"}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 def test_the_demo_runs_in_an_empty_folder(installed: Installed) -> None:
     """[D-47]"""
     port = free_port()

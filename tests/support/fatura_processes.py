@@ -23,7 +23,7 @@ from tests.support.postgres_processes import is_running, until
 KEY_RING = new_key()
 """The key ring of every command that uses a test's database."""
 START_SECONDS = 30
-STOP_SECONDS = 25
+STOP_SECONDS = 60
 
 
 def environment(database_url: str | None = None, **variables: str) -> dict[str, str]:
