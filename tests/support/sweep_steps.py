@@ -8,7 +8,7 @@ import pytest
 
 from fatura.gateways.adapters.sandbox import tables
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
-from fatura.gateways.port import Charge, ChargeState, ConnectionConfig
+from fatura.gateways.port import Charge, ChargeRequest, ChargeState, ConnectionConfig, PermanentError
 from tests.support.sandbox_steps import charges, queue_fault, ready_invoice
 from tests.support.world import Json, World
 
@@ -142,3 +142,25 @@ def during_the_look_up(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Await
         return found
 
     monkeypatch.setattr(SandboxGateway, "find_charges", find_slowly)
+
+
+async def hide_first_charge(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Json, str]:
+    """Lose the answer to a creation, and hide the charge from the next three look-ups.
+
+    The gateway refuses a second charge with the reference. Return the invoice, and the charge's id at the gateway.
+    """
+    await world.set_up_gateway(behaviour="never_pay")
+    create = SandboxGateway.create_charge
+
+    async def create_first(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
+        if request.attempt == 1 and await world.sql("SELECT FROM sandbox_charge"):
+            raise PermanentError("reference_taken", "There is a charge with this reference.")
+        return await create(gateway, request)
+
+    monkeypatch.setattr(SandboxGateway, "create_charge", create_first)
+    invoice = await ready_invoice(world)
+    await queue_fault(world, "create_charge", "timeout_after")
+    await world.run("issuance")
+    [first] = await charges(world)
+    await queue_fault(world, "list_charges", "unknown", times=3)
+    return invoice, first["chargeId"]

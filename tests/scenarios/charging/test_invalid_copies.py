@@ -1,4 +1,4 @@
-"""The gateway's answer about one of several charges of an attempt is invalid, for a while or for ever (D-50, D-181)."""
+"""An attempt has several charges, and the gateway's answers about one of them are invalid (D-50, D-181)."""
 
 import pytest
 

@@ -24,6 +24,7 @@ from tests.support.sandbox_steps import (
 from tests.support.sweep_steps import (
     NO_SWEEP,
     during_the_look_up,
+    hide_first_charge,
     hide_payment,
     second_charge_events,
     show_payment,
@@ -103,8 +104,9 @@ async def test_a_request_that_a_wrong_clock_dated_waits_as_long_as_others(world:
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
-    ahead = "first_sent_at = first_sent_at + interval '40 days', sent_at = sent_at + interval '40 days'"
-    await world.sql(f"UPDATE charge SET {ahead}")  # noqa: S608 - written here
+    await world.sql(
+        "UPDATE charge SET sent_at = sent_at + interval '40 days', first_sent_at = now() + interval '40 days'"
+    )
     await end_leases(world)
     await queue_fault(world, "list_charges", "unknown", times=2)
     await pass_time(world, seconds=100)
@@ -117,23 +119,10 @@ async def test_payments_are_recorded_after_a_refused_second_request(
     world: World, monkeypatch: pytest.MonkeyPatch, cents: int
 ) -> None:
     """The first charge was paid and then canceled. A person retries issuance a minute after the refusal. [D-33]"""
-    await world.set_up_gateway(behaviour="never_pay")
-    create = SandboxGateway.create_charge
-
-    async def create_once(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
-        if request.attempt == 1 and await world.sql("SELECT FROM sandbox_charge"):
-            raise PermanentError("reference_taken", "There is a charge with this reference.")
-        return await create(gateway, request)
-
-    monkeypatch.setattr(SandboxGateway, "create_charge", create_once)
-    invoice = await ready_invoice(world)
-    await queue_fault(world, "create_charge", "timeout_after")
-    await world.run("issuance")
-    [first] = await charges(world)
+    invoice, first = await hide_first_charge(world, monkeypatch)
     await world.sql(NO_SWEEP)
-    await show_payment(world, first["chargeId"], cents=cents)
+    await show_payment(world, first, cents=cents)
     await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
-    await queue_fault(world, "list_charges", "unknown", times=3)
     await pass_time(world, minutes=4)
     await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
 
@@ -172,8 +161,9 @@ async def test_both_charges_of_a_failed_attempt_are_reported(
     await world.sql("UPDATE sandbox_charge SET status = $1", status)
 
     async def fail() -> None:
-        failed = "stage = 'failed', closed_at = sent_at, error_code = 'refused', error_detail = 'x'"
-        await world.sql(f"UPDATE charge SET {failed}")  # noqa: S608 - written here
+        await world.sql(
+            "UPDATE charge SET stage = 'failed', closed_at = sent_at, error_code = 'refused', error_detail = 'x'"
+        )
 
     during_the_look_up(monkeypatch, fail)
     await world.sql(NO_SWEEP)

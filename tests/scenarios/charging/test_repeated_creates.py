@@ -30,6 +30,7 @@ from tests.support.sandbox_steps import (
     ready_invoice,
     stored_charges,
 )
+from tests.support.sweep_steps import hide_first_charge
 from tests.support.world import World
 
 
@@ -151,24 +152,11 @@ async def test_a_second_request_that_the_gateway_refuses_finds_the_first_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two look-ups do not show the first charge. The gateway refuses another charge with its reference. [D-33]"""
-    await world.set_up_gateway(behaviour="never_pay")
-    create = SandboxGateway.create_charge
-
-    async def create_first(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
-        if await world.sql("SELECT FROM sandbox_charge"):
-            raise PermanentError("reference_taken", "There is a charge with this reference.")
-        return await create(gateway, request)
-
-    monkeypatch.setattr(SandboxGateway, "create_charge", create_first)
-    invoice = await ready_invoice(world)
-    await queue_fault(world, "create_charge", "timeout_after")
-    await world.run("issuance")
-    [first] = await charges(world)
-    await queue_fault(world, "list_charges", "unknown", times=3)
+    invoice, first = await hide_first_charge(world, monkeypatch)
 
     await pass_time(world, hours=1)
-    assert (await read(world, invoice))["gatewayInvoiceId"] == first["chargeId"]
-    assert await charge_statuses(world) == {first["chargeId"]: "open"}
+    assert (await read(world, invoice))["gatewayInvoiceId"] == first
+    assert await charge_statuses(world) == {first: "open"}
     assert await world.broken() == []
 
 
@@ -176,26 +164,13 @@ async def test_a_second_request_that_the_gateway_refuses_adopts_no_canceled_char
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the second request, a person cancels the first charge, which look-ups did not show. [D-33]"""
-    await world.set_up_gateway(behaviour="never_pay")
-    create = SandboxGateway.create_charge
-
-    async def create_first(gateway: SandboxGateway, request: ChargeRequest) -> Charge:
-        if request.attempt == 1 and await world.sql("SELECT FROM sandbox_charge"):
-            raise PermanentError("reference_taken", "There is a charge with this reference.")
-        return await create(gateway, request)
-
-    monkeypatch.setattr(SandboxGateway, "create_charge", create_first)
-    invoice = await ready_invoice(world)
-    await queue_fault(world, "create_charge", "timeout_after")
-    await world.run("issuance")
-    [first] = await charges(world)
-    await queue_fault(world, "list_charges", "unknown", times=3)
+    invoice, first = await hide_first_charge(world, monkeypatch)
     await pass_time(world, seconds=81)
     await patch_connection(world, active=False)
     await pass_time(world, seconds=61)
     assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
 
-    await world.post(f"/v1/sandbox/charges/{first['chargeId']}/cancel")
+    await world.post(f"/v1/sandbox/charges/{first}/cancel")
     await patch_connection(world, active=True)
     await pass_time(world, hours=1)
     assert await world.events("invoice.canceled") == []
@@ -203,7 +178,7 @@ async def test_a_second_request_that_the_gateway_refuses_adopts_no_canceled_char
     await world.post(f"/v1/invoices/{invoice['id']}/retry-issuance")
     found = await read(world, invoice)
     assert found["status"] == "issued"
-    assert await charge_statuses(world) == {first["chargeId"]: "canceled", found["gatewayInvoiceId"]: "open"}
+    assert await charge_statuses(world) == {first: "canceled", found["gatewayInvoiceId"]: "open"}
     assert await world.broken() == []
 
 
