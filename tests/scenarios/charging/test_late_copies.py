@@ -16,6 +16,7 @@ from tests.support.sweep_steps import (
     NO_SWEEP,
     TRIPLE_ID,
     double_silently,
+    hide_payment,
     second_charge_events,
     show_expired,
     show_payment,
@@ -51,6 +52,26 @@ async def test_a_late_look_up_adopts_the_better_charge(
     await pass_time(world, hours=1)
     await _the_newer_was_adopted(world, invoice, older=older, newer=newer, status=status)
     assert await second_charge_events(world) == [older]
+
+
+async def test_a_late_look_up_waits_for_an_invalid_charge(world: World) -> None:
+    """The engine believed both charges absent. The payer paid the one that becomes valid later. [D-125, D-181]"""
+    invoice, valid, hidden = await two_charges(world)
+    await hide_payment(world, hidden)
+    await world.sql(NO_SWEEP)
+    await queue_fault(world, "list_charges", "unknown", times=3)
+    await pass_time(world, seconds=81)
+    await patch_connection(world, active=False)
+    await pass_time(world, seconds=61)
+    assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
+    await pass_time(world, minutes=30)
+    assert (await read(world, invoice))["status"] == "ready"
+    await show_payment(world, hidden)
+
+    await pass_time(world, hours=1)
+    assert (await read(world, invoice))["status"] == "paid"
+    await _the_newer_was_adopted(world, invoice, older=valid, newer=hidden, status="paid")
+    assert await second_charge_events(world) == [valid]
 
 
 @pytest.mark.parametrize("status", ["open", "paid"])

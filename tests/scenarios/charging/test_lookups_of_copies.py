@@ -8,9 +8,18 @@ import pytest
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge
 from tests.scenarios.reconciliation.test_scheduled_looks import looked_at, notify
-from tests.support.sandbox_steps import charge_statuses, end_leases, pass_time, pay_silently, read
+from tests.support.sandbox_steps import (
+    charge_statuses,
+    end_leases,
+    pass_time,
+    pay_silently,
+    queue_fault,
+    read,
+)
 from tests.support.sweep_steps import (
+    NO_SWEEP,
     during_the_look_up,
+    hide_payment,
     second_charge_events,
     show_expired,
     show_payment,
@@ -154,6 +163,7 @@ async def test_a_late_answer_does_not_report_the_invoices_own_charge(
     async def adopt_the_newer() -> None:
         await notify(world, newer)
         await looked_at(world)
+        await queue_fault(world, "list_charges", "unknown")
         await _issue(world)
 
     during_the_look_up(monkeypatch, adopt_the_newer)
@@ -163,4 +173,51 @@ async def test_a_late_answer_does_not_report_the_invoices_own_charge(
     found = await read(world, invoice)
     assert (found["gatewayInvoiceId"], found["paidCents"]) == (newer, 2 * 9990)
     assert await second_charge_events(world) == [older]
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("moment", ["during", "after"])
+async def test_a_webhook_hides_no_invalid_charge(
+    world: World, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A look-up finds an open charge and an invalid one. A webhook names the open one. [D-181, D-162]"""
+    invoice, valid, hidden = await two_charges(world, webhookSecret=SECRET)
+    await hide_payment(world, hidden)
+    await world.sql(NO_SWEEP)
+
+    async def name_the_valid_one() -> None:
+        await notify(world, valid)
+        await looked_at(world)
+
+    if moment == "during":
+        during_the_look_up(monkeypatch, name_the_valid_one)
+    await _issue(world)
+    if moment == "after":
+        await name_the_valid_one()
+    await pass_time(world, minutes=20)
+    assert (await read(world, invoice))["status"] == "ready"
+    await show_payment(world, hidden)
+    await pass_time(world, hours=1)
+
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"], found["paidCents"]) == ("paid", hidden, 9990)
+    assert await charge_statuses(world) == {valid: "canceled", hidden: "paid"}
+    assert await world.broken() == []
+
+
+@pytest.mark.parametrize("state", ["open", "paid"])
+async def test_a_charge_that_a_webhook_names_does_not_end_the_search(world: World, state: str) -> None:
+    """A webhook names one of two charges before the look-up. The payer has paid the other. [D-181, D-162]"""
+    invoice, named, other = await two_charges(world, webhookSecret=SECRET)
+    await pay_silently(world, other)
+    if state == "paid":
+        await pay_silently(world, named)
+    await notify(world, named)
+    await looked_at(world)
+    await pass_time(world, hours=1)
+
+    found = await read(world, invoice)
+    adopted, cents = (other, 9990) if state == "open" else (named, 2 * 9990)
+    assert (found["gatewayInvoiceId"], found["paidCents"]) == (adopted, cents)
+    assert await second_charge_events(world) == [named if state == "open" else other]
     assert await world.broken() == []

@@ -152,12 +152,17 @@ async def report_paid(
 
 async def look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
     """Add the charges of the answer to those found for this request, and schedule a look-up of all (D-123, D-162)."""
+    await add(work, call, answer)
+    await retries.schedule(work, call.invoice, at=work.now)
+
+
+async def add(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
+    """Add the charges of the answer, also the missing ones, to those found for this request (D-123, D-162)."""
     answered = answer.charges if isinstance(answer, FoundCharges) else [answer]
     found = [(each.charge_id, each.attempt) for each in answered if isinstance(each, Charge)]
     missing = answer.missing if isinstance(answer, FoundCharges) else ()
     for gateway_id, number in [*found, *((each, call.charge.number) for each in missing)]:
         await charge_matching.add_charge(work.tx, call.charge.charge_id, gateway_id=gateway_id, number=number)
-    await retries.schedule(work, call.invoice, at=work.now)
 
 
 async def wait_for_missing(

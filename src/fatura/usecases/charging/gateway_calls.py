@@ -97,12 +97,28 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
 
 
 async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
-    if call.charge.known_charge_ids:
-        return await _read_found(call)
-    if call.gateway.capabilities().idempotency == "none":
-        raise LookupUnsupportedError
-    async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+    """Read the charges found for the request by their ids, and search for more of them by the reference.
+
+    A found charge does not end the search, because the payer may have paid another one (D-181). If a charge is read and
+    also found by the reference, what was read counts.
+    """
+    known, has_lookup = call.charge.known_charge_ids, call.gateway.capabilities().idempotency != "none"
+    if not known:
+        if not has_lookup:
+            raise LookupUnsupportedError
         return await _find(call)
+    if not has_lookup:
+        return await _read_found(call)
+    read, (found, invalid) = await asyncio.gather(_read_found(call), _search(call))
+    shown = {each.charge_id: each for each in [*found, *read.charges]}
+    missing = [each for each in dict.fromkeys([*read.missing, *invalid]) if each not in shown]
+    return FoundCharges(list(shown.values()), missing)
+
+
+async def _search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
+    """Return the valid charges with the request's reference, and the ids of the invalid ones."""
+    async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+        return await call.gateway.look_up(call.charge.invoice_id, call.charge.number)
 
 
 async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
@@ -110,7 +126,7 @@ async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
 
     An invalid charge counts as missing, because it may be the one that the payer has paid (D-181).
     """
-    found, invalid = await call.gateway.look_up(call.charge.invoice_id, call.charge.number)
+    found, invalid = await _search(call)
     return FoundCharges(found, invalid) if invalid or len(found) > 1 else next(iter(found), None)
 
 

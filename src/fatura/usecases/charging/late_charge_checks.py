@@ -24,7 +24,7 @@ from fatura.gateways.port import (
 )
 from fatura.observability import log
 from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
-from fatura.store.restore import frozen_accounts
+from fatura.store.restore import charge_matching, frozen_accounts
 from fatura.usecases.charging import found_charges, outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, FoundCharges, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -169,12 +169,7 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
         real_now = work.deps.clock()
         await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)
-    live = [charge for charge in found if charge.state is not ChargeState.CANCELED]
-    if before.stage in MAY_APPEAR and len(live) > 1:
-        # the invoice adopts the first charge, so begin with the best one (D-181)
-        expected = await found_charges.expectation(work, call.invoice, before, found=live)
-        best, others = found_charges.choose(live, expected)
-        live = [best, *others]
+    live = await _best_first(work, call, before, answer)
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
     await second_charges.note_canceled(work, [(connection_id, charge) for charge in found])
     await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id) for charge in found])
@@ -192,6 +187,29 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
         # another worker may be repeating the request, which may create a second charge: start the look-ups again
         await second_charges.plan_checks(work, [call.charge.charge_id])
     return seconds
+
+
+async def _best_first(
+    work: Work, call: GatewayCall, stored: InvoiceCharge, answer: FoundCharges
+) -> Sequence[Charge]:
+    """Return the charges to record, without the canceled ones. The invoice adopts the first, if it has no charge yet.
+
+    If the attempt is still in doubt and some charges are invalid, return none, but let issuance look up all: it waits
+    an hour for the invalid ones, because the payer may have paid one of them (D-181).
+    """
+    live = [charge for charge in answer.charges if charge.state is not ChargeState.CANCELED]
+    if not live or stored.stage not in MAY_APPEAR:
+        return live
+    if answer.missing and stored.stage is not ChargeStage.PARKED and await outcomes.is_ready(work, stored):
+        await found_charges.add(work, call, answer)
+        await charge_matching.make_due(work.tx, stored.invoice_id, now=work.now)
+        work.notify(LaneName.ISSUANCE)
+        return ()
+    if len(live) == 1:
+        return live
+    expected = await found_charges.expectation(work, call.invoice, stored, found=live)
+    best, others = found_charges.choose(live, expected)
+    return [best, *others]
 
 
 async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge]) -> None:

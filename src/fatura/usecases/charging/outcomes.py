@@ -83,12 +83,12 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
     is_shown_again = isinstance(answer, port.Charge) and _is_parked_as_missing(current)
-    if is_shown_again and await _is_ready(work, current):
+    if is_shown_again and await is_ready(work, current):
         await charge_matching.reopen(work.tx, current.charge_id)
         await found_charges.look_up_all(work, call, answer)
         await charge_matching.make_due(work.tx, current.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
-    elif current.stage in IN_DOUBT and found_since and await _is_ready(work, current):
+    elif current.stage in IN_DOUBT and found_since and await is_ready(work, current):
         await found_charges.look_up_all(work, call, answer)
     elif isinstance(answer, port.Charge):
         return await _record_charge(work, call, current, charge=answer)
@@ -172,7 +172,7 @@ def _is_parked_as_missing(current: InvoiceCharge) -> bool:
     return is_missing and bool(current.known_charge_ids)
 
 
-async def _is_ready(work: Work, charge: InvoiceCharge) -> bool:
+async def is_ready(work: Work, charge: InvoiceCharge) -> bool:
     locked = await payment_entries.lock_invoices(work.tx, [charge.invoice_id])
     return locked[charge.invoice_id].status is InvoiceStatus.READY
 
@@ -232,7 +232,7 @@ async def _record_charge(
     if await confirmed_charges.taken(work.tx, [current], gateway_ids=[charge.charge_id]):
         await _park_repeated(work, call, current, charge)
         return None
-    if await _is_ready(work, current) and await _has_wrong_amount(work, call, current, charge, others=others):
+    if await is_ready(work, current) and await _has_wrong_amount(work, call, current, charge, others=others):
         if not await found_charges.is_paid(work, call.invoice, current, charge=charge, others=others):
             await _record_wrong_amount(work, call, current, charge, others=others)
             return None
@@ -296,7 +296,7 @@ async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -
 
 async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> None:
     """Park a charge because the gateway answered its request with a charge that is stored already."""
-    if current.stage is ChargeStage.PARKED or not await _is_ready(work, current):
+    if current.stage is ChargeStage.PARKED or not await is_ready(work, current):
         return
     detail = (
         f"The gateway answered with the earlier charge {charge.charge_id} and made no new one; check there, then "
