@@ -105,6 +105,6 @@ async def _check(server_url: str, account_id: UUID) -> float:
     """Check all invariants as `fatura check` does. Return the seconds. Fails if an invariant is violated."""
     async with opened(server_url.replace("/fatura?", "/checked?")) as deps:
         began = time.perf_counter()
-        found = [each async for each in checks.findings(deps, account_id)]
+        found = await checks.findings(deps, account_id)
         assert not found, found
         return time.perf_counter() - began

@@ -93,7 +93,7 @@ class _AllAccounts:
 
 async def _check_invariants(ledgers: Ledgers) -> None:
     for account_id in await checks.all_accounts(ledgers.deps):
-        async for finding in checks.findings(ledgers.deps, account_id):
+        for finding in await checks.findings(ledgers.deps, account_id):
             ledgers._found(f"invariant {finding.invariant.name}", finding.offenders)
 
 

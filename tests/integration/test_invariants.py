@@ -137,6 +137,21 @@ FRAGMENTS = {
 # Each statement makes a valid account violate the invariant. Triggers and foreign keys are off while it runs.
 VIOLATIONS = rows(r"""
     invariant                      | violation
+    events_match_invoices          | UPDATE invoice_item SET product_name = 'Other' WHERE ISSUED
+    events_match_invoices          | UPDATE invoice_item SET description = 'cheaper' WHERE ISSUED
+    events_match_invoices          | UPDATE invoice_item SET monthly_price_cents = 0, amount_cents = 0 WHERE ISSUED
+    event_numbers_without_gaps     | DELETE FROM event WHERE sequence = 2
+    event_numbers_without_gaps     | UPDATE retention SET deleted_to = 1 WHERE kind = 'events'
+    one_created_event_per_invoice  | DELETE FROM event WHERE type = 'invoice.created'
+    status_events_emitted_once     | DELETE FROM event WHERE type = 'invoice.issued'
+    status_moves_allowed           | EVENT overdue
+    status_moves_allowed           | EVENT held
+    status_moves_allowed           | EVENT ready
+    status_moves_allowed           | EVENT created
+    status_moves_allowed           | CANCELED WHERE status = 'awaiting_value'
+    status_moves_allowed           | UPDATE event SET sequence = -sequence
+    list_totals                    | UPDATE account_counter SET invoices_issued = invoices_issued + 1
+    list_totals                    | UPDATE account_counter SET plan_items = plan_items + 1
     cycles_contiguous              | UPDATE subscription SET cycle_count = cycle_count + 1
     cycles_contiguous              | UPDATE subscription SET start_cycle = 2, cycle_count = cycle_count + 1
     periods_contiguous             | UPDATE invoice SET period_end = period_end + 1 WHERE ISSUED
@@ -194,9 +209,6 @@ VIOLATIONS = rows(r"""
     amounts_in_the_accounts_currency | UPDATE refund_request SET currency = 'USD'
     pending_items_have_price_pulls | DELETE FROM price_pull
     priced_items_have_answers      | UPDATE invoice_item SET pricing_status = 'skipped' WHERE amount_cents IS NULL
-    events_match_invoices          | UPDATE invoice_item SET product_name = 'Other' WHERE ISSUED
-    events_match_invoices          | UPDATE invoice_item SET description = 'cheaper' WHERE ISSUED
-    events_match_invoices          | UPDATE invoice_item SET monthly_price_cents = 0, amount_cents = 0 WHERE ISSUED
     charge_is_the_confirmed_one    | UPDATE charge SET gateway_invoice_id = concat(gateway_invoice_id, 'x')
     charge_is_the_confirmed_one    | UPDATE charge SET amount_cents = amount_cents + 1
     one_charge_per_invoice         | SECOND_CHARGE
@@ -226,18 +238,6 @@ VIOLATIONS = rows(r"""
     requests_wait_for_charges      | CANCELED WHERE ISSUED
     requests_wait_for_charges      | NEXT_CHARGE
     entries_match_the_sandbox      | GATEWAY_ENTRY
-    event_numbers_without_gaps     | DELETE FROM event WHERE sequence = 2
-    event_numbers_without_gaps     | UPDATE retention SET deleted_to = 1 WHERE kind = 'events'
-    one_created_event_per_invoice  | DELETE FROM event WHERE type = 'invoice.created'
-    status_events_emitted_once     | DELETE FROM event WHERE type = 'invoice.issued'
-    status_moves_allowed           | EVENT overdue
-    status_moves_allowed           | EVENT held
-    status_moves_allowed           | EVENT ready
-    status_moves_allowed           | EVENT created
-    status_moves_allowed           | CANCELED WHERE status = 'awaiting_value'
-    status_moves_allowed           | UPDATE event SET sequence = -sequence
-    list_totals                    | UPDATE account_counter SET invoices_issued = invoices_issued + 1
-    list_totals                    | UPDATE account_counter SET plan_items = plan_items + 1
     delivered_in_order             | DELIVERED_EARLY
     delivery_turn_advanced         | UPDATE delivery SET waits = true
     delivery_attempts_logged       | UPDATE delivery SET attempts = attempts + 1

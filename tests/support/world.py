@@ -214,7 +214,7 @@ class World(Merchant):
         return [
             finding.invariant.name
             for account_id in await checks.all_accounts(self.deps)
-            async for finding in checks.findings(self.deps, account_id)
+            for finding in await checks.findings(self.deps, account_id)
         ]
 
 

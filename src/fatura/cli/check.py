@@ -66,7 +66,7 @@ async def _check(deps: Deps) -> _Checked:
         advance = partial(progress.advance, task)
         for account_id in accounts:
             async with each.attempt(account_id):
-                found += [finding async for finding in findings(deps, account_id, progress=advance)]
+                found += await findings(deps, account_id, progress=advance)
     return _Checked(len(accounts), found, each.failed)
 
 

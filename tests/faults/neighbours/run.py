@@ -265,5 +265,5 @@ async def _violations(setup: Setup) -> list[str]:
     return [
         f"{finding.invariant.name} is violated by {finding.offenders[0]}"
         for merchant in merchants
-        async for finding in checks.findings(setup.deps, merchant.account_id)
+        for finding in await checks.findings(setup.deps, merchant.account_id)
     ]

@@ -128,7 +128,7 @@ class Setup:
         return json.loads(await self.root.fetchval("SELECT saved.rows($1)", account_id))
 
     async def violated(self, account_id: UUID) -> list[str]:
-        violated = [row["name"] for row in await self.checks.fetch(account_id, 1)]
+        violated = [row["name"] for row in await self.checks.fetch(account_id)]
         tx, key_ids = Tx(self.root, account_id), self.world.deps.vault.key_ids
         violated += [
             each.name
@@ -157,7 +157,7 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
         }
         checks = await root.prepare(
             " UNION ALL ".join(
-                f"(SELECT '{each.name}' AS name FROM ({each.sql}) x)"  # noqa: S608 - our own statements
+                f"(SELECT '{each.name}' AS name FROM ({each.sql}) x LIMIT 1)"  # noqa: S608 - our own statements
                 for each in INVARIANTS
                 if each.needs is None
             )

@@ -15,7 +15,6 @@ AUDIT: tuple[Invariant, ...] = (
                 IS DISTINCT FROM (c.last_audit_sequence, count(*))
             FROM audit_entry a WHERE a.account_id = $1
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -29,7 +28,6 @@ AUDIT: tuple[Invariant, ...] = (
         ) n
         CROSS JOIN account_counter c
         WHERE c.account_id = $1 AND (n.created_at < n.before OR n.created_at > c.last_audited_at)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -41,7 +39,6 @@ AUDIT: tuple[Invariant, ...] = (
         WHERE a.account_id = $1 AND a.actor_kind = 'api_key' AND NOT EXISTS (
             SELECT FROM api_key k WHERE k.account_id = $1 AND k.api_key_id = a.actor_id
         ) AND (SELECT count(*) FROM api_key k WHERE k.account_id = $1) < 1000
-        LIMIT $2
         """,
     ),
 )

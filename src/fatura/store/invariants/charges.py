@@ -29,7 +29,6 @@ CHARGES: tuple[Invariant, ...] = (
             AND ((c.amount_cents > v.total_cents AND c.known_charge_ids = '{}') OR NOT EXISTS (
                 SELECT FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = v.invoice_id
             ))
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -49,7 +48,6 @@ CHARGES: tuple[Invariant, ...] = (
                 FROM charge c WHERE c.account_id = $1 AND c.gateway_invoice_id IS NOT NULL
             ) n WHERE n.holders > 1
         ) u
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -68,7 +66,6 @@ CHARGES: tuple[Invariant, ...] = (
             ))
             OR (v.status IN ('issued', 'overdue') AND c.stage IN ('planned', 'sending', 'unknown', 'absent', 'parked'))
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -85,7 +82,6 @@ CHARGES: tuple[Invariant, ...] = (
             FROM lost_invoice l JOIN subscription s ON s.subscription_id = l.subscription_id
             WHERE l.account_id = $1 AND s.account_id = $1 AND s.status = 'canceled' AND l.cycle > s.cycle_count
         ) u
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -94,7 +90,6 @@ CHARGES: tuple[Invariant, ...] = (
         """
         SELECT v.invoice_id AS offender FROM invoice v
         WHERE v.account_id = $1 AND v.status = 'ready' AND v.next_attempt_at IS NULL AND v.issue_error_code IS NULL
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -112,7 +107,6 @@ CHARGES: tuple[Invariant, ...] = (
             AND greatest(n.past_due_from, a.restored_at) < $3::timestamptz + a.clock_offset - interval '1 day'
             AND a.recovering_since IS NULL
             AND NOT EXISTS (SELECT FROM test_clock t WHERE t.account_id = $1 AND t.status = 'advancing')
-        LIMIT $2
         """,
         needs="real_now",
     ),
@@ -122,7 +116,6 @@ CHARGES: tuple[Invariant, ...] = (
         """
         SELECT a.account_id AS offender FROM account a
         WHERE a.account_id = $1 AND NOT EXISTS (SELECT FROM account_gate g WHERE g.account_id = $1)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -132,7 +125,6 @@ CHARGES: tuple[Invariant, ...] = (
         SELECT g.connection_id AS offender FROM gateway_connection g
         WHERE g.account_id = $1 AND NOT EXISTS (
             SELECT FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = g.connection_id)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -142,7 +134,6 @@ CHARGES: tuple[Invariant, ...] = (
         SELECT g.connection_id AS offender FROM gateway_connection g
         WHERE g.account_id = $1 AND NOT EXISTS (
             SELECT FROM connection_sweep s WHERE s.account_id = $1 AND s.connection_id = g.connection_id)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -161,7 +152,6 @@ CHARGES: tuple[Invariant, ...] = (
                 SELECT FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = v.invoice_id
             )
         )
-        LIMIT $2
         """,
     ),
 )

@@ -14,7 +14,6 @@ CYCLES: tuple[Invariant, ...] = (
         GROUP BY s.subscription_id, s.start_cycle, s.cycle_count
         HAVING count(v.invoice_id) <> s.cycle_count - s.start_cycle + 1
             OR min(v.cycle) <> s.start_cycle OR max(v.cycle) <> s.cycle_count
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -28,7 +27,6 @@ CYCLES: tuple[Invariant, ...] = (
         ) n
         JOIN subscription s ON s.subscription_id = n.offender
         WHERE s.account_id = $1 AND coalesce(n.following, s.next_period_start) <> n.period_end + 1
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -55,7 +53,6 @@ CYCLES: tuple[Invariant, ...] = (
             END
             OR (n.cycle > n.start_cycle AND n.due_date <> n.period_start)
             OR (n.cycle = n.cycle_count AND n.next_due_date <> n.following)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -65,7 +62,6 @@ CYCLES: tuple[Invariant, ...] = (
         SELECT v.invoice_id AS offender
         FROM invoice v JOIN subscription s ON s.subscription_id = v.subscription_id
         WHERE v.account_id = $1 AND s.account_id = $1 AND v.created_at > s.canceled_at
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -79,7 +75,6 @@ CYCLES: tuple[Invariant, ...] = (
         ) AND s.generate_at > coalesce((
             SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
         ), '-infinity')
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -127,7 +122,6 @@ CYCLES: tuple[Invariant, ...] = (
         WHERE greatest(u.due_at, a.restored_at, a.resumed_at) < $3::timestamptz + a.clock_offset - interval '1 hour'
             AND a.recovering_since IS NULL AND a.suspended_at IS NULL
             AND NOT EXISTS (SELECT FROM test_clock c WHERE c.account_id = $1 AND c.status = 'advancing')
-        LIMIT $2
         """,
         needs="real_now",
     ),
@@ -169,7 +163,6 @@ CYCLES: tuple[Invariant, ...] = (
                 < $3::timestamptz + a.clock_offset - interval '1 minute'
             AND a.recovering_since IS NULL AND a.suspended_at IS NULL
         )
-        LIMIT $2
         """,
         needs="real_now",
     ),

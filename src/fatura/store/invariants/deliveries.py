@@ -18,7 +18,6 @@ DELIVERIES: tuple[Invariant, ...] = (
             )
         ) o
         WHERE o.delivered_at IS NOT NULL AND (o.passed_an_open_one OR o.delivered_before > o.delivered_at)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -38,7 +37,6 @@ DELIVERIES: tuple[Invariant, ...] = (
                 WHERE c.account_id = $1 AND e.invoice_id = d.ordered_by AND c.next_attempt_at IS NULL
                     AND c.waits IS NOT NULL
             )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -65,7 +63,6 @@ DELIVERIES: tuple[Invariant, ...] = (
             )
         ) x JOIN event e ON e.sequence = x.sequence
         WHERE e.account_id = $1
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -78,7 +75,6 @@ DELIVERIES: tuple[Invariant, ...] = (
             w.fanned_out_to > n.last_sequence
             OR EXISTS (SELECT FROM delivery d WHERE d.account_id = $1 AND d.sequence > w.fanned_out_to)
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -106,7 +102,6 @@ DELIVERIES: tuple[Invariant, ...] = (
                 WHERE d.account_id = $1 AND d.next_attempt_at IS NULL AND d.waits IS NOT NULL
             ))
         )
-        LIMIT $2
         """,
         needs="real_now",
     ),
@@ -117,7 +112,6 @@ DELIVERIES: tuple[Invariant, ...] = (
         SELECT e.event_id AS offender FROM delivery d JOIN event e ON e.sequence = d.sequence
         WHERE d.account_id = $1 AND e.account_id = $1 AND d.next_attempt_at IS NOT NULL
             AND NOT EXISTS (SELECT FROM webhook w WHERE w.account_id = $1)
-        LIMIT $2
         """,
     ),
 )

@@ -13,7 +13,6 @@ ERASURES: tuple[Invariant, ...] = (
             (c.email IS NULL) <> (e.customer_id IS NOT NULL)
             OR (c.erased_at IS NOT NULL) <> (coalesce(e.stage, '') = 'done')
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -51,7 +50,6 @@ ERASURES: tuple[Invariant, ...] = (
                 )
             )
         )
-        LIMIT $2
         """,
     ),
 )

@@ -6,6 +6,23 @@ from fatura.store.invariants.invariant import Invariant
 # Statements that compare two large tables use UNION ALL with GROUP BY, because a join could become a slow nested loop.
 EVENTS: tuple[Invariant, ...] = (
     Invariant(
+        "events_match_invoices",
+        "an item has the name and months that its events show, and the value that its events show after it is closed",
+        """
+        SELECT DISTINCT i.item_id AS offender
+        FROM event e
+        CROSS JOIN LATERAL json_to_recordset(e.data::json #> '{invoice,items}') AS t (
+            id uuid, "productName" text, months int, "pricingStatus" text, "amountCents" bigint, description text
+        )
+        JOIN invoice_item i ON i.invoice_id = e.invoice_id AND i.item_id = t.id
+        WHERE e.account_id = $1 AND i.account_id = $1 AND (
+            (t."productName", t.months) IS DISTINCT FROM (i.product_name, i.months::int)
+            OR (t."pricingStatus" <> 'pending' AND (t."pricingStatus", t."amountCents", t.description)
+                IS DISTINCT FROM (i.pricing_status, i.amount_cents, i.description))
+        )
+        """,
+    ),
+    Invariant(
         "event_numbers_without_gaps",
         "event numbers run from the first one that is not deleted to the counter without gaps",
         """
@@ -14,7 +31,6 @@ EVENTS: tuple[Invariant, ...] = (
         WHERE c.account_id = $1 AND (
             SELECT (count(*), coalesce(max(e.sequence), c.last_sequence)) FROM event e WHERE e.account_id = $1
         ) IS DISTINCT FROM (c.last_sequence - coalesce(r.deleted_to, 0), c.last_sequence)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -31,7 +47,6 @@ EVENTS: tuple[Invariant, ...] = (
         HAVING sum(u.invoices) <> 1 OR sum(u.events) > 1 OR (sum(u.events) = 0 AND max(u.created_at) > coalesce((
             SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
         ), '-infinity'))
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -60,7 +75,6 @@ EVENTS: tuple[Invariant, ...] = (
                 SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
             ), '-infinity')
         ))
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -100,7 +114,6 @@ EVENTS: tuple[Invariant, ...] = (
             )
             OR (n.following IS NULL AND n.state <> v.status)
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -134,7 +147,6 @@ EVENTS: tuple[Invariant, ...] = (
             (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'overdue'),
             (SELECT count(*) FROM invoice v WHERE v.account_id = $1 AND v.status = 'canceled')
         )
-        LIMIT $2
         """,
     ),
 )

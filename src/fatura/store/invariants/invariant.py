@@ -8,7 +8,7 @@ from typing import Literal, LiteralString
 class Invariant:
     """A condition, and a statement that returns the ids of rows that violate the condition, as column `offender`.
 
-    In the statement, `$1` is the account, `$2` the maximum number of ids, and `$3` the value that `needs` names.
+    In the statement, `$1` is the account, and `$3` is the value that `needs` names. `offenders` adds a limit as `$2`.
     """
 
     name: str

@@ -23,7 +23,6 @@ PAYMENTS: tuple[Invariant, ...] = (
         GROUP BY u.invoice_id
         HAVING CASE WHEN max(u.status) = 'paid' THEN sum(u.paid_cents) < max(u.total_cents)
             ELSE sum(u.held_cents) >= max(u.total_cents) END
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -46,7 +45,6 @@ PAYMENTS: tuple[Invariant, ...] = (
             OR (sum(u.is_refunded) > 0 AND sum(u.refunded_cents) = 0)
             OR (sum(u.is_disputed) > 0) <> (sum(u.disputes) > 0)
             OR sum(u.refunded_cents) > sum(u.paid_cents)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -57,7 +55,6 @@ PAYMENTS: tuple[Invariant, ...] = (
         WHERE e.account_id = $1 AND e.kind IN ('payment', 'refund')
         GROUP BY e.invoice_id, e.connection_id, e.gateway_charge_id
         HAVING sum(CASE e.kind WHEN 'refund' THEN e.amount_cents ELSE -e.amount_cents END) > 0
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -68,7 +65,6 @@ PAYMENTS: tuple[Invariant, ...] = (
         WHERE e.account_id = $1 AND e.source = 'gateway'
         GROUP BY e.invoice_id, e.gateway_charge_id, e.kind, e.reference
         HAVING count(*) > 1
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -97,7 +93,6 @@ PAYMENTS: tuple[Invariant, ...] = (
         ) AND r.closed_at > coalesce((
             SELECT x.deleted_until FROM retention x WHERE x.account_id = $1 AND x.kind = 'events'
         ), '-infinity')
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -120,7 +115,6 @@ PAYMENTS: tuple[Invariant, ...] = (
         ), '-infinity')
         GROUP BY u.payment_entry_id, u.kind
         HAVING sum(u.entries) <> 1 OR sum(u.events) <> 1
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -137,7 +131,6 @@ PAYMENTS: tuple[Invariant, ...] = (
                 WHERE n.account_id = $1 AND n.invoice_id = u.invoice_id AND n.number > c.number
             )
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -158,7 +151,6 @@ PAYMENTS: tuple[Invariant, ...] = (
                 WHERE l.account_id = $1 AND v.account_id = $1 AND v.invoice_id = e.invoice_id
                     AND l.charge_ids @> ARRAY[b.charge_id]
             )))
-        LIMIT $2
         """,
     ),
 )

@@ -177,7 +177,6 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.connection_id FROM sandbox_fault c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
         ) u
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -189,7 +188,6 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             (octet_length(c.name) = char_length(c.name) AND c.name_key <> lower(c.name COLLATE "C"))
             OR (octet_length(c.email) = char_length(c.email) AND c.email_key <> lower(c.email COLLATE "C"))
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -201,7 +199,6 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT FROM idempotency_key k WHERE k.account_id = $1 GROUP BY k.key
             HAVING count(*) > 1 OR bool_or(k.answer IS NULL AND k.in_progress_until IS NULL)
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -227,7 +224,6 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT i.account_id FROM idempotency_key i
             WHERE i.account_id = $1 AND substr(i.body_hash, 1, 4) <> ALL ($3::bytea[])
         ) u
-        LIMIT $2
         """,
         needs="key_ids",
     ),

@@ -19,7 +19,6 @@ TERMS: tuple[Invariant, ...] = (
             OR (v.plan_id, v.version, v.subscription_id) IS DISTINCT FROM
                 (s.plan_id, s.plan_version, CASE WHEN s.customized THEN s.subscription_id END)
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -39,7 +38,6 @@ TERMS: tuple[Invariant, ...] = (
             OR CASE WHEN n.cycle_before IS NULL THEN n.from_cycle <> s.start_cycle
                 ELSE n.from_cycle < n.cycle_before END
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -55,7 +53,6 @@ TERMS: tuple[Invariant, ...] = (
         ) n ON n.subscription_id = v.subscription_id AND n.from_cycle <= v.cycle
             AND (n.until_cycle IS NULL OR n.until_cycle > v.cycle)
         WHERE v.account_id = $1 AND n.plan_version_id IS DISTINCT FROM v.plan_version_id
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -77,7 +74,6 @@ TERMS: tuple[Invariant, ...] = (
             SELECT r.deleted_until FROM retention r WHERE r.account_id = $1 AND r.kind = 'events'
         ), '-infinity')
         GROUP BY u.subscription_id, u.reason HAVING sum(u.changes) <> sum(u.events)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -92,7 +88,6 @@ TERMS: tuple[Invariant, ...] = (
             FROM subscription_terms h WHERE h.account_id = $1 AND h.reason = 'propagated'
         ) u
         GROUP BY u.plan_version_id HAVING sum(u.moved) <> sum(u.changes)
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -112,7 +107,6 @@ TERMS: tuple[Invariant, ...] = (
                 SELECT FROM propagation x WHERE x.account_id = $1 AND x.plan_id = p.plan_id
                     AND x.propagation_id > p.propagation_id
             )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -129,7 +123,6 @@ TERMS: tuple[Invariant, ...] = (
             WHERE e.account_id = $1 AND e.type = 'subscription.gateway_changed'
         ) e
         WHERE c.account_id = $1 AND (m.moved < e.events OR (m.moved > e.events AND r.deleted_until IS NULL))
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -149,7 +142,6 @@ TERMS: tuple[Invariant, ...] = (
                     AND m.from_connection_id IN (x.from_connection_id, x.to_connection_id)
                     AND x.connection_move_id > m.connection_move_id
             )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -168,7 +160,6 @@ TERMS: tuple[Invariant, ...] = (
             WHERE v.account_id = $1 AND t.account_id = $1 AND p.account_id = $1
         ) u
         GROUP BY u.invoice_id, u.position, u.product_id, u.months HAVING sum(u.billed) <> 1 OR sum(u.agreed) <> 1
-        LIMIT $2
         """,
     ),
 )

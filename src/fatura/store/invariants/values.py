@@ -11,7 +11,6 @@ VALUES: tuple[Invariant, ...] = (
         WHERE v.account_id = $1 AND NOT EXISTS (
             SELECT FROM invoice_item i WHERE i.account_id = $1 AND i.invoice_id = v.invoice_id
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -23,7 +22,6 @@ VALUES: tuple[Invariant, ...] = (
             i.pricing_status <> 'priced' OR i.amount_cents IS DISTINCT FROM
                 round(i.months::numeric * i.monthly_price_cents * (100 - coalesce(i.discount_percent, 0)) / 100)
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -37,7 +35,6 @@ VALUES: tuple[Invariant, ...] = (
         HAVING (v.total_cents IS NOT NULL AND v.total_cents <> coalesce(sum(i.amount_cents), 0))
             OR (v.total_cents IS NOT NULL AND bool_or(i.pricing_status = 'pending'))
             OR (v.total_cents IS NULL AND v.status <> 'canceled' AND NOT bool_or(i.pricing_status = 'pending'))
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -56,7 +53,6 @@ VALUES: tuple[Invariant, ...] = (
             SELECT r.refund_id, r.currency FROM refund_request r WHERE r.account_id = $1
         ) u JOIN account a ON a.account_id = $1
         WHERE u.currency <> a.currency
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -72,7 +68,6 @@ VALUES: tuple[Invariant, ...] = (
             OR ((i.pricing_status <> 'pending' OR v.status = 'canceled')
                 AND (p.next_attempt_at IS NOT NULL OR p.warn_at IS NOT NULL))
         )
-        LIMIT $2
         """,
     ),
     Invariant(
@@ -89,25 +84,6 @@ VALUES: tuple[Invariant, ...] = (
             SELECT FROM price_pull p
             WHERE p.account_id = $1 AND p.invoice_id = i.invoice_id AND p.position = i.position AND p.calls_deleted
         )
-        LIMIT $2
-        """,
-    ),
-    Invariant(
-        "events_match_invoices",
-        "an item has the name and months that its events show, and the value that its events show after it is closed",
-        """
-        SELECT DISTINCT i.item_id AS offender
-        FROM event e
-        CROSS JOIN LATERAL json_to_recordset(e.data::json #> '{invoice,items}') AS t (
-            id uuid, "productName" text, months int, "pricingStatus" text, "amountCents" bigint, description text
-        )
-        JOIN invoice_item i ON i.invoice_id = e.invoice_id AND i.item_id = t.id
-        WHERE e.account_id = $1 AND i.account_id = $1 AND (
-            (t."productName", t.months) IS DISTINCT FROM (i.product_name, i.months::int)
-            OR (t."pricingStatus" <> 'pending' AND (t."pricingStatus", t."amountCents", t.description)
-                IS DISTINCT FROM (i.pricing_status, i.amount_cents, i.description))
-        )
-        LIMIT $2
         """,
     ),
 )

@@ -1,7 +1,7 @@
 """Check every invariant in every account, without writing (`fatura check`)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -62,29 +62,34 @@ async def missing_accounts(deps: Deps, account_ids: Sequence[UUID]) -> Sequence[
 
 async def findings(
     deps: Deps, account_id: UUID, *, progress: Callable[[], None] = lambda: None
-) -> AsyncIterator[Finding]:
-    """Yield the violated invariants of an account. `progress` is called after each invariant.
+) -> Sequence[Finding]:
+    """Return the violated invariants of an account. `progress` is called after each invariant.
 
     AT_ONCE invariants are checked at a time, each in its own transaction. Raises DatabaseUnavailableError.
     """
-    for start in range(0, len(INVARIANTS), AT_ONCE):
-        together = INVARIANTS[start : start + AT_ONCE]
-        checked = await asyncio.gather(
-            *(_offenders_of(deps, account_id, each) for each in together), return_exceptions=True
-        )
-        for invariant, offenders in zip(together, checked, strict=True):
-            if isinstance(offenders, BaseException):
-                raise offenders
-            progress()
-            if offenders:
-                yield Finding(account_id, invariant, offenders)
+    places = asyncio.Semaphore(AT_ONCE)
+    checks = [asyncio.create_task(_check(deps, account_id, each, places, progress)) for each in INVARIANTS]
+    try:
+        return [finding for finding in await asyncio.gather(*checks) if finding.offenders]
+    finally:
+        for each in checks:
+            each.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
 
 
-async def _offenders_of(deps: Deps, account_id: UUID, invariant: Invariant) -> Sequence[UUID]:
-    async with deps.db.inspection(account_id) as tx:
-        return await invariants.offenders(
+async def _check(
+    deps: Deps,
+    account_id: UUID,
+    invariant: Invariant,
+    places: asyncio.Semaphore,
+    progress: Callable[[], None],
+) -> Finding:
+    async with places, deps.db.inspection(account_id) as tx:
+        offenders = await invariants.offenders(
             tx, invariant, limit=MAX_OFFENDERS, real_now=deps.clock(), key_ids=deps.vault.key_ids
         )
+    progress()
+    return Finding(account_id, invariant, offenders)
 
 
 def set_metrics(found: Sequence[Finding]) -> CollectorRegistry:
