@@ -221,3 +221,26 @@ async def test_a_charge_that_a_webhook_names_does_not_end_the_search(world: Worl
     assert (found["gatewayInvoiceId"], found["paidCents"]) == (adopted, cents)
     assert await second_charge_events(world) == [named if state == "open" else other]
     assert await world.broken() == []
+
+
+async def test_a_named_charge_is_adopted_although_no_listed_charge_is_valid(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway lists only the invalid charge. The invoice waits an hour for it. [D-181, D-162]"""
+    invoice, named, hidden = await two_charges(world, webhookSecret=SECRET)
+    await hide_payment(world, hidden)
+    await world.sql(NO_SWEEP)
+    find = SandboxGateway.find_charges
+
+    async def find_charges(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
+        return [each for each in await find(self, invoice_id, attempt) if each.charge_id == hidden]
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", find_charges)
+    await notify(world, named)
+    await looked_at(world)
+    await pass_time(world, minutes=50)
+    assert (await read(world, invoice))["status"] == "ready"
+    await pass_time(world, hours=1)
+
+    found = await read(world, invoice)
+    assert (found["status"], found["gatewayInvoiceId"]) == ("issued", named)

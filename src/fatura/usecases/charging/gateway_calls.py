@@ -9,6 +9,7 @@ from enum import Enum, auto
 
 from fatura.domain.charge import InvoiceCharge
 from fatura.gateways import port
+from fatura.gateways.answers import InvalidChargesError
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
@@ -109,10 +110,18 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
         return await _find(call)
     if not has_lookup:
         return await _read_found(call)
-    read, (found, invalid) = await asyncio.gather(_read_found(call), _search(call))
+    read, (found, invalid) = await asyncio.gather(_read_found(call), _search_beside(call))
     shown = {each.charge_id: each for each in [*found, *read.charges]}
     missing = [each for each in dict.fromkeys([*read.missing, *invalid]) if each not in shown]
     return FoundCharges(list(shown.values()), missing)
+
+
+async def _search_beside(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
+    """Return the result of `_search`. If all charges are invalid, return their ids: a known charge may be valid."""
+    try:
+        return await _search(call)
+    except InvalidChargesError as error:
+        return (), error.charge_ids
 
 
 async def _search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
