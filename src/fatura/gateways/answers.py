@@ -23,14 +23,6 @@ class InvalidFieldError(OwnTextError, InvalidAnswerError):
     """Says which field of a provider's answer is invalid."""
 
 
-class InvalidChargesError(InvalidFieldError):
-    """All charges with a reference are invalid. `charge_ids` are their ids, as far as these are valid."""
-
-    def __init__(self, text: str, *, charge_ids: Sequence[str]) -> None:
-        super().__init__(text)
-        self.charge_ids = charge_ids
-
-
 MAX_ID_LENGTH = 255
 MAX_CENTS = 10**15
 MAX_CHARGES_OF_REFERENCE = 100
@@ -93,8 +85,8 @@ def all_checked(
 ) -> tuple[Sequence[Charge], Sequence[str]]:
     """Return the valid charges, and the ids of the invalid ones (D-50). An id that is listed twice is returned once.
 
-    Ignore invalid charges without a valid id, and those after the first MAX_CHARGES_OF_REFERENCE charges. Raises
-    InvalidChargesError if no charge is valid, but the answer has charges.
+    Ignore the charges after the first MAX_CHARGES_OF_REFERENCE, and invalid charges without a valid id. Raises
+    InvalidFieldError if no charge is valid, and one of them has no valid id.
     """
     found: dict[str, Charge] = {}
     invalid: dict[str, InvalidFieldError] = {}
@@ -107,8 +99,8 @@ def all_checked(
             invalid[charge_id if _is_id(charge_id) else ""] = error
     if invalid:
         first = next(iter(invalid.values()))
-        if not found:
-            raise InvalidChargesError(str(first), charge_ids=[each for each in invalid if each])
+        if not found and "" in invalid:
+            raise first
         log.warning("gateway.invalid_charges", invoice_id=str(reference[0]), count=len(invalid), error=first)
     valid = [each for each in found.values() if each.charge_id not in invalid]
     return valid, [charge_id for charge_id in invalid if charge_id]

@@ -240,7 +240,7 @@ async def test_a_named_charge_is_adopted_although_no_listed_charge_is_valid(
     await looked_at(world)
     await pass_time(world, minutes=50)
     assert (await read(world, invoice))["status"] == "ready"
-    await pass_time(world, hours=1)
+    await pass_time(world, hours=2)
 
     found = await read(world, invoice)
     assert (found["status"], found["gatewayInvoiceId"]) == ("issued", named)

@@ -37,14 +37,15 @@ async def confirm(
 ) -> None:
     """Set the stage of locked charges to `open`, and store the gateway's id and the pay data of each charge.
 
-    A value in `sent_at` says that the call that sent the request at this time has ended, as in `charges.end_calls`. If
+    A value in `sent_at` says that the call that sent the request at this time has ended, as in `charges.end_calls`. A
+    stored `sent_at` in the future, which a wrong clock wrote (D-5), becomes `now`, because D-57 counts from it. If
     charges were found for a stored charge (`known_charge_ids`), also store the amount of the gateway's charge.
     """
     await tx.execute(
         """
         UPDATE charge c SET stage = 'open', gateway_invoice_id = u.gateway_id, confirmed_at = $2, asked_at = $2,
             closed_at = NULL, error_code = NULL, error_detail = NULL, pay_url = u.pay_url, pix_code = u.pix_code,
-            boleto_line = u.boleto_line, pay_expires_at = u.expires_at,
+            boleto_line = u.boleto_line, pay_expires_at = u.expires_at, sent_at = least(c.sent_at, $2),
             amount_cents = CASE WHEN c.known_charge_ids = '{}' THEN c.amount_cents ELSE u.amount_cents END,
             call_ends_at = CASE WHEN u.sent_at IS DISTINCT FROM c.sent_at THEN c.call_ends_at END
         FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::int8[],

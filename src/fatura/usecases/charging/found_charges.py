@@ -5,6 +5,7 @@ Charges are found by `fatura restored` (D-123), or because a webhook or the prov
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER, retry_delay
@@ -178,11 +179,8 @@ async def wait_for_missing(
     canceled charges. If the invoice's payments then cover the total, it adopts a canceled charge without waiting.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
-    is_over = (
-        current.looked_up_at is not None
-        and not current.empty_lookups
-        and call.reserved_at - current.looked_up_at >= MISSING_AFTER
-    )
+    since = _missing_since(call, current, found.missing)
+    is_over = call.reserved_at - since >= MISSING_AFTER
     is_current = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
     if (found.charges and not is_current) or (has_other and is_over):
         return False
@@ -193,8 +191,20 @@ async def wait_for_missing(
         answers = [ChargeAnswer(current.invoice_id, current.connection_id, each) for each in found.charges]
         await gateway_payments.record(work, answers)
     if is_current:
+        await add(work, call, found)  # the gateway's list may show fewer of them next time
+        await charges.note_missing(work.tx, current, looked_up_at=since)
         await _repeat_or_park(work, call, current, missing=found.missing, is_over=is_over)
     return True
+
+
+def _missing_since(call: GatewayCall, stored: InvoiceCharge, missing: Sequence[str]) -> datetime:
+    """Return since when look-ups have missed found charges: since this look-up, if one of `missing` is new."""
+    is_first = stored.looked_up_at is None or stored.empty_lookups
+    if is_first or not set(missing).issubset(stored.known_charge_ids):
+        return call.reserved_at
+    return min(
+        stored.looked_up_at or call.reserved_at, call.reserved_at
+    )  # a wrong clock may have dated it (D-5)
 
 
 async def _repeat_or_park(
@@ -210,7 +220,5 @@ async def _repeat_or_park(
         await second_charges.plan_checks(work, [current.charge_id])
         await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
         return
-    if current.looked_up_at is None or current.empty_lookups:
-        await charges.note_missing(work.tx, current, looked_up_at=call.reserved_at)
     at = work.now + retry_delay(call.invoice.issue_failures + 1)
     await retries.schedule(work, call.invoice, at=at, error=NotFoundError(f"{detail}."))

@@ -9,7 +9,6 @@ from enum import Enum, auto
 
 from fatura.domain.charge import InvoiceCharge
 from fatura.gateways import port
-from fatura.gateways.answers import InvalidChargesError
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.usecases.connections.observed_gateway import ObservedGateway
@@ -100,8 +99,8 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
 async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     """Read the charges found for the request by their ids, and search for more of them by the reference.
 
-    A found charge does not end the search, because the payer may have paid another one (D-181). If a charge is read and
-    also found by the reference, what was read counts.
+    A found charge does not end the search, because the payer may have paid another one (D-181). What was read counts
+    more than what the search shows, because lists may lag.
     """
     known, has_lookup = call.charge.known_charge_ids, call.gateway.capabilities().idempotency != "none"
     if not known:
@@ -111,17 +110,19 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     if not has_lookup:
         return await _read_found(call)
     read, (found, invalid) = await asyncio.gather(_read_found(call), _search_beside(call))
-    shown = {each.charge_id: each for each in [*found, *read.charges]}
+    listed = [each for each in found if each.charge_id not in read.missing]
+    shown = {each.charge_id: each for each in [*listed, *read.charges]}
     missing = [each for each in dict.fromkeys([*read.missing, *invalid]) if each not in shown]
     return FoundCharges(list(shown.values()), missing)
 
 
 async def _search_beside(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
-    """Return the result of `_search`. If all charges are invalid, return their ids: a known charge may be valid."""
+    """Return the result of `_search`, or nothing if the gateway refuses the search: the known charges are enough."""
     try:
         return await _search(call)
-    except InvalidChargesError as error:
-        return (), error.charge_ids
+    except (port.NotFoundError, port.PermanentError) as error:
+        log.info("charge.search_refused", invoice_id=str(call.charge.invoice_id), error=error)
+        return (), ()
 
 
 async def _search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
@@ -199,6 +200,7 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
 
 
 def _is_canceled(found: port.Charge | FoundCharges) -> bool:
-    """Return whether all found charges are canceled. Late look-ups record their payments."""
-    charges = found.charges if isinstance(found, FoundCharges) else [found]
-    return all(each.state is port.ChargeState.CANCELED for each in charges)
+    """Return whether all found charges are canceled, and none is missing. Late look-ups record their payments."""
+    if isinstance(found, port.Charge):
+        return found.state is port.ChargeState.CANCELED
+    return not found.missing and all(each.state is port.ChargeState.CANCELED for each in found.charges)

@@ -198,14 +198,14 @@ async def _best_first(
     an hour for the invalid ones, because the payer may have paid one of them (D-181).
     """
     live = [charge for charge in answer.charges if charge.state is not ChargeState.CANCELED]
-    if not live or stored.stage not in MAY_APPEAR:
+    if stored.stage not in MAY_APPEAR:
         return live
     if answer.missing and stored.stage is not ChargeStage.PARKED and await outcomes.is_ready(work, stored):
         await found_charges.add(work, call, answer)
         await charge_matching.make_due(work.tx, stored.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
         return ()
-    if len(live) == 1:
+    if len(live) <= 1:
         return live
     expected = await found_charges.expectation(work, call.invoice, stored, found=live)
     best, others = found_charges.choose(live, expected)

@@ -386,7 +386,7 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
         await charges.save_sent(work.tx, current, sent_at=current.sent_at)
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
     if current.looked_up_at is not None:
-        counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
+        counts_from = min(current.looked_up_at, call.reserved_at) + EMPTY_LOOKUP_GAP
     if call.reserved_at < counts_from:
         await retries.schedule(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:

@@ -48,7 +48,7 @@ async def schedule(
     work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
 ) -> None:
     """Schedule the next call; emit `invoice.issue_delayed` once after an hour of failures (D-34)."""
-    since = invoice.issue_failing_since or work.now
+    since = min(invoice.issue_failing_since or work.now, work.now)  # a wrong clock may have dated it (D-5)
     is_late = work.now - since >= ISSUE_DELAYED_AFTER
     if is_late and not invoice.issue_delay_emitted:
         detail = str(error) if error else "The gateway does not know the charge yet."
