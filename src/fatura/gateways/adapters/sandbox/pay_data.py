@@ -7,6 +7,7 @@ from fatura.domain.charge import PayData
 from fatura.domain.charging import last_payment_day
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.sandbox import SandboxCharge
+from fatura.gateways.br_code import br_code
 
 _BANK, _REAL = "999", "9"
 _DUE_DATES_FROM = date(2025, 2, 22)
@@ -25,37 +26,13 @@ def pay_data(charge: SandboxCharge) -> PayData:
 
 
 def _pix_code(charge: SandboxCharge) -> str:
-    """Return a Pix code in the EMV format, with a valid CRC."""
-    account = _field("00", "br.gov.bcb.pix") + _field("25", f"sandbox.invalid/qr/{charge.charge_id}")
-    text = "".join(
-        (
-            _field("00", "01"),
-            _field("26", account),
-            _field("52", "0000"),
-            _field("53", "986"),
-            _field("54", f"{charge.amount_cents // 100}.{charge.amount_cents % 100:02}"),
-            _field("58", "BR"),
-            _field("59", "Fatura Sandbox"),
-            _field("60", "Sao Paulo"),
-            _field("62", _field("05", "***")),
-            "6304",
-        )
+    return br_code(
+        "url",
+        f"sandbox.invalid/qr/{charge.charge_id}",
+        amount_cents=charge.amount_cents,
+        merchant_name="Fatura Sandbox",
+        merchant_city="Sao Paulo",
     )
-    return f"{text}{_crc16(text):04X}"
-
-
-def _field(tag: str, value: str) -> str:
-    return f"{tag}{len(value):02}{value}"
-
-
-def _crc16(text: str) -> int:
-    """Return the CRC-16 with the polynomial 0x1021 and the start value 0xFFFF."""
-    crc = 0xFFFF
-    for byte in text.encode():
-        crc ^= byte << 8
-        for _ in range(8):
-            crc = (crc << 1 ^ 0x1021 if crc & 0x8000 else crc << 1) & 0xFFFF
-    return crc
 
 
 def _boleto_line(charge: SandboxCharge) -> str:
