@@ -19,6 +19,7 @@ from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.tags import Tagger
 from fatura.failure_text import OwnTextError
+from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
 from fatura.gateways.port import Provider
@@ -143,7 +144,8 @@ def wire(
         providers={
             SandboxGateway.provider: Provider(
                 partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), SECRET_SETTINGS
-            )
+            ),
+            PixKeyGateway.provider: Provider(partial(PixKeyGateway, db), frozenset({Mode.LIVE})),
         },
         url_rules=rules,
         merchants=MerchantClient(rules, denied=settings.outbound_deny),

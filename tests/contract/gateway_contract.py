@@ -21,6 +21,7 @@ from fatura.gateways.port import (
     ProductMirror,
     TransientError,
     UnknownOutcomeError,
+    Webhook,
 )
 from tests.contract.provider import NOW, Provider, charge_request
 
@@ -101,13 +102,14 @@ class GatewayContract:
     async def test_all_charges_since_an_instant_are_listed(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """The list also has paid and canceled charges, oldest first. [D-123]"""
+        """The list also has paid and canceled charges, oldest first. Those of one instant are in any order. [D-123]"""
         if not gateway.capabilities().lists_charges:
             with pytest.raises(PermanentError):
                 _ = [each async for each in gateway.charges_since(NOW)]
             return
         made = [await gateway.create_charge(charge_request()) for _ in range(4)]
-        await provider.pay(gateway, made[0])
+        if provider.reports_payments:
+            await provider.pay(gateway, made[0])
         await provider.cancel(gateway, made[1])
         await provider.lose_next_answer(gateway)
         lost = charge_request()
@@ -117,10 +119,12 @@ class GatewayContract:
 
         listed = [each async for each in gateway.charges_since(NOW)]
 
-        assert [each.charge_id for each in listed[:-1]] == [each.charge_id for each in made]
+        known = {each.charge_id for each in made}
+        (found,) = [each for each in listed if each.charge_id not in known]
+        assert len(listed) == len(made) + 1
         instants = [each.created_at for each in listed if each.created_at is not None]
         assert (len(instants), instants) == (len(listed), sorted(instants))
-        assert (listed[-1].invoice_id, listed[-1].attempt) == (lost.invoice_id, lost.attempt)
+        assert (found.invoice_id, found.attempt) == (lost.invoice_id, lost.attempt)
         assert listed == [await gateway.get_charge(each.charge_id) for each in listed]
         assert [each async for each in gateway.charges_since(NOW + timedelta(days=1))] == []
 
@@ -137,6 +141,8 @@ class GatewayContract:
         assert [each async for each in gateway.charges_since(NOW)] == [created]
 
     async def test_a_payment_is_shown_with_its_instant(self, gateway: Gateway, provider: Provider) -> None:
+        if not provider.reports_payments:
+            return
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
 
@@ -148,6 +154,8 @@ class GatewayContract:
         assert await gateway.find_charges(created.invoice_id, 1) == [charge]
 
     async def test_a_refusal_is_shown(self, gateway: Gateway, provider: Provider) -> None:
+        if PaymentMethod.CARD not in gateway.capabilities().methods:
+            return
         created = await gateway.create_charge(charge_request(PaymentMethod.CARD))
         await provider.refuse(gateway, created)
 
@@ -161,6 +169,8 @@ class GatewayContract:
 
     async def test_a_refunded_charge_stays_paid(self, gateway: Gateway, provider: Provider) -> None:
         """[D-46, D-50]"""
+        if not provider.reports_payments:
+            return
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
@@ -253,6 +263,8 @@ class GatewayContract:
 
     async def test_a_paid_charge_is_not_canceled(self, gateway: Gateway, provider: Provider) -> None:
         """[D-27 not confirmed]"""
+        if not provider.reports_payments:
+            return
         created = await gateway.create_charge(charge_request())
         await provider.pay(gateway, created)
         paid = await gateway.get_charge(created.charge_id)
@@ -277,7 +289,10 @@ class GatewayContract:
         """
         created = await gateway.create_charge(charge_request())
 
-        hint = gateway.read_webhook(provider.webhook(gateway, created))
+        sent = provider.webhook(gateway, created)
+        if sent is None:
+            return
+        hint = gateway.read_webhook(sent)
 
         assert hint.charge_ids in {None, (created.charge_id,)}
 
@@ -287,6 +302,10 @@ class GatewayContract:
     ) -> None:
         """[D-35 webhook refused]"""
         genuine = provider.webhook(gateway, await gateway.create_charge(charge_request()))
+        if genuine is None:
+            with pytest.raises(AuthFailedError):
+                gateway.read_webhook(Webhook({}, "", body))
+            return
         other = await provider.connect()
 
         for forged in (

@@ -20,7 +20,12 @@ DUE_DATE = date(2026, 3, 15)
 
 
 class Provider(Protocol):
-    """A test double of a payment provider. Tests use it to open connections, change charges and cause faults."""
+    """A test double of a payment provider. Tests use it to open connections, change charges and cause faults.
+
+    If the provider does not learn of payments, `reports_payments` is False, and the tests do not pay or refund.
+    """
+
+    reports_payments: bool
 
     async def connect(self) -> Gateway:
         """Return a connection in a new account whose clock shows `NOW`. All capabilities are enabled."""
@@ -68,8 +73,8 @@ class Provider(Protocol):
         """Make the next request for a page of charges fail at the provider."""
         ...
 
-    def webhook(self, gateway: Gateway, charge: Charge) -> Webhook:
-        """Return the webhook that the provider sends for a charge, signed at the current time."""
+    def webhook(self, gateway: Gateway, charge: Charge) -> Webhook | None:
+        """Return the webhook that the provider sends for a charge, signed now. None if it sends no webhooks."""
         ...
 
     async def catalog(self, gateway: Gateway) -> dict[str, str]:

@@ -12,6 +12,8 @@ import asyncpg
 from fatura.domain.audit import Origin
 from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
 from fatura.domain.refunds import RefundRequest, RefundStage
+from fatura.gateways.adapters.pix_key import tables as pix_key
+from fatura.gateways.adapters.pix_key.tables import PixKeyCharge
 from fatura.store.billing import payment_entries
 from fatura.store.charging import (
     charges,
@@ -84,6 +86,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         )
         polled = await poll_rounds.lock(tx, UUID(connection_id))
         await poll_rounds.save(tx, replace(polled, next_step_at=far_ahead))
+        await pix_key.insert(tx, UUID(connection_id), _pix_charge(UUID(invoice["id"]), created_at=far_ahead))
     await _refund(merchant, plan, invoice, next_attempt_at=far_ahead)
     return {
         "product_id": product["id"],
@@ -93,6 +96,20 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         "connection_id": connection_id,
         "invoice_id": invoice["id"],
     }
+
+
+def _pix_charge(invoice_id: UUID, *, created_at: datetime) -> PixKeyCharge:
+    """Return a charge of a Pix key. A live account would have it; this sandbox account gets it for tests of its row."""
+    return PixKeyCharge(
+        txid="X",
+        invoice_id=invoice_id,
+        attempt=1,
+        amount_cents=1,
+        due_date=created_at.date(),
+        pix_code="x",
+        is_canceled=False,
+        created_at=created_at,
+    )
 
 
 async def _erase_one(merchant: Merchant, plan: Json) -> None:

@@ -236,6 +236,7 @@ CHECKS = rows("""
     delivery_state                  | delivery           | "next_attempt_at": null, "delivered_at": null
     delivery_attempts               | delivery           | "attempts": 1, "failures": 2
     delivery_attempt_outcome        | delivery_attempt   | "outcome": "lost"
+    pix_key_charge_amount           | pix_key_charge     | "amount_cents": 0
     sandbox_charge_status           | sandbox_charge     | "status": "lost"
     sandbox_fault_call              | sandbox_fault      | "operation": "call"
     sandbox_fault_fault             | sandbox_fault      | "fault": "yawns"
@@ -321,6 +322,7 @@ NO_FOREIGN_KEY = rows("""
     audit_entry.request_id       | the X-Request-Id of the request, which may be any text
     charge.charge_id             | our own id; `charge_id` of sandbox_charge is the id that the gateway gave its charge
     lost_invoice.invoice_id      | a restore found charges of an invoice that the database lacks
+    pix_key_charge.invoice_id    | the adapter stores the engine's ids without reading its tables
     sandbox_charge.invoice_id    | the sandbox gateway stores the engine's ids without reading its tables
     sandbox_product.product_id   | as above
 """)

@@ -88,7 +88,17 @@ class ConnectionForm(Body):
     """A gateway to connect."""
 
     examples: ClassVar[Examples] = {
-        "the sandbox": {"provider": "sandbox", "label": "Main", "credentials": {}, "settings": {}}
+        "the sandbox": {"provider": "sandbox", "label": "Main", "credentials": {}, "settings": {}},
+        "a Pix key of a live account": {
+            "provider": "pix_key",
+            "label": None,
+            "credentials": {},
+            "settings": {
+                "pixKey": "pix@example.com",
+                "merchantName": "Academia Sol",
+                "merchantCity": "Sao Paulo",
+            },
+        },
     }
 
     provider: Annotated[str, Text(1, 60), Field(description="Name of the provider.")]

@@ -209,8 +209,7 @@ async def check_new(
     known = deps.providers.get(provider)
     if known is None or account.mode not in known.modes:
         offered = sorted(name for name, entry in deps.providers.items() if account.mode in entry.modes)
-        only = f"must be one of {', '.join(offered)}" if offered else "there is none yet for live accounts"
-        raise invalid_fields(("provider", only))
+        raise invalid_fields(("provider", f"must be one of {', '.join(offered)}"))
     now = account.now(deps.clock())
     gateway = known.factory(
         port.ConnectionConfig(account.account_id, UUID(int=0), settings, credentials, now)

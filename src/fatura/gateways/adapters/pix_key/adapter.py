@@ -1,0 +1,176 @@
+"""The provider `pix_key`: Pix codes for the merchant's own Pix key, without a payment provider.
+
+Nobody tells Fatura about payments of these codes: the merchant records them (D-52). A code stays payable as long as the
+Pix key exists, also after its charge was canceled. Each call runs in a transaction of its own.
+"""
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import date, datetime
+from typing import ClassVar
+from uuid import UUID
+
+from fatura.domain.calendar import local_date
+from fatura.domain.charge import PayData
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways import port
+from fatura.gateways.adapters.pix_key import tables
+from fatura.gateways.adapters.pix_key.settings import PixKeySettings, parse
+from fatura.gateways.adapters.pix_key.tables import PixKeyCharge
+from fatura.gateways.br_code import br_code
+
+MAX_CENTS = 10**12 - 1
+"""The highest amount that fits into a Pix code."""
+_TXID_LENGTH = 25
+_TXID = re.compile(f"[0-9A-Z]{{{_TXID_LENGTH}}}")
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class PixKeyGateway:
+    """One connection with a Pix key; implements `port.Gateway`.
+
+    Database errors are raised unchanged. The engine then treats the outcome as unknown, and repeats the request.
+    """
+
+    provider: ClassVar[str] = "pix_key"
+    __slots__ = ("_config", "_database")
+
+    def __init__(self, database: tables.Database, config: port.ConnectionConfig) -> None:
+        self._database = database
+        self._config = config
+
+    def capabilities(self) -> port.Capabilities:
+        self._settings()
+        return port.Capabilities(
+            issues_charges=True,
+            methods=(PaymentMethod.PIX,),
+            max_installments=1,
+            product_catalog=False,
+            idempotency="natural_id",
+            lists_charges=True,
+            polls_per_second=None,
+        )
+
+    async def check_credentials(self) -> None:
+        """Return None, because a Pix key belongs to no provider's account."""
+        self._settings()
+
+    async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
+        """Create a charge. A repeated request returns the existing charge. Raises PermanentError."""
+        _check(request, today=local_date(self._config.now))
+        txid = txid_of(request.invoice_id, request.attempt)
+        settings = self._settings()
+        new = PixKeyCharge(
+            txid=txid,
+            invoice_id=request.invoice_id,
+            attempt=request.attempt,
+            amount_cents=request.amount_cents,
+            due_date=request.due_date,
+            pix_code=br_code(
+                "key",
+                settings.pix_key,
+                amount_cents=request.amount_cents,
+                merchant_name=settings.merchant_name,
+                merchant_city=settings.merchant_city,
+                txid=txid,
+            ),
+            is_canceled=False,
+            created_at=self._config.now,
+        )
+        async with self._transaction() as tx:
+            await tables.insert(tx, self._config.connection_id, new)
+            return await self._find(tx, txid)
+
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
+        async with self._transaction() as tx:
+            found = await tables.find(tx, self._config.connection_id, txid_of(invoice_id, attempt))
+        return [] if found is None else [_as_charge(found)]
+
+    async def get_charge(self, charge_id: str) -> port.Charge:
+        async with self._transaction() as tx:
+            return await self._find(tx, charge_id)
+
+    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
+        after = ""
+        while True:
+            async with self._transaction() as tx:
+                page = await tables.charges_since(tx, self._config.connection_id, since, after=after)
+            for charge in page:
+                yield _as_charge(charge)
+            if not page:
+                return
+            since, after = page[-1].created_at, page[-1].txid
+
+    async def cancel_charge(self, charge_id: str) -> port.Charge:
+        async with self._transaction() as tx:
+            await self._find(tx, charge_id)
+            await tables.cancel(tx, self._config.connection_id, charge_id)
+            return await self._find(tx, charge_id)
+
+    async def refund_charge(self, request: port.RefundRequest) -> port.Charge:  # noqa: ARG002 - part of the interface
+        """Raises PermanentError `refunds_unsupported`."""
+        raise port.PermanentError(
+            "refunds_unsupported", "Fatura cannot return a payment of a Pix key; return it in the bank's app."
+        )
+
+    def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:  # noqa: ARG002 - part of the interface
+        """Raises AuthFailedError, because there is no provider that could send a webhook."""
+        raise port.AuthFailedError("a Pix key has no webhooks")
+
+    async def mirror_product(self, product: port.ProductMirror) -> str:  # noqa: ARG002 - part of the interface
+        """Raises PermanentError `no_catalog`."""
+        raise port.PermanentError("no_catalog", "A Pix key has no product catalog.")
+
+    def _settings(self) -> PixKeySettings:
+        return parse(self._config.settings, self._config.credentials)
+
+    def _transaction(self) -> AbstractAsyncContextManager[tables.Tx]:
+        return self._database.transaction(self._config.account_id)
+
+    async def _find(self, tx: tables.Tx, charge_id: str) -> port.Charge:
+        """Return a charge. Raises NotFoundError, for a malformed id without a query."""
+        found = None
+        if _TXID.fullmatch(charge_id):
+            found = await tables.find(tx, self._config.connection_id, charge_id)
+        if found is None:
+            raise port.NotFoundError(charge_id)
+        return _as_charge(found)
+
+
+def txid_of(invoice_id: UUID, attempt: int) -> str:
+    """Return the id of a charge: 25 letters and digits, derived from its reference, so that repeats find the charge."""
+    rest = int.from_bytes(hashlib.sha256(f"{invoice_id}:{attempt}".encode()).digest())
+    digits: list[str] = []
+    for _ in range(_TXID_LENGTH):
+        rest, digit = divmod(rest, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return "".join(digits)
+
+
+def _check(request: port.ChargeRequest, *, today: date) -> None:
+    """Check that a request can become a Pix code. Raises PermanentError."""
+    if request.method is not PaymentMethod.PIX:
+        raise port.PermanentError("method_unsupported", "A Pix key issues only pix.")
+    if request.installments is not None:
+        raise port.PermanentError("installments_unsupported", "Pix takes no installments.")
+    if request.currency != "BRL":
+        raise port.PermanentError("currency_unsupported", "Pix is paid in BRL.")
+    if not 1 <= request.amount_cents <= MAX_CENTS:
+        raise port.PermanentError("amount_unsupported", f"A Pix code is for 1 to {MAX_CENTS} cents.")
+    if request.due_date < today:
+        raise port.PermanentError("due_date_past", f"The due date {request.due_date} has passed.")
+
+
+def _as_charge(stored: PixKeyCharge) -> port.Charge:
+    return port.Charge(
+        charge_id=stored.txid,
+        invoice_id=stored.invoice_id,
+        attempt=stored.attempt,
+        state=port.ChargeState.CANCELED if stored.is_canceled else port.ChargeState.OPEN,
+        amount_cents=stored.amount_cents,
+        due_date=stored.due_date,
+        pay=PayData(pix_code=stored.pix_code),
+        created_at=stored.created_at,
+    )

@@ -1,0 +1,73 @@
+"""The settings of a connection with a Pix key: who receives the payments."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fatura.domain import tax_document
+from fatura.gateways.port import GatewaySettingsError
+
+MAX_NAME = 25
+"""Maximum number of characters of the receiver's name in a Pix code."""
+MAX_CITY = 15
+"""Maximum number of characters of the receiver's city in a Pix code."""
+MAX_EMAIL = 77
+
+_DOCUMENT = re.compile(r"[0-9]{11}|[0-9A-Z]{12}[0-9]{2}")
+_PHONE = re.compile(r"\+[1-9][0-9]{7,14}")
+_EMAIL = re.compile(r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
+_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PRINTABLE = re.compile("[ -~]+")
+_KEY_FORMS = (
+    "must be a Pix key as the bank shows it: a CPF or CNPJ without punctuation, a telephone number such as "
+    "+5511987654321, an e-mail address in lower case, or a random key"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PixKeySettings:
+    """`merchant_name` and `merchant_city` are ASCII, as Pix codes need them."""
+
+    pix_key: str
+    merchant_name: str
+    merchant_city: str
+
+
+def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> PixKeySettings:
+    """Validate the settings; all are required. `credentials` must be empty.
+
+    Raises GatewaySettingsError, which lists every invalid field.
+    """
+    known = {"pixKey", "merchantName", "merchantCity"}
+    wrong = [(f"settings.{key}", "is not a setting of a Pix key") for key in settings if key not in known]
+    wrong += [(f"credentials.{key}", "a Pix key takes no credentials") for key in credentials]
+    key, name, city = settings.get("pixKey"), settings.get("merchantName"), settings.get("merchantCity")
+    wrong += [("settings.pixKey", fault) for fault in [_fault_of_key(key)] if fault]
+    for field, value, most in (("merchantName", name, MAX_NAME), ("merchantCity", city, MAX_CITY)):
+        if _ascii(value, most) is None:
+            wrong.append(
+                (f"settings.{field}", f"must have 1 to {most} ASCII characters; accents are removed")
+            )
+    if wrong:
+        raise GatewaySettingsError(tuple(wrong))
+    return PixKeySettings(str(key), _ascii(name, MAX_NAME) or "", _ascii(city, MAX_CITY) or "")
+
+
+def _fault_of_key(key: object) -> str | None:
+    if not isinstance(key, str):
+        return _KEY_FORMS
+    if _DOCUMENT.fullmatch(key):
+        return tax_document.refusal(key)
+    is_email = len(key) <= MAX_EMAIL and _EMAIL.fullmatch(key)
+    return None if is_email or _PHONE.fullmatch(key) or _RANDOM.fullmatch(key) else _KEY_FORMS
+
+
+def _ascii(value: object, most: int) -> str | None:
+    """Return a text without its accents, or None if it is blank, too long or has characters that are not ASCII."""
+    if not isinstance(value, str):
+        return None
+    parts = unicodedata.normalize("NFKD", value.strip())
+    plain = "".join(each for each in parts if not unicodedata.combining(each))
+    return plain if _PRINTABLE.fullmatch(plain) and len(plain) <= most else None

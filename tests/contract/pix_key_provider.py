@@ -1,0 +1,115 @@
+"""A connection with a Pix key is its own provider. The double makes its transactions fail before or after they end."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from fatura.domain.connection import Connection
+from fatura.domain.credentials import Mode
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
+from fatura.gateways.port import (
+    Charge,
+    ConnectionConfig,
+    Gateway,
+    GatewayError,
+    TransientError,
+    UnknownOutcomeError,
+    Webhook,
+)
+from fatura.store.accounts import accounts
+from fatura.store.connections import connections
+from fatura.store.connections.connections import StoredConnection
+from fatura.store.db import Database, Tx
+from tests.contract.provider import NOW
+
+SETTINGS = {"pixKey": "pix@example.com", "merchantName": "Café do João", "merchantCity": "São Paulo"}
+
+
+@dataclass(slots=True)
+class FailingDatabase:
+    """Raises `before` at the begin of the next transaction, or `after` once the transaction was committed."""
+
+    db: Database
+    before: GatewayError | None = None
+    after: GatewayError | None = None
+
+    @asynccontextmanager
+    async def transaction(self, account_id: UUID) -> AsyncGenerator[Tx]:
+        before, after, self.before, self.after = self.before, self.after, None, None
+        if before is not None:
+            raise before
+        async with self.db.transaction(account_id) as tx:
+            yield tx
+        if after is not None:
+            raise after
+
+
+@dataclass(slots=True)
+class PixKeyProvider:
+    db: Database
+    reports_payments: bool = False
+    databases: dict[int, FailingDatabase] = field(default_factory=dict[int, FailingDatabase])
+
+    async def connect(self, **settings: Any) -> Gateway:
+        config = ConnectionConfig(uuid4(), uuid4(), {**SETTINGS, **settings}, {}, NOW)
+        connection = Connection(
+            connection_id=config.connection_id,
+            provider="pix_key",
+            label=None,
+            active=True,
+            issues_charges=True,
+            methods=(PaymentMethod.PIX,),
+            max_installments=1,
+            product_catalog=False,
+            refunds=False,
+            created_at=NOW,
+        )
+        async with self.db.transaction(config.account_id) as tx:
+            await accounts.insert(tx, name="Tests", mode=Mode.LIVE, currency="BRL", created_at=NOW)
+            await connections.insert(tx, StoredConnection(connection, config.settings, b""))
+        database = FailingDatabase(self.db)
+        gateway = PixKeyGateway(database, config)
+        self.databases[id(gateway)] = database
+        return gateway
+
+    async def pay(self, gateway: Gateway, charge: Charge) -> None:
+        raise NotImplementedError
+
+    async def refuse(self, gateway: Gateway, charge: Charge) -> None:
+        raise NotImplementedError
+
+    async def cancel(self, gateway: Gateway, charge: Charge) -> None:
+        await gateway.cancel_charge(charge.charge_id)
+
+    async def refund(self, gateway: Gateway, charge: Charge) -> None:
+        raise NotImplementedError
+
+    async def lose_next_request(self, gateway: Gateway) -> None:
+        self.databases[id(gateway)].before = UnknownOutcomeError("the connection broke")
+
+    async def lose_next_answer(self, gateway: Gateway) -> None:
+        self.databases[id(gateway)].after = UnknownOutcomeError("the connection broke")
+
+    async def lose_next_cancel(self, gateway: Gateway) -> None:
+        self.databases[id(gateway)].after = UnknownOutcomeError("the connection broke")
+
+    async def lose_next_refund(self, gateway: Gateway) -> None:
+        raise NotImplementedError
+
+    async def limit_next_request(self, gateway: Gateway) -> None:
+        self.databases[id(gateway)].before = TransientError("no free connection")
+
+    async def fail_next_read(self, gateway: Gateway) -> None:
+        self.databases[id(gateway)].before = TransientError("no free connection")
+
+    async def fail_next_list(self, gateway: Gateway) -> None:
+        self.databases[id(gateway)].before = TransientError("no free connection")
+
+    def webhook(self, gateway: Gateway, charge: Charge) -> Webhook | None:  # noqa: ARG002 - part of the interface
+        return None
+
+    async def catalog(self, gateway: Gateway) -> dict[str, str]:  # noqa: ARG002 - part of the interface
+        return {}

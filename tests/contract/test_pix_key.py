@@ -1,0 +1,127 @@
+"""The contract suite against connections with a Pix key, and what is special about them (D-49)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fatura.gateways.adapters.pix_key.settings import parse
+from fatura.gateways.port import GatewaySettingsError, PermanentError
+from fatura.store.db import Database
+from tests.contract.gateway_contract import GatewayContract
+from tests.contract.pix_key_provider import SETTINGS, PixKeyProvider
+from tests.contract.provider import charge_request, refund_request
+
+
+@pytest.fixture
+def provider(db: Database) -> PixKeyProvider:
+    return PixKeyProvider(db)
+
+
+class TestPixKey(GatewayContract):
+    """[D-256, D-33]"""
+
+
+async def test_a_code_names_the_receiver_the_amount_and_the_charge(provider: PixKeyProvider) -> None:
+    """Accents are removed, because the fields of a Pix code are ASCII. [D-256, D-49]"""
+    charge = await (await provider.connect()).create_charge(charge_request())
+
+    assert charge.pay.pix_code is not None
+    assert charge.pay.pix_code.startswith("00020126370014br.gov.bcb.pix0115pix@example.com")
+    assert "540599.90" in charge.pay.pix_code
+    assert f"5912Cafe do Joao6009Sao Paulo62290525{charge.charge_id}" in charge.pay.pix_code
+
+
+async def test_a_new_key_does_not_change_the_code_of_an_existing_charge(provider: PixKeyProvider) -> None:
+    """[D-256, D-33]"""
+    gateway = await provider.connect()
+    request = charge_request()
+    created = await gateway.create_charge(request)
+    config: Any = gateway
+    config._config = replace(config._config, settings={**SETTINGS, "pixKey": "other@example.com"})
+
+    assert await gateway.create_charge(request) == created
+
+
+async def test_attempts_have_charges_of_their_own(provider: PixKeyProvider) -> None:
+    """[D-256, D-49]"""
+    gateway = await provider.connect()
+    request = charge_request()
+    first = await gateway.create_charge(request)
+    second = await gateway.create_charge(replace(request, attempt=2))
+
+    assert first.charge_id != second.charge_id
+    assert await gateway.find_charges(request.invoice_id, 1) == [first]
+
+
+@pytest.mark.parametrize("wrong", [{"currency": "USD"}, {"amount_cents": 10**12}])
+async def test_what_fits_into_no_code_is_refused(provider: PixKeyProvider, wrong: dict[str, Any]) -> None:
+    """[D-256, D-34]"""
+    gateway = await provider.connect()
+    with pytest.raises(PermanentError):
+        await gateway.create_charge(replace(charge_request(), **wrong))
+
+
+async def test_refunds_are_refused(provider: PixKeyProvider) -> None:
+    """[D-256, D-53]"""
+    gateway = await provider.connect()
+    charge = await gateway.create_charge(charge_request())
+    with pytest.raises(PermanentError):
+        await gateway.refund_charge(refund_request(charge, 1))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "52998224725",
+        "11222333000181",
+        "12ABC34501DE35",
+        "+5511987654321",
+        "pix@example.com",
+        "123e4567-e12b-12d1-a456-426655440000",
+    ],
+)
+def test_every_kind_of_key_is_accepted(key: str) -> None:
+    """[D-256, D-43]"""
+    assert parse({**SETTINGS, "pixKey": key}, {}).pix_key == key
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pixKey", "52998224724"),
+        ("pixKey", "529.982.247-25"),
+        ("pixKey", "Pix@Example.com"),
+        ("pixKey", "11987654321"),
+        ("pixKey", f"{74 * 'x'}@x.br"),
+        ("pixKey", ""),
+        ("pixKey", None),
+        ("pixKey", 52998224725),
+        ("merchantName", " "),
+        ("merchantName", 26 * "x"),
+        ("merchantName", "東京"),
+        ("merchantName", "A\nB"),
+        ("merchantCity", 16 * "x"),
+        ("merchantCity", None),
+        ("pixkey", "pix@example.com"),
+    ],
+)
+def test_invalid_settings_are_refused(field: str, value: object) -> None:
+    """[D-256, D-43]"""
+    with pytest.raises(GatewaySettingsError) as refusal:
+        parse({**SETTINGS, field: value}, {})
+
+    assert [path for path, _ in refusal.value.fields] == [f"settings.{field}"]
+
+
+def test_all_settings_are_required_and_credentials_are_refused() -> None:
+    """[D-256, D-43]"""
+    with pytest.raises(GatewaySettingsError) as refusal:
+        parse({}, {"token": "x"})
+
+    assert [path for path, _ in refusal.value.fields] == [
+        "credentials.token",
+        "settings.pixKey",
+        "settings.merchantName",
+        "settings.merchantCity",
+    ]
