@@ -20,7 +20,7 @@ from tests.faults import ledgers, place
 from tests.faults.clock import started
 from tests.faults.gateway.people import People, gather
 from tests.faults.gateway.provider import LONGEST_JUMP
-from tests.faults.gateway.settle import drained, settle
+from tests.faults.gateway.settle import drained, settle, swept
 from tests.faults.gateway.truth import compare
 from tests.faults.gateway.workers import Workers, workers
 from tests.faults.gateway.world import Kind, World, kinds, open_world
@@ -163,6 +163,7 @@ class Story:
         for _ in range(2):
             world.clock.jump(STEP_SECONDS)
             await drained(world, seconds=self.give_up_at - time.monotonic())
+        await swept(world, give_up_at=self.give_up_at)
         unsettled = await settle(world, self.running, include_polls=False, give_up_at=self.give_up_at)
         self.report.count("rows with unfinished work at the time limit", unsettled, at_most=0)
         self.report.problems += [

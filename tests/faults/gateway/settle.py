@@ -55,6 +55,7 @@ hours count as work. If the run waited for all reads, the clock would pass all d
 
 `$1` is true if polls of charges count as work. `$2` is the current time.
 """
+UNFINISHED_SWEEPS = "SELECT count(*) FROM connection_sweep WHERE started_at IS NOT NULL"
 MORE, MORE_SHARE = timedelta(seconds=60), 0.1
 """Each clock jump is longer than needed, by MORE and by MORE_SHARE of the needed time.
 
@@ -120,6 +121,14 @@ async def drained(world: World, *, seconds: float) -> None:
             if time.monotonic() - seen_at >= STUCK_SECONDS:
                 world.clock.jump(LEASE_SECONDS)
                 seen_at = time.monotonic()
+        await asyncio.sleep(CHECK_SECONDS)
+
+
+async def swept(world: World, *, give_up_at: float) -> None:
+    """Wait until no sweep is unfinished, or until the monotonic time `give_up_at`. A leased sweep is not due."""
+    while await world.tables.fetchval(UNFINISHED_SWEEPS):
+        if time.monotonic() >= give_up_at:
+            return
         await asyncio.sleep(CHECK_SECONDS)
 
 
