@@ -339,15 +339,18 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """Let issuance continue for an invoice with a parked charge (D-113).
 
-    If charges at the gateway were found for the parked charge, make it `unknown`, so that issuance looks them up. If
-    none were found, or if the gateway no longer knows them (D-181), end the parked charge as `failed`.
+    If charges at the gateway were found for the parked charge, make it `unknown`, so that issuance looks them up. End
+    the parked charge as `failed` if none were found, if the gateway no longer shows them (D-181), or if the found
+    charge is another stored charge.
     """
     await tx.execute(
         """
         UPDATE charge c SET stage = CASE WHEN x.is_over THEN 'failed' ELSE 'unknown' END,
-            closed_at = CASE WHEN x.is_over THEN $3::timestamptz END, empty_lookups = 0, looked_up_at = NULL
+            closed_at = CASE WHEN x.is_over THEN $3::timestamptz END, empty_lookups = 0, looked_up_at = NULL,
+            known_charge_ids = CASE WHEN x.is_over THEN '{}' ELSE c.known_charge_ids END
         FROM (
-            SELECT o.charge_id, o.known_charge_ids = '{}' OR o.error_code = 'charge_missing' AS is_over
+            SELECT o.charge_id,
+                o.known_charge_ids = '{}' OR o.error_code IN ('charge_missing', 'charge_repeated') AS is_over
             FROM charge o WHERE o.account_id = $1 AND o.invoice_id = $2 AND o.stage = 'parked'
         ) x
         WHERE c.account_id = $1 AND c.charge_id = x.charge_id

@@ -117,11 +117,16 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
 
 
 async def _search_beside(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
-    """Return the result of `_search`, or nothing if the gateway refuses the search: the known charges are enough."""
+    """Return the result of `_search`, or nothing if the search fails: a known charge is adopted anyway (D-162).
+
+    Late look-ups repeat the search. Raises AuthFailedError.
+    """
     try:
         return await _search(call)
-    except (port.NotFoundError, port.PermanentError) as error:
-        log.info("charge.search_refused", invoice_id=str(call.charge.invoice_id), error=error)
+    except port.AuthFailedError:
+        raise
+    except (port.GatewayError, TimeoutError) as error:
+        log.info("charge.search_failed", invoice_id=str(call.charge.invoice_id), error=error)
         return (), ()
 
 
@@ -142,20 +147,25 @@ async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
 
 async def _read_found(call: GatewayCall) -> FoundCharges:
     known, places = call.charge.known_charge_ids, asyncio.Semaphore(READS_AT_ONCE)
-    answers = await asyncio.gather(*(_read_one(call, charge_id, places) for charge_id in known))
+    answers = await asyncio.gather(*(_read_in_turn(call, charge_id, places) for charge_id in known))
     return FoundCharges(
         [answer for answer in answers if answer is not None],
         [charge_id for charge_id, answer in zip(known, answers, strict=True) if answer is None],
     )
 
 
-async def _read_one(call: GatewayCall, charge_id: str, places: asyncio.Semaphore) -> port.Charge | None:
+async def _read_in_turn(call: GatewayCall, charge_id: str, places: asyncio.Semaphore) -> port.Charge | None:
+    async with places:
+        return await read_one(call, charge_id)
+
+
+async def read_one(call: GatewayCall, charge_id: str) -> port.Charge | None:
     """Return a found charge, or None if the gateway does not know it, refuses to show it, or shows it wrongly.
 
     Raises AuthFailedError, or a TransientError that names the charge if the gateway does not answer.
     """
     try:
-        async with places, asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+        async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             charge = await call.gateway.get_charge(charge_id)
         return charge.of_invoice(call.charge.invoice_id)
     except (port.NotFoundError, port.PermanentError, port.InvalidAnswerError) as error:

@@ -25,7 +25,7 @@ from fatura.gateways.port import (
 from fatura.observability import log
 from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
 from fatura.store.restore import charge_matching, frozen_accounts
-from fatura.usecases.charging import found_charges, outcomes
+from fatura.usecases.charging import found_charges, gateway_calls, outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, FoundCharges, GatewayCall
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.deps import Deps
@@ -73,11 +73,12 @@ async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[Gatew
         opened = gateways[charge.connection_id]
         gateway = opened.gateway
         if gateway is not None and not opened.stored.health.is_failing:
+            # issuance reads the found charges by their ids, so a late look-up only searches by the reference
+            is_parked = charge.stage is ChargeStage.PARKED
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[charge.invoice_id],
-                # issuance reads the found charges by their ids; a late look-up searches by the reference
-                charge=replace(charge, known_charge_ids=()),
+                charge=charge if is_parked else replace(charge, known_charge_ids=()),
                 gateway=gateway,
                 reserved_at=work.now,
                 reserved_at_real=work.deps.clock(),
@@ -141,7 +142,7 @@ async def _read(call: GatewayCall) -> FoundCharges:
     if call.gateway.capabilities().idempotency != "none":
         with suppress(NotFoundError):
             charges, invalid = await call.gateway.look_up(call.invoice.invoice_id, call.charge.number)
-            found += charges
+            found += [each for each in charges if await _is_readable(call, each)]
     known = call.charge.gateway_invoice_id
     if known is not None and known not in {charge.charge_id for charge in found}:
         # After a restore, the number that the engine stores may be higher than the number in the gateway's reference.
@@ -149,6 +150,16 @@ async def _read(call: GatewayCall) -> FoundCharges:
         with suppress(InvalidAnswerError, NotFoundError, PermanentError):  # `found` is returned anyway
             found.append(await call.gateway.get_charge(known))
     return FoundCharges(found, invalid)
+
+
+async def _is_readable(call: GatewayCall, charge: Charge) -> bool:
+    """Return whether a listed charge, if it was found before a person was asked (D-181), can now be read by its id.
+
+    If it cannot, a list that lags must not make issuance wait for the charge and ask the person again.
+    """
+    return charge.charge_id not in call.charge.known_charge_ids or bool(
+        await gateway_calls.read_one(call, charge.charge_id)
+    )
 
 
 async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) -> Sequence[Charge]:
@@ -173,7 +184,8 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
     await second_charges.note_canceled(work, [(connection_id, charge) for charge in found])
     await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id) for charge in found])
-    await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
+    if found or not answer.missing:  # otherwise, `_claim` has scheduled the look-up again
+        await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
     after = await charges.lock_one(work.tx, call.charge)
     # while the outcome is unknown, leave the found charges to issuance: it first issues the invoice with one of them,
     # and the next poll then records their payments

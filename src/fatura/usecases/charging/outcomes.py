@@ -384,9 +384,12 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
     ):  # a host with a wrong clock dated the request (D-5)
         current = replace(current, sent_at=call.reserved_at)
         await charges.save_sent(work.tx, current, sent_at=current.sent_at)
+    if current.looked_up_at is not None and current.looked_up_at > call.reserved_at:  # the same
+        current = replace(current, looked_up_at=None, empty_lookups=0)
+        await charges.forget_empty_lookups(work.tx, current)
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
     if current.looked_up_at is not None:
-        counts_from = min(current.looked_up_at, call.reserved_at) + EMPTY_LOOKUP_GAP
+        counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
     if call.reserved_at < counts_from:
         await retries.schedule(work, call.invoice, at=counts_from)
     elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
