@@ -379,12 +379,11 @@ async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCh
     A look-up counts only if LOOKUP_COUNTS_AFTER has passed since the request. The time of a look-up is when it was
     reserved, because the worker may be suspended before it records the answer.
     """
-    if (
-        current.sent_at > call.reserved_at + VISIBLE_WITHIN
-    ):  # a host with a wrong clock dated the request (D-5)
+    # a host with a wrong clock may have dated the request or the look-up ahead (D-5)
+    if current.sent_at > call.reserved_at + VISIBLE_WITHIN:
         current = replace(current, sent_at=call.reserved_at)
         await charges.save_sent(work.tx, current, sent_at=current.sent_at)
-    if current.looked_up_at is not None and current.looked_up_at > call.reserved_at:  # the same
+    if current.looked_up_at is not None and current.looked_up_at > call.reserved_at:
         current = replace(current, looked_up_at=None, empty_lookups=0)
         await charges.forget_empty_lookups(work.tx, current)
     counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
