@@ -62,7 +62,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """The parts of a key that the engine has made, as its correct tag shows."""
+    """The parts of an API key whose tag is correct. The tag proves that the engine made the key."""
 
     account_id: UUID
     mode: Mode
@@ -106,7 +106,7 @@ def _tag(account_id: UUID, mode: Mode, *, secret: bytes, tagger: Tagger) -> byte
 
 
 def parse_key(text: str, *, tagger: Tagger) -> ParsedKey | None:
-    """Return the key's parts, or None if its format or its tag is wrong, so the engine has not made this key."""
+    """Return the key's parts. Return None if the format or the tag is wrong: the engine did not make such a key."""
     parts = _KEY.fullmatch(text)
     if parts is None:
         return None

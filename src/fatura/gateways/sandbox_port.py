@@ -45,7 +45,8 @@ class SandboxControls(Gateway, Protocol):
     async def double_charge(self, charge_id: str) -> SandboxCharge:
         """Make a second charge with the reference of the given charge, and return the second charge.
 
-        Raises NotFoundError, and PermanentError `charge_status` if the invoice has MAX_DOUBLES second charges.
+        Raises NotFoundError. Raises PermanentError `charge_status` if the invoice already has the maximum of second
+        charges (MAX_DOUBLES).
         """
         ...
 

@@ -110,7 +110,7 @@ def choose(folder: DataFolder) -> Path:
 
 
 def _is_private(path: Path, folder: DataFolder) -> bool:
-    """Return whether the folder belongs to the server's user, and no other user may enter it."""
+    """Return True if the folder belongs to the server's user and if no other user may enter it."""
     if not path.is_dir() or path.is_symlink():
         return False
     found = path.stat()

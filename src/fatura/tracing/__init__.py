@@ -22,7 +22,11 @@ class TracingError(Exception):
 
 
 class Kind(StrEnum):
-    """Who does a span's work: this process for a client (SERVER), this process alone, or another server (CLIENT)."""
+    """Who does the work of a span.
+
+    SERVER: this process, for a client. INTERNAL: this process, for itself. CLIENT: another server, which this process
+    calls.
+    """
 
     SERVER = "SERVER"
     INTERNAL = "INTERNAL"

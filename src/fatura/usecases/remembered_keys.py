@@ -1,4 +1,4 @@
-"""Remember which API keys with a valid tag the database has accepted or refused recently (D-48, D-240)."""
+"""Remember the results of recent look-ups of API keys in the database (D-48, D-240)."""
 
 import time
 from collections.abc import Callable

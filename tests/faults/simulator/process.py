@@ -134,8 +134,8 @@ class Process:
     def _wakes_at(self, due: Mapping[str, datetime], *, done: int) -> datetime:
         """Return the time of the worker's next poll.
 
-        After a poll that found work, the worker may poll again after half a second: with the chance GOES_ON while
-        faults are on, and always while they are off. Otherwise, the worker pauses for a long time.
+        If the last poll found work and faults are off, the worker polls again after half a second. While faults are on,
+        it does so only with the probability GOES_ON. In all other cases, it pauses for a long time.
         """
         now = self.world.schedule.now
         soon = now + timedelta(seconds=0.5)

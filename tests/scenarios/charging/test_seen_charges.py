@@ -65,7 +65,7 @@ async def test_an_invalid_charge_of_a_refused_second_request_is_waited_for(
 async def test_a_search_that_shows_only_an_invalid_charge_hides_no_named_charge(
     world: World, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """A webhook names a charge that the search does not show yet. The search shows an invalid one. [D-162, D-181]"""
+    """A webhook names a charge. The search does not show it yet, but shows an invalid charge. [D-162, D-181]"""
     invoice, named, hidden = await two_charges(world, webhookSecret=SECRET)
     find = SandboxGateway.find_charges
 

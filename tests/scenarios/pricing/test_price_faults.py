@@ -246,8 +246,8 @@ async def test_one_unrecordable_answer_does_not_drop_the_others(world: World, pr
     assert sorted([invoice["status"] for invoice in await world.invoices()]) == ["draft", "ready", "ready"]
 
 
-async def test_missing_file_descriptors_are_no_failed_call(world: World, prices: PriceServer) -> None:
-    """The engine makes the call within seconds after the error, still as attempt 1. [D-29, D-30]"""
+async def test_running_out_of_file_descriptors_is_no_failed_call(world: World, prices: PriceServer) -> None:
+    """When descriptors are free again, the engine makes the call within seconds, still as attempt 1. [D-29, D-30]"""
     prices.answers({"amount": 5})
     [invoice] = await enroll(world, prices, "/price")
     path = f"/v1/invoices/{invoice['id']}"

@@ -1,4 +1,4 @@
-"""When deliveries are retried and given up, and when an endpoint is disabled and enabled again (D-39)."""
+"""The engine retries deliveries and gives them up. It disables an endpoint, and enables it again (D-39)."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

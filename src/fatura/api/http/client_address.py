@@ -1,4 +1,4 @@
-"""The address of a client. Refused webhooks are limited per address (D-191)."""
+"""Find the address of a client. The engine limits how many refused gateway webhooks one address may send (D-191)."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network

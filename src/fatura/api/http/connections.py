@@ -132,11 +132,10 @@ class Connections:
             group.waiting.pop(connection, None)
 
     def wait(self, connection: Connection, *, has_request: bool = False, held_bytes: int = 0) -> None:
-        """Note that a connection now waits for its client. If it waited before, its wait continues.
+        """Note that a connection now waits for its client. A connection that already waits keeps its place in order.
 
-        `has_request` is true if the connection has an unfinished request. This request waits until the client sends
-        the rest of its body, or reads the answers. `held_bytes` is the size of what has arrived of the body, or of
-        what the client has not read of the answers.
+        `has_request` is true if an unfinished request waits for the rest of its body, or until the client reads earlier
+        answers. `held_bytes` counts the received part of the body, or the unread part of the answers.
         """
         if has_request and connection in self._entries:
             self._held_up.add(connection)

@@ -68,7 +68,7 @@ async def run_dry(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Response:
-    """Run `function(work, ...)`, which must change nothing, as `run` does, but without an audit entry."""
+    """Run `function(work, ...)` like `run`, but write no audit entry. The function must change nothing."""
     view = await transaction.run(call.deps, call.account, lambda work: function(work, *args, **kwargs))
     call.settle()
     return answer(view, status=call.success_status)

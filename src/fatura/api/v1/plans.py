@@ -146,5 +146,5 @@ async def propagate_plan(call: Call, plan_id: PlanId, body: PropagationForm) -> 
     "/v1/plans/{planId}/propagation", "Read a propagation's progress", answers=PropagationProgressView
 )
 async def read_propagation(call: Call, plan_id: PlanId) -> Response:
-    """Return the plan's newest propagation. While the propagation runs, the answer has the numbers so far."""
+    """Return the plan's newest propagation. While it runs, the answer shows its counts so far."""
     return await run(call, propagation.read_progress, plan_id)

@@ -109,7 +109,7 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
 
 
 async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same page as `page`, but `skip` counts from the oldest invoice.
+    """Return a page like `page`, newest first, but skip `skip` invoices from the oldest end.
 
     This is faster for pages in the second half of the list.
     """

@@ -20,12 +20,12 @@ async def make_named_due(
     real_now: datetime,
     polls_first: bool,
 ) -> int:
-    """Make the invoices of these stored charges due for polling, except `ready` ones; return how many changed.
+    """Make the invoices of these stored charges due for polling, except invoices that are `ready`.
 
-    Each charge is given by its connection and the gateway's id. With `polls_first`, the invoices are polled before
-    others that are due.
+    Return how many invoices changed. Each charge is given by its connection and by the gateway's id of the charge. With
+    `polls_first`, the invoices are polled before others that are due.
 
-    A leased invoice becomes due once more, because the answer of the poll in progress may be older than the webhook.
+    A leased invoice is being polled, and the answer may be older than the webhook. It therefore becomes due again.
     Invoices that would not change are skipped, so that a repeated webhook writes nothing. Invoices are locked in id
     order, to avoid deadlocks.
     """

@@ -188,9 +188,9 @@ async def due_looks(tx: Tx, limits: Mapping[UUID, int], *, now: datetime) -> Seq
 async def claim(
     tx: Tx, charges: Sequence[tuple[UUID, str]], *, now: datetime, retry_at: datetime
 ) -> Sequence[UnmatchedCharge]:
-    """Return those of the given charges whose look is still due.
+    """Return the given charges whose look is still due.
 
-    Schedule each of these looks again at `retry_at`, in case this worker dies.
+    Set the next look at each of them to `retry_at`, in case this worker dies.
     """
     return await tx.fetch_as(
         UnmatchedCharge,

@@ -84,7 +84,8 @@ async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedChar
             AND NOT EXISTS (
                 SELECT FROM charge o
                 WHERE o.account_id = $1 AND o.invoice_id = v.invoice_id AND o.gateway_invoice_id IS NULL
-                    AND o.known_charge_ids <> '{}' AND coalesce(o.error_code, '') <> 'charge_missing'
+                    AND o.known_charge_ids <> '{}' AND o.stage <> 'failed'
+                    AND coalesce(o.error_code, '') <> 'charge_missing'
             )
         ORDER BY c.invoice_id, c.number
         """,

@@ -34,8 +34,9 @@ class LostInvoice:
 async def keep(tx: Tx, lost: LostInvoice) -> bool:
     """Store a lost invoice. If it is stored already, add the charges that are new.
 
-    The attempt, amount and due date are those of the newest charge, so that no later charge repeats a reference.
-    Return False and store nothing if a new charge belongs to another connection than the stored charges.
+    Keep the attempt, amount and due date of the charge with the highest attempt. The next charge of the cycle then gets
+    a higher attempt, so that no reference repeats. If an added charge is on another connection than the stored charges,
+    store nothing and return False.
     """
     touched = await tx.execute(
         """

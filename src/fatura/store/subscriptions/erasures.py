@@ -133,7 +133,7 @@ async def find(tx: Tx, customer_id: UUID) -> Erasure | None:
 
 
 async def first_due(tx: Tx, *, now: datetime) -> UUID | None:
-    """Return the customer whose running erasure has been due longest."""
+    """Return the customer whose unfinished erasure has been due longest, or None if none is due."""
     return await tx.fetchval(
         """
         SELECT e.customer_id FROM erasure e

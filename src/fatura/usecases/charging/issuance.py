@@ -212,7 +212,7 @@ async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall
 async def _reserve_one(
     work: Work, request: IdempotentRequest | None, invoice_id: UUID, places: Places
 ) -> Sequence[GatewayCall]:
-    """Lease one invoice and store its charge. If a call is needed, take one of `places` (D-175)."""
+    """Lease one invoice and store its charge. If a gateway call is needed, take one of `places` for it (D-175)."""
     is_repeated = await is_repeat(work, request)
     if not is_repeated:
         work.audit(invoice_id, before={}, after={})

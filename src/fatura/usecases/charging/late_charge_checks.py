@@ -102,10 +102,10 @@ def _answers(call: GatewayCall, found: Sequence[Charge]) -> Sequence[ChargeAnswe
 
 
 async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[ChargeAnswer]) -> bool:
-    """Report the second charges among these answers. Return whether `record_ahead` may record the payments.
+    """Report the second charges among these answers. Return True: `record_ahead` may now record their payments.
 
-    Return False if the invoice can still adopt a charge, because the invoice must be issued before it gets payments.
-    Also return False in a frozen account, where nothing is reported (D-123).
+    In two cases, report nothing and return False. The invoice may still adopt one of these charges: adopting issues the
+    invoice, and payments are recorded only after that. Or the account is frozen (D-123).
     """
     if not await frozen_accounts.may_record(work.tx):
         return False

@@ -191,10 +191,10 @@ async def report_new(
     *,
     due_again: Collection[UUID] = frozenset(),
 ) -> None:
-    """Report to `invoice_moves` the facts of entries that were just added to the ledgers of locked invoices.
+    """Entries were just added to the ledgers of locked invoices: report their facts to `invoice_moves`.
 
-    Also schedule the next polls. If an invoice is now paid, drop the merchant's stored requests for it. If it was
-    `ready`, also stop charging it.
+    Also schedule the next polls. For each invoice that is now paid, drop the merchant's stored requests. If a paid
+    invoice was `ready`, also stop charging it.
     """
     new_ids = {entry.payment_entry_id for entry in new}
     ledgers = await payment_entries.of_invoices(work.tx, list(invoices))

@@ -178,7 +178,7 @@ async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:
-    """Drop the requests of locked invoices for which `is_over` is true."""
+    """Drop those stored requests for which `is_over` is true. The caller has locked their invoices."""
     stored = await of_invoices(work, invoice_ids)
     over = [each.request_id for found in stored.values() for each in found if is_over(work, each)]
     if over:

@@ -59,9 +59,10 @@ async def report_elsewhere(
 
 
 async def note_canceled(work: Work, found: Sequence[tuple[UUID, Charge]]) -> None:
-    """Store that reported charges are canceled, so that `emit` reports a charge again if it becomes payable again.
+    """Store which of the found charges are canceled now, if `emit` has reported them as payable.
 
-    `found` has each charge with the id of its connection.
+    `emit` then reports such a charge once more if a payer can pay it again. `found` has each charge with the id of its
+    connection.
     """
     canceled = [
         (connection_id, each.charge_id) for connection_id, each in found if each.state is ChargeState.CANCELED

@@ -54,8 +54,8 @@ async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
 
     One transaction records all answers. If it fails, one transaction for each invoice records the answers about that
     invoice, so that one faulty answer does not block the others. Afterwards, charges that nobody should pay are
-    canceled at the gateway. Return how many invoices were claimed. Polls that the budgets do not allow yet stay due,
-    and are neither claimed nor counted.
+    canceled at the gateway. An invoice whose poll the budget does not allow yet is not claimed, and its poll stays due.
+    Return the number of claimed invoices.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, polls = await in_transaction(deps, account, _claim, limit=limit)

@@ -29,9 +29,9 @@ REPLACEABLE_LOOKS = 3
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
-    If MAX_WAITING charges wait, a new charge replaces one that the gateway did not know. If there is none, it replaces
-    one that has waited for REPLACEABLE_AFTER and had REPLACEABLE_LOOKS looks without an answer. If there is neither,
-    drop the new charge.
+    At most MAX_WAITING charges wait for a look. If more would wait, the new charge replaces a charge that the gateway
+    did not know. Otherwise, it replaces a charge that has waited for REPLACEABLE_AFTER and had REPLACEABLE_LOOKS looks
+    without an answer. If no charge can be replaced, drop the new charge.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
