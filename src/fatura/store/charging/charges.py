@@ -339,19 +339,26 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """Let issuance continue for an invoice with a parked charge (D-113).
 
-    If charges at the gateway were found for the parked charge, make it `unknown`, so that issuance looks them up. End
-    the parked charge as `failed` if none were found, if the gateway no longer shows them (D-181), or if the found
-    charge is another stored charge.
+    If charges at the gateway were found for the parked charge, make it `unknown`, so that issuance looks them up. A
+    found charge does not count if it is another stored charge. If none were found, or if the gateway no longer shows
+    them (D-181), end the parked charge as `failed`.
     """
     await tx.execute(
         """
         UPDATE charge c SET stage = CASE WHEN x.is_over THEN 'failed' ELSE 'unknown' END,
             closed_at = CASE WHEN x.is_over THEN $3::timestamptz END, empty_lookups = 0, looked_up_at = NULL,
-            known_charge_ids = CASE WHEN x.is_over THEN '{}' ELSE c.known_charge_ids END
+            known_charge_ids = CASE WHEN x.is_over THEN '{}' ELSE x.left_ids END
         FROM (
-            SELECT o.charge_id,
-                o.known_charge_ids = '{}' OR o.error_code IN ('charge_missing', 'charge_repeated') AS is_over
-            FROM charge o WHERE o.account_id = $1 AND o.invoice_id = $2 AND o.stage = 'parked'
+            SELECT l.charge_id, l.left_ids, l.left_ids = '{}' OR l.error_code = 'charge_missing' AS is_over
+            FROM (
+                SELECT o.charge_id, coalesce(o.error_code, '') AS error_code, ARRAY(
+                    SELECT k.id FROM unnest(o.known_charge_ids) AS k (id) WHERE NOT EXISTS (
+                        SELECT FROM charge s WHERE s.account_id = $1 AND s.connection_id = o.connection_id
+                            AND s.gateway_invoice_id = k.id
+                    )
+                ) AS left_ids
+                FROM charge o WHERE o.account_id = $1 AND o.invoice_id = $2 AND o.stage = 'parked'
+            ) l
         ) x
         WHERE c.account_id = $1 AND c.charge_id = x.charge_id
         """,

@@ -21,6 +21,8 @@ SEND_WITHIN_SECONDS = 30
 READS_AT_ONCE = 5
 """Maximum number of found charges of one invoice that are read at the same time."""
 
+_CLOSED = frozenset({port.ChargeState.CANCELED, port.ChargeState.EXPIRED})
+
 
 class CallKind(Enum):
     SEND = auto()
@@ -109,25 +111,34 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
         return await _find(call)
     if not has_lookup:
         return await _read_found(call)
-    read, (found, invalid) = await asyncio.gather(_read_found(call), _search_beside(call))
-    listed = [each for each in found if each.charge_id not in read.missing]
+    read, search = await asyncio.gather(_read_found(call), _search_beside(call))
+    if isinstance(search, port.GatewayError):
+        if all(each.state in _CLOSED for each in read.charges):
+            raise search  # the search may show a charge that the payer can pay or has paid (D-181)
+        return read
+    listed = [each for each in search.charges if each.charge_id not in read.missing]
     shown = {each.charge_id: each for each in [*listed, *read.charges]}
-    missing = [each for each in dict.fromkeys([*read.missing, *invalid]) if each not in shown]
+    missing = [each for each in dict.fromkeys([*read.missing, *search.missing]) if each not in shown]
     return FoundCharges(list(shown.values()), missing)
 
 
-async def _search_beside(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
-    """Return the result of `_search`, or nothing if the search fails: a known charge is adopted anyway (D-162).
+async def _search_beside(call: GatewayCall) -> FoundCharges | port.GatewayError:
+    """Return the charges with the reference, or the error if the search failed.
 
-    Late look-ups repeat the search. Raises AuthFailedError.
+    If the gateway refuses the search, return no charges: a known charge is adopted anyway (D-162). Late look-ups repeat
+    the search. Raises AuthFailedError.
     """
     try:
-        return await _search(call)
+        found, invalid = await _search(call)
     except port.AuthFailedError:
         raise
-    except (port.GatewayError, TimeoutError) as error:
-        log.info("charge.search_failed", invoice_id=str(call.charge.invoice_id), error=error)
-        return (), ()
+    except (port.NotFoundError, port.PermanentError):
+        return FoundCharges((), ())
+    except TimeoutError:
+        return port.TransientError("no answer to a look-up in time")
+    except port.GatewayError as error:
+        return error
+    return FoundCharges(found, invalid)
 
 
 async def _search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:

@@ -21,6 +21,7 @@ from fatura.gateways.port import (
     InvalidAnswerError,
     NotFoundError,
     PermanentError,
+    TransientError,
 )
 from fatura.observability import log
 from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
@@ -74,7 +75,7 @@ async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[Gatew
         gateway = opened.gateway
         if gateway is not None and not opened.stored.health.is_failing:
             # issuance reads the found charges by their ids, so a late look-up only searches by the reference
-            is_parked = charge.stage is ChargeStage.PARKED
+            is_parked = charge.stage is ChargeStage.PARKED and charge.error_code == "charge_missing"
             call = GatewayCall(
                 kind=CallKind.LOOK_UP,
                 invoice=by_id[charge.invoice_id],
@@ -157,9 +158,12 @@ async def _is_readable(call: GatewayCall, charge: Charge) -> bool:
 
     If it cannot, a list that lags must not make issuance wait for the charge and ask the person again.
     """
-    return charge.charge_id not in call.charge.known_charge_ids or bool(
-        await gateway_calls.read_one(call, charge.charge_id)
-    )
+    if charge.state is ChargeState.CANCELED or charge.charge_id not in call.charge.known_charge_ids:
+        return True
+    try:
+        return await gateway_calls.read_one(call, charge.charge_id) is not None
+    except TransientError:
+        return False
 
 
 async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) -> Sequence[Charge]:
@@ -171,6 +175,8 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     """
     if answer is None or not await frozen_accounts.may_record(work.tx):
         return []  # `_claim` has scheduled the look-up again
+    # the search did not read the known charges, so `outcomes` must look them up if issuance goes on meanwhile
+    call = replace(call, charge=replace(call.charge, known_charge_ids=()))
     found, connection_id = answer.charges, call.charge.connection_id
     before = await charges.lock_one(work.tx, call.charge)
     if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {
