@@ -186,7 +186,10 @@ def migrate(urls: DatabaseUrls) -> Sequence[str]:
 
 
 def _engine_role(urls: DatabaseUrls) -> str | None:
-    """Return the engine's role, which needs rights on the tables; None if it owns them. Raises SettingsError."""
+    """Return the role that needs rights on the tables: the engine's role, or None if that role owns the tables.
+
+    Raises SettingsError.
+    """
     if urls.url == urls.owner_url:
         return None
     try:
@@ -203,7 +206,7 @@ def revive_database(settings: Settings) -> None:
     """Restart the embedded PostgreSQL if it died. If FATURA_DATABASE_URL is set, do nothing.
 
     Call this only inside the block of `database`. Outside that block, this function would stop the server again, unless
-    another process uses it.
+    another process uses the server.
 
     Raises EmbeddedPostgresError.
     """

@@ -66,10 +66,10 @@ def printable(text: str) -> str:
 
 
 def logged(error: BaseException) -> str:
-    """Return what logs show of an exception (D-231): its type and, if it has them, three facts.
+    """Return what logs show of an exception (D-231): its type, and up to three facts.
 
-    The facts are its `log_text`, the violated constraint, and the operating system's error. Other texts are left out,
-    because they may contain data of customers. For example, the error of int("Ana") repeats its argument.
+    The facts are the exception's `log_text`, the violated constraint, and the operating system's error. Other texts are
+    left out, because they may contain data of customers. For example, the error of int("Ana") repeats its argument.
     """
     facts = (
         getattr(error, "log_text", None),

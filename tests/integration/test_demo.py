@@ -51,10 +51,10 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     assert calls == failed
     assert int(metered["Smoothies"][6]) >= by_hand > 0
 
-    # the monthly table counts held invoices, and the other table counts held items: one of each such invoice
+    # The monthly table counts held invoices. The other table counts held items. Each held invoice has one such item.
     were_held = [int(row[7]) for row in months]
     assert sum(were_held) == int(footer[7]) == sum(int(row[6]) for row in metered.values())
-    assert total[4] < int(footer[7])  # some invoices that were held wait no longer
+    assert total[4] < int(footer[7])  # some invoices were held, but are not held any more
     assert "A price call comes three days before" in " ".join(re.sub(r"\s+", " ", ended.stdout).split())
     assert re.search(
         r"dates +Customer 2 subscribed with chargeDay 2: the first invoice is due on", ended.stdout

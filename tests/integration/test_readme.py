@@ -43,7 +43,7 @@ def _commands() -> str:
 
 
 def test_the_readme_writes_commands_with_their_folder() -> None:
-    """So the commands also work in a shell that finds neither `python` nor `fatura`. [D-47]"""
+    """With their folder, the commands also work in a shell that finds neither `python` nor `fatura`. [D-47]"""
     code = re.findall(r"```(?:sh|bash)\n(.*?)```|`([^`\n]+)`", README.read_text(), re.DOTALL)
     commands = [line.strip() for block, span in code for line in (block or span).splitlines()]
     typed = [each for each in commands if re.match(r"(\S*/)?(fatura|python3?) .*(--|[A-Z]{2,})", each)]

@@ -127,7 +127,9 @@ async def test_a_clock_that_is_set_during_a_wait_for_a_lock_changes_nothing(worl
 async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_after_its_key_expired(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock is set ahead before the engine sends a request. A gateway remembers keys for 24 hours. [D-5, D-33]"""
+    """A host's clock jumps ahead just before the host sends a request. The gateway remembers keys for 24 hours.
+    [D-5, D-33]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     capabilities = SandboxGateway.capabilities
     key = {"idempotency": "key", "idempotency_ttl": timedelta(hours=24)}
@@ -155,7 +157,9 @@ async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_after_its_key_
 async def test_a_lost_request_that_a_wrong_clock_dated_is_sent_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request did not reach the gateway, which remembers keys. Its host's clock was 40 days ahead. [D-5, D-33]"""
+    """A host whose clock was 40 days ahead sent the request, which never reached the gateway. This gateway remembers
+    keys. [D-5, D-33]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     know_repeats(monkeypatch)
     invoice = await ready_invoice(world)

@@ -27,7 +27,9 @@ async def test_only_the_inline_script_with_the_allowed_hash_runs():
 
 @pytest.mark.parametrize("wanted", ["bytes=9-1", "bytes=99999999-", "lines=1-2", "x", "bytes=" + "0-1," * 9])
 async def test_the_files_of_the_page_are_sent_whole(wanted):
-    """The API ignores the header Range. Otherwise, an invalid one would get plain text. [spec 7 problem+json]"""
+    """The API ignores the header Range. If it did not, an invalid Range would get an error in plain text.
+    [spec 7 problem+json]
+    """
     async with client_of(tiny_api(), None) as client:
         style = await client.get("/docs/assets/swagger-ui.css", headers={"Range": wanted})
         assert (style.status_code, style.headers["content-type"]) == (200, "text/css; charset=utf-8")

@@ -1,4 +1,4 @@
-"""The numbers in the decisions are those of the code, also where other tests use smaller ones."""
+"""The numbers in the decisions equal those in the code, even if other tests replace a number by a smaller number."""
 
 import re
 

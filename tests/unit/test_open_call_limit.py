@@ -1,4 +1,4 @@
-"""The limits of open price calls and of requests that wait for gateways, per account and in all (D-105, D-175)."""
+"""The limits of open price calls and of requests that wait for gateways, per account and in total (D-105, D-175)."""
 
 from contextlib import ExitStack, suppress
 from uuid import uuid4

@@ -56,7 +56,9 @@ class Lookups:
 
 
 async def test_callers_share_a_lookup_that_has_not_begun():
-    """No caller gets a result from before its call. A canceled caller does not cancel the others. [D-241]"""
+    """Every caller gets a result of a look-up that began after the call. A canceled caller does not cancel the others.
+    [D-241]
+    """
     shared, lookups = SharedLookups(), Lookups()
     first = asyncio.create_task(shared.get(lookups, group="account", key="one"))
     await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""D-249 says of every table what bounds it."""
+"""D-249 states for every table what limits its size."""
 
 import re
 from pathlib import Path

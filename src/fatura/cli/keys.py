@@ -108,7 +108,7 @@ async def _rotate(deps: Deps) -> _State:
                     unreadable += batch.unreadable
                     progress.update(shown, description=f"{reencrypted} re-encrypted")
             progress.advance(shown)
-    # The tag key comes last. Until then, a process whose ring lacks the old key does not start.
+    # Re-encrypt the tag key last. Before that, a process whose key ring lacks the old key does not start.
     if not each.failed:
         reencrypted += await tag_key.reencrypt(deps)
     return replace(await _read_state(deps, each), reencrypted=reencrypted, unreadable=unreadable)

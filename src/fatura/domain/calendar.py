@@ -87,7 +87,7 @@ def generation_instant(due_date: date) -> datetime:
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
     """Return when to generate the cycle with this due date (D-5).
 
-    `generated_at` is when the previous cycle was generated. If that was late, this cycle also waits, until 24 hours
-    after `generated_at`.
+    `generated_at` is when the previous cycle was generated. This cycle is generated at its own generation instant, but
+    not before 24 hours have passed since `generated_at`.
     """
     return max(generation_instant(due_date), generated_at + CATCH_UP_GAP)

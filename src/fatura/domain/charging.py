@@ -24,7 +24,7 @@ PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
 PAID_POLL_JITTER = timedelta(hours=1)
 """Maximum delay of a paid charge's polls, which spreads the polls of charges that were paid at the same instant."""
 LONGEST_BUDGET_WAIT = timedelta(minutes=3)
-"""A budget that is free later than this was written by a host with a wrong clock, and counts as free now (D-5)."""
+"""A host with a wrong clock may store a budget that is free only after a longer wait. It counts as free now (D-5)."""
 ISSUES_APART = timedelta(hours=24)
 """Minimum time between issuing two invoices of one subscription if both wait for issuance at once (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
@@ -162,7 +162,7 @@ class PollBudget:
         return 0 if self.delay(real_now=real_now) else self.per_second
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed if `polls` polls are made, beginning as soon as the budget allows."""
+        """Return when the next poll is allowed after `polls` polls, which begin as soon as the budget allows."""
         return real_now + self.delay(real_now=real_now) + polls * timedelta(seconds=1) // self.per_second
 
 

@@ -4,7 +4,7 @@ A connection whose calls fail FAILURES_TO_FAIL times in a row is *failing* until
 two kinds of calls to a failing connection: single probes, and the calls that people request.
 
 A *read* asks for a charge by the charge's id, as polls do. If all reads fail while other calls succeed, the engine sees
-no payments. So reads have a series of failures of their own, which only a successful read ends. It delays no call.
+no payments. So the engine counts failed reads separately, until a read succeeds. Failed reads alone delay no call.
 """
 
 from collections.abc import Sequence
@@ -59,8 +59,9 @@ class CallResult:
 class FailedReads:
     """The failed reads of a connection since its last successful read.
 
-    `since` is when the first of them ended. `is_reported` is true from the read that ends at least EMIT_AFTER later, if
-    it is at least the third. If `connection.failing` was emitted already, the third failed read is enough.
+    `since` is when the first of these reads ended. `is_reported` becomes true when at least three reads have failed,
+    and the newest of them ended at least EMIT_AFTER after `since`. If `connection.failing` was emitted already,
+    `is_reported` becomes true with the third failed read.
     """
 
     count: int = 0
@@ -102,7 +103,7 @@ class ConnectionHealth:
 
     @property
     def shown_since(self) -> datetime | None:
-        """Return since when the API shows the connection as failing, or None if the API does not show that."""
+        """Return when the failure began that the API shows, or None if the API shows no failure."""
         calls = self.failing_since if self.is_failing else None
         reads = self.reads.since if self.reads.is_reported else None
         return min((since for since in (calls, reads) if since is not None), default=None)
@@ -125,7 +126,7 @@ class ConnectionHealth:
         if health.failures >= FAILURES_TO_FAIL and (is_probe or not health.is_failing):
             health = _with_next_probe(health, now=now, jitter_permille=jitter_permille)
         if health.emitted and health.reads.count >= FAILURES_TO_FAIL:
-            # else one created charge would emit `connection.recovered`, although no payment can be seen
+            # Otherwise `connection.recovered` would be emitted after one charge is created, although all reads fail.
             health = replace(health, reads=replace(health.reads, is_reported=True))
         return replace(health, emitted=health.emitted and health.shown_since is not None)
 
@@ -148,7 +149,7 @@ def _after_call(health: ConnectionHealth, result: CallResult, *, now: datetime) 
 
 
 def _with_next_probe(health: ConnectionHealth, *, now: datetime, jitter_permille: int) -> ConnectionHealth:
-    """Schedule the next probe after the usual pause, or when `connection.failing` is due if that is sooner."""
+    """Schedule the next probe after the usual pause. If `connection.failing` is due sooner, schedule it for then."""
     assert 0 <= jitter_permille <= MAX_JITTER_PERMILLE, jitter_permille
     assert health.failing_since is not None, "it has failed"
     delay = PROBE_DELAYS[min(health.probes, len(PROBE_DELAYS) - 1)]

@@ -121,9 +121,9 @@ def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
 
 
 def lowest_charge_cents(amounts: Sequence[tuple[int, int]], *, from_cycle: int) -> int:
-    """Return the lowest total above 0 of the cycles from `from_cycle` on, or 0 if all these totals are 0 or unknown.
+    """Return the lowest invoice total above 0 among the cycles from `from_cycle` on.
 
-    `amounts` is the result of `amounts_by_cycle`.
+    Return 0 if all these totals are 0 or unknown. `amounts` is the result of `amounts_by_cycle`.
     """
     ends = [cycle for cycle, _ in amounts[1:]]
     current = [cents for (_, cents), end in zip_longest(amounts, ends) if end is None or end > from_cycle]

@@ -85,10 +85,10 @@ class ProductFacts:
 
 
 def check_products(items: Sequence[OfferItem], products: Mapping[UUID, ProductFacts]) -> None:
-    """Check first for unknown products (404), then archived ones (409), then discounts on variable ones (422) (D-10).
+    """Refuse unknown products (404), archived products (409) and discounts on variable products (422), in this order.
 
     Raises EngineError: `engine.not_found`, `engine.product_archived`, `engine.discount_on_variable_product`,
-    each with `meta.productIds` (spec 4.3, D-18a).
+    each with `meta.productIds` (spec 4.3, D-10, D-18a).
     """
     named = [item.product_id for item in items]
     unknown = [product_id for product_id in named if product_id not in products]

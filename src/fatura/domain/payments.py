@@ -160,10 +160,10 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
 
 
 def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents: int) -> bool:
-    """Return whether the ledger `entries`, which has never covered the total, covers it once `entry` is added.
+    """Return whether the total is covered once `entry` is added to the ledger `entries`, which has never covered it.
 
-    The total is covered if the entry pays all that is open. A smaller entry is enough if it happened before a refund,
-    and the ledger with this entry covered the total until that refund (D-150).
+    The total is covered if the entry pays all that is open. A smaller entry is enough in one case: it happened before a
+    refund, and together with the earlier entries it covered the total until that refund (D-150).
     """
     is_rest = entry.amount_cents >= open_cents(entries, total_cents=total_cents)
     return is_rest or covering_entry([*entries, entry], total_cents=total_cents) is not None
@@ -231,10 +231,10 @@ def _late_excess(
     paid_cents: int,
     total_cents: int | None,
 ) -> Sequence[EntryFact]:
-    """Return OVERPAID if the payments exceed a total that was just covered, and the loop in `facts` has missed this.
+    """Return OVERPAID if the payments exceed a total that was just covered, but the loop in `facts` did not find this.
 
-    The loop checks the sum only at new payments. It therefore misses the excess if a new payment happened before
-    payments that the ledger already had, or if all payments were recorded before the total was known.
+    The loop checks the sum only at new payments. It therefore does not find the excess in two cases: a new payment
+    happened before payments that the ledger already had, or all payments were recorded before the total was known.
     """
     told = {each.fact for each in found}
     payment = _last_new(entries, new or [each.payment_entry_id for each in entries], EntryKind.PAYMENT)

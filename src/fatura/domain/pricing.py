@@ -163,7 +163,7 @@ def stored_body(body: bytes) -> str:
 def next_attempt_at(
     first_attempt_at: datetime, failures: int, *, now: datetime, jitter_permille: int
 ) -> datetime | None:
-    """Return when to make the next call after `failures` failed ones, or None when the schedule has ended (D-29).
+    """Return when to make the next call after `failures` failed calls, or None when the schedule has ended (D-29).
 
     `jitter_permille` (0..1000) is the share of the maximum jitter to add. After an outage of the engine, the missed
     calls are made at least 30 s apart, which is the first interval of the schedule.

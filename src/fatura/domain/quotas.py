@@ -1,4 +1,4 @@
-"""Quotas: limits on the number of rows that an account stores and that no client can delete (D-245)."""
+"""Quotas: how many products, plans and plan items an account may store. No client can delete such rows (D-245)."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -90,9 +90,10 @@ class RefundRequest:
 
     `left_cents` is the amount that could be refunded when the refund was stored. A refund of manual payments has no
     connection. `sent_at` is when the newest request was reserved. If the answer to a request was lost, `unknown_since`
-    is when that request was reserved. `looked_up_at` is when the newest look-up that did not find the refund was
-    reserved, and `empty_lookups` is the number of counted ones. `lease_until` is real time; other instants are on the
-    account's clock. `next_attempt_at` is None if the refund is done, or if it failed and no late look-up follows.
+    is when that request was reserved. If a look-up did not find the refund, `looked_up_at` is when the newest such
+    look-up was reserved. `empty_lookups` counts such look-ups, except those that were made too early. `lease_until` is
+    real time; other instants are on the account's clock. `next_attempt_at` is None if the refund is done, or if it
+    failed and no late look-up follows.
     """
 
     refund_id: UUID

@@ -30,9 +30,9 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rows to delete, and the `kept_from` to store, which schedules the next search.
+    """The rows to delete, and the `kept_from` (real time) to store, which schedules the next search for old rows.
 
-    It runs once `kept_from` (real time) is longer ago than the time for which this kind of rows is kept.
+    The search runs when `kept_from` is longer ago than the time for which rows of this kind are kept.
     """
 
     old: Sequence[Old]
@@ -42,8 +42,8 @@ class Cut:
 def cut(rows: Sequence[Old], *, stored_to: datetime, limit: int, real_now: datetime) -> Cut:
     """Choose the rows to delete: those before the first row that is held or was stored after `stored_to`.
 
-    `rows` are the oldest rows, in the order of their numbers. If there are fewer than `limit`, no other rows
-    exist. Because only the oldest rows are deleted, the numbers of the remaining rows have no gaps.
+    `rows` are the oldest rows, in the order of their numbers. If `rows` has fewer than `limit` rows, no other
+    rows exist. Because only the oldest rows are deleted, the numbers of the remaining rows have no gaps.
     """
     count = 0
     while count < len(rows) and rows[count].stored_at <= stored_to and not rows[count].is_held:

@@ -9,7 +9,7 @@ from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
 
 DEFAULT_PROVIDER_ACCOUNT = "default"
-"""The id of the simulated provider account of a connection without the setting `providerAccount` (D-59, D-61)."""
+"""The value of the setting `providerAccount` (an id at the simulated provider) if none is given (D-59, D-61)."""
 MAX_FAULT_TIMES = 1000
 """Maximum number of calls that one queued fault can make fail."""
 MAX_FAULT_SECONDS = 86_400

@@ -63,8 +63,8 @@ class CustomerProfile:
 class Subscription:
     """A subscription with its customer (spec 2.4). `next_period_start` and `next_due_date` describe the next cycle.
 
-    `start_cycle` is the cycle of its first invoice. `cycle_count` is the number of the newest billed cycle.
-    Before the first invoice, it is `start_cycle - 1` (D-58).
+    `start_cycle` is the cycle of the subscription's first invoice. `cycle_count` is the number of the newest billed
+    cycle, or `start_cycle - 1` before the first invoice (D-58).
     """
 
     subscription_id: UUID

@@ -1,7 +1,7 @@
 """Authentication tags, by which the engine recognizes API keys and connection ids that it has made (ADR 0018).
 
 Checking a tag needs no query, so a forged key or id costs no transaction. A tag does not show whether a key is revoked.
-The same secret key also serves to derive the ids of stored requests about invoices, and of what they create.
+The engine uses the same secret key to derive the ids of stored requests, and the ids of what these requests create.
 """
 
 import hmac
@@ -42,7 +42,7 @@ class Tagger:
     def request_id(self, kind: RequestKind, invoice_id: UUID, *, key: str) -> UUID:
         """Return the id of what a request creates. A repeat with the same Idempotency-Key gets the same id.
 
-        Nobody without the tagger's secret key can find the Idempotency-Key of an id by trying (D-228).
+        To find the Idempotency-Key of an id by trying, an attacker would need the tagger's secret key (D-228).
         """
         digest = self._tag(b"request", invoice_id.bytes + f"{kind} {key}".encode())
         return UUID(bytes=digest[:16], version=5)

@@ -86,7 +86,7 @@ def all_checked(
     """Return the valid charges, and the ids of the invalid ones (D-50). An id that is listed twice is returned once.
 
     Ignore the charges after the first MAX_CHARGES_OF_REFERENCE, and invalid charges without a valid id. Raises
-    InvalidFieldError if no charge is valid, and one of them has no valid id.
+    InvalidFieldError if all charges are invalid and at least one of them has no valid id.
     """
     found: dict[str, Charge] = {}
     invalid: dict[str, InvalidFieldError] = {}

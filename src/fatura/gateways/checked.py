@@ -41,7 +41,10 @@ class CheckedGateway:
         return found
 
     async def look_up(self, invoice_id: UUID, attempt: int) -> tuple[Sequence[port.Charge], Sequence[str]]:
-        """Return the charges of `find_charges`. Return the ids of invalid charges instead of raising an error."""
+        """Return the valid charges of `find_charges`, and the ids of the invalid charges.
+
+        Raises InvalidFieldError as `all_checked` does.
+        """
         found = await self.adapter.find_charges(invoice_id, attempt)
         return all_checked(found, currency=self._currency, now=self._now, reference=(invoice_id, attempt))
 
@@ -56,7 +59,7 @@ class CheckedGateway:
             yield charge
 
     async def listed_since(self, since: datetime) -> AsyncIterator[port.Charge | port.InvalidAnswerError]:
-        """Yield the charges of `charges_since`, but for an invalid charge, yield the error instead of raising it."""
+        """Yield the charges of `charges_since`. In place of an invalid charge, yield the error, and continue."""
         async for charge in self.adapter.charges_since(since):
             try:
                 yield listed(charge, currency=self._currency, now=self._now)

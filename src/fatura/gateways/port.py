@@ -206,7 +206,7 @@ class Charge:
         return self.state in {ChargeState.OPEN, ChargeState.REFUSED}
 
     def of_invoice(self, invoice_id: UUID) -> Self:
-        """Return the charge with `invoice_id` as its invoice id; both ids must be of the same cycle's invoice (D-181).
+        """Return a copy of the charge in which `invoice_id` replaces another invoice id of the same cycle (D-181).
 
         After a restore from a backup, a cycle's invoice may have a new id. Its charge at the gateway has the old id.
         Raises InvalidAnswerError if the charge has the reference of another cycle's invoice.

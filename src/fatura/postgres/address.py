@@ -82,9 +82,10 @@ def choose(folder: DataFolder) -> Path:
     """Return a folder for the socket of a new server. Only the user that runs the server may enter the folder.
 
     Call this only while no server runs, because it removes an earlier server's socket. Raises EmbeddedPostgresError.
-    If the data folder cannot hold a socket (for example because its path is longer than about 107 bytes), or if the
-    server runs as another user than this process, return a temporary folder, and make `socket` in the data folder a
-    link to it. A restarted server finds the link and gets the same URL.
+
+    Return a temporary folder in two cases: the data folder cannot hold a socket (for example because its path is longer
+    than about 107 bytes), or the server runs as another user than this process. `socket` in the data folder then
+    becomes a link to the temporary folder. A restarted server finds the link and gets the same URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)

@@ -166,7 +166,7 @@ class _Launch:
             )
 
     def _raise_if_hopeless(self, elapsed_seconds: float) -> None:
-        """Raise the error that the exited server logged, if it is permanent or START_RETRY_SECONDS have passed.
+        """If the exited server logged a permanent error, or if START_RETRY_SECONDS have passed, raise the logged error.
 
         Otherwise wait briefly. The caller then launches another server.
         """
@@ -178,8 +178,10 @@ class _Launch:
 
 
 def _clear_pid_file(folder: DataFolder) -> None:
-    """Remove the pid file of a killed server. Otherwise, PostgreSQL does not start if another process has
-    the same process id now, because it takes this process for the server.
+    """Remove the pid file of a killed server.
+
+    Another process may now have the process id in that file. PostgreSQL would take this process for a running server,
+    and would not start.
 
     Raises EmbeddedPostgresError if a server that Fatura did not start uses the cluster.
     """

@@ -3,8 +3,8 @@
 A poll usually reads only due rows, from indexes that begin with the time. These indexes cannot find the due rows of
 accounts whose test clock was moved, so a poll reads those accounts one by one. While MAX_DUE_ROWS or more rows are
 due, a poll reads all accounts one by one. Accounts with an advancing test clock are left out, because the worker that
-moves the clock does their work. The clock of a suspended account does not advance, so this reason never leaves a
-suspended account out. A lease that ends later than any valid lease counts as expired (`store.leases`).
+moves the clock does their work. A suspended account is not left out for this reason, because its clock does not
+advance. A lease that ends later than any valid lease counts as expired (`store.leases`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -191,8 +191,8 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
 The statements of the lanes in STOPPED leave out the suspended accounts, whose ids are in `$2`.
 
 Each index by time is partial: its condition contains `> '-infinity'`. These statements repeat the condition, so
-PostgreSQL can use the indexes. All other statements omit it, so that PostgreSQL cannot use these indexes for them:
-it would then read the due rows of all accounts to find those of one account.
+PostgreSQL can use the indexes. All other statements omit the condition, so that PostgreSQL cannot use these indexes for
+them. With these indexes, it would read the due rows of all accounts to find the due rows of one account.
 """
 DISCOVER_ONE_BY_ONE: LiteralString = """
 SELECT a.account_id, a.mode, a.currency, a.clock_offset
@@ -346,7 +346,7 @@ async def discover_by_clock(discovery: Discovery, *, least_offset: timedelta) ->
 
 
 async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -> Sequence[Account]:
-    """Return the given accounts, without accounts with an advancing test clock that are not suspended (D-242)."""
+    """Return the given accounts. Leave out those with an advancing test clock, unless they are suspended (D-242)."""
     if not account_ids:
         return []
     return await discovery.fetch_as(

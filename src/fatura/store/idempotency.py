@@ -54,8 +54,8 @@ async def claim(
 async def find(tx: Tx, key: str) -> StoredKey | None:
     """Lock a key and return it.
 
-    Because of the lock, the transaction counts as a write, so its commit waits for the standby. So a repeated request
-    never gets an answer that a failover could still lose.
+    Because of the lock, the transaction counts as a write, and its commit waits for the standby. Therefore a failover
+    cannot lose an answer that a repeated request has got.
     """
     return await tx.fetchrow_as(
         StoredKey,

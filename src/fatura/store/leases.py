@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 LONGEST_LEASE = timedelta(minutes=3)
 """Maximum time until a valid lease ends.
 
-The longest lease is 110 s. A lease that ends later was written by a host with a wrong clock, before it measured the
-difference from the database's clock. Claims treat it as expired.
+The longest lease is 110 s. If a lease ends later, a host with a wrong clock wrote it, before the host measured the
+difference from the database's clock. Claims treat such a lease as expired.
 """
 
 

@@ -131,8 +131,9 @@ async def _prepare(connection: Any, *, niceness: int) -> None:
 async def _lower_priority(pid: int, niceness: int) -> None:
     """Lower the priority of a backend, and on Linux also that of its session, as far as the system allows it.
 
-    Linux may share the CPU between sessions first (`sched_autogroup_enabled`). Each backend has a session of its own,
-    so its own niceness alone would have no effect. Without privileges, Linux allows ten such changes per second.
+    If `sched_autogroup_enabled` is set, Linux first shares the CPU between its sessions. Each backend has a session of
+    its own, so the backend's niceness alone would have no effect. Without privileges, Linux allows ten changes of
+    sessions' priorities per second.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + niceness)

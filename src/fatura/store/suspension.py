@@ -29,10 +29,10 @@ async def wait_for_lanes(tx: Tx) -> None:
 
 
 async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> datetime | None:
-    """Return the latest end of the leases under which calls may still create, refund or cancel charges, or None.
+    """Return the end of the last lease under which a call may still create, refund or cancel a charge, or None.
 
-    The call that creates a charge has a lease of its own, because a payment of an earlier charge ends the lease of the
-    invoice. Leases that end after `until` are left out. `now` and `until` are real time.
+    The call that creates a charge has a lease of its own: if an earlier charge is paid, the payment ends the lease of
+    the invoice. Leases that end after `until` are left out. `now` and `until` are real time.
     """
     return await tx.fetchval(
         """
@@ -53,7 +53,7 @@ async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> dateti
 
 
 async def may_work(tx: Tx) -> bool:
-    """Return whether the account is not suspended, so that lanes may call merchants and move subscriptions (D-242).
+    """Return whether lanes may call merchants and move subscriptions: the account is not suspended (D-242).
 
     If so, a lock keeps the answer valid until the transaction ends (ADR 0019). The account may be frozen.
     """

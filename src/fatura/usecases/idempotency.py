@@ -173,11 +173,11 @@ async def begin(
 ) -> StoredAnswer | T:
     """Claim the key and run `function`, which reserves a call to a third party, in one transaction.
 
-    If `function` returns a view, no call is needed, the view is the answer, and `function` must call `Work.audit` for
-    `draft` (D-63). For any other result, the caller makes the call and then calls `finish`, `pause` or `abandon`. Until
-    then, a repeated request waits up to KEY_WAIT_SECONDS and then gets `engine.idempotency_in_progress`. If the process
-    dies, a repeated request runs `function` again after `in_progress_for`, so `function` must recognize what was done
-    already. If `request` is None, only `function` runs.
+    If `function` returns a view, no call is needed, and the view is the answer. `function` must then call `Work.audit`
+    for `draft` (D-63). For any other result, the caller makes the call, and afterwards calls `finish`, `pause` or
+    `abandon`. Until then, a repeated request waits up to KEY_WAIT_SECONDS, and then gets
+    `engine.idempotency_in_progress`. If the process dies, a repeated request runs `function` again after
+    `in_progress_for`, so `function` must recognize what was done already. If `request` is None, only `function` runs.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
     """
     if request is None:

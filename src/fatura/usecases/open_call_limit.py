@@ -20,8 +20,8 @@ MAX_GATEWAY_REQUESTS = 100
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
 """Maximum concurrent requests of all accounts that wait for gateways, except those that ALWAYS_ALLOWED permits.
 
-Of MAX_OPEN_REQUESTS_IN_ALL, this and MAX_OPEN_CALLS_IN_ALL leave 400 for requests that wait for no third party, and for
-those that ALWAYS_ALLOWED permits (D-175).
+If this limit and MAX_OPEN_CALLS_IN_ALL are both used up, 400 of MAX_OPEN_REQUESTS_IN_ALL are left. These 400 are for
+requests that wait for no third party, and for requests that ALWAYS_ALLOWED permits (D-175).
 """
 MAX_OPEN_REQUESTS = 400
 """Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
@@ -33,14 +33,14 @@ RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account may have at most as many calls open as are still free for all accounts (D-175).
+    """Counts open calls. The open calls of an account may not outnumber those still free for all accounts (D-175).
 
-    So no single account can use up all calls. If about a dozen accounts whose endpoints hang use them up, every other
-    account may still have `always_allowed` calls open.
+    So no single account can use up all calls. About a dozen accounts whose endpoints hang can use up all calls. Even
+    then, every other account may have `always_allowed` calls open.
     """
 
     def __init__(self, most: int, *, most_in_all: int, what: str) -> None:
-        """`most` is the limit of one account. `what` is the name of what is limited, for the error's detail."""
+        """`most` is the limit of one account. `what` names the limited calls in the detail of errors."""
         self.most = most
         self.most_in_all = most_in_all
         self.always_allowed = ALWAYS_ALLOWED

@@ -32,9 +32,9 @@ class SkipNext(Protocol):
 class BatchedMove:
     """A kind of move; each function takes the id of a stored target. `name` is the prefix of the log events.
 
-    `move` moves or skips the next subscriptions. It returns how many it visited, plus one if the batch was not full. So
-    a final batch that visits none returns 1. The result 0 means that the move had already ended, that another process
-    works on the target, or that the account is suspended.
+    `move` moves or skips the next subscriptions, and returns how many of them it visited. If the batch was not full,
+    the result is higher by one, so a final batch that visits none returns 1. The result 0 means that the move had
+    already ended, that another process works on the target, or that the account is suspended.
     `visited_to` returns the id of the subscription that was visited most recently. `skip_next` skips the first
     subscription whose id is greater than `after`.
     """

@@ -167,10 +167,10 @@ class SimCharge:
 class GatewayState:
     """The state of the simulated gateway.
 
-    `refuses_until` has the time until which all calls of a connection are refused, and `refuses_polls_until` until when
-    its polls are. `refused_at` has the times of a connection's refused calls since its last answered call, and
-    `polls_refused_at` those of its polls. `refusals` has the earlier series of both kinds. The ids of all charges begin
-    with `prefix`.
+    `refuses_until` has, by connection, the time until which the gateway refuses all calls. `refuses_polls_until` has
+    the time until which it refuses polls. `refused_at` has the times of a connection's refused calls since its last
+    answered call, and `polls_refused_at` those of its polls. `refusals` has the earlier series of both kinds. The ids
+    of all charges begin with `prefix`.
     """
 
     payers: Payers

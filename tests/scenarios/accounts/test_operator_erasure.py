@@ -1,4 +1,4 @@
-"""An operator can erase a customer of a suspended account, because the account's API keys are refused (D-255)."""
+"""The API refuses the keys of a suspended account, so an operator erases this account's customers (D-255)."""
 
 import asyncio
 from datetime import datetime
@@ -92,7 +92,9 @@ async def test_an_invoice_that_is_generated_during_the_command_keeps_the_subscri
 async def test_a_request_subscribes_the_customer_only_before_or_after_the_command(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """The request arrives after the cancellation of the subscriptions. It creates a new customer. [D-255, D-227]"""
+    """The command has canceled the subscriptions when the request arrives. The request creates a new customer.
+    [D-255, D-227]
+    """
     plan = await world.plan()
     old = await world.enroll(plan, customer=CUSTOMER)
     start, requests = erasure.start, list[asyncio.Task[Answer]]()

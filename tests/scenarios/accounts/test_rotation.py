@@ -202,7 +202,7 @@ async def test_a_header_never_carries_more_than_eight_signatures(world: World, r
 
 
 async def test_a_leaked_secret_is_invalid_at_once(world: World, receiver: Receiver) -> None:
-    """The secret before the leaked one, which is still valid, also becomes invalid. [D-207]"""
+    """The leaked secret replaced an older secret, which is still valid. The rotation ends both secrets. [D-207]"""
     await register(world, receiver)
     oldest, leaked = await rotate(world), await rotate(world)
     before = await now(world)

@@ -137,9 +137,9 @@ async def test_a_suspension_waits_for_a_cancellation(world: World):
 async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_ended(
     world: World, ends_first: int
 ):
-    """Two requests cancel the charge. A poll finds it paid and ends both requests before their calls are sent.
+    """Two requests are about to cancel the charge. A poll finds the charge paid, and ends both before their calls.
 
-    After the end of one call, the suspension waits for the other. [D-242, D-171]
+    After one of the two calls has ended, the suspension still waits for the other call. [D-242, D-171]
     """
     invoice = await issued_invoice(world)
     [charge] = await charges(world)
@@ -173,8 +173,8 @@ async def _begin_cancellation(world: World, account: Account, invoice: Json) -> 
 async def test_a_process_that_stood_still_sends_no_cancellation(
     world: World, monkeypatch: pytest.MonkeyPatch, stopped: str
 ):
-    """The account is suspended while the process stands still. Only one of the host's two clocks, the real or the
-    monotonic clock, counts this time. [D-242, D-27]
+    """The process stands still while the account is suspended. During this time, one of the host's two clocks stops:
+    the real or the monotonic clock. The other clock shows that it is too late to call the gateway. [D-242, D-27]
     """
     invoice = await issued_invoice(world)
     release = charge_release.release

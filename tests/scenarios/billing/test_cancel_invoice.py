@@ -151,7 +151,7 @@ async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World)
 
 
 async def test_a_key_in_use_cancels_no_other_invoice(world: World):
-    """While a request waits for the gateway, a request for another invoice has the same key. [D-14, D-27 charge]"""
+    """While a request waits for the gateway, a client uses its key to cancel another invoice. [D-14, D-27 charge]"""
     invoice, other = await unpaid_invoice(world), await issued_invoice(world)
     asked = list[asyncio.Task[Answer]]()
 

@@ -1,4 +1,7 @@
-"""An attempt has several charges, and the gateway's answers about one of them are invalid (D-50, D-181)."""
+"""An attempt has several charges, and the gateway's answers about one of them are invalid (D-50, D-181).
+
+A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
+"""
 
 import pytest
 
@@ -42,7 +45,9 @@ async def test_a_paid_charge_that_is_invalid_for_minutes_is_adopted(
 
 
 async def test_a_paid_charge_that_is_invalid_for_hours_is_reported(world: World) -> None:
-    """After an hour, the invoice adopts the valid charge. A late read shows the payment of the other. [D-50, D-181]"""
+    """After an hour, the invoice adopts the valid charge. Later, a read shows the payment of the other charge.
+    [D-50, D-181]
+    """
     invoice, valid, paid = await two_charges(world)
     await hide_payment(world, paid)
     await world.sql(NO_SWEEP)
@@ -64,7 +69,7 @@ async def test_a_paid_charge_that_is_invalid_for_hours_is_reported(world: World)
 async def test_a_second_charge_that_is_invalid_at_the_last_look_up_is_found(
     world: World, becomes: str
 ) -> None:
-    """The late look-up after 24 hours finds it. The gateway's answer about it is invalid for minutes. [D-50, D-125]"""
+    """The late look-up after 24 hours shows the second charge, which is invalid for some more minutes. [D-50, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     issued = await read(world, await believed_absent(world))
     own = issued["gatewayInvoiceId"]
@@ -88,7 +93,7 @@ async def test_a_second_charge_that_is_invalid_at_the_last_look_up_is_found(
 
 
 async def test_an_invalid_copy_hides_no_valid_charge(world: World) -> None:
-    """The payer paid one charge. The gateway's answer about the other charge is invalid. [D-50, D-181]"""
+    """The payer paid one charge. The other charge is invalid. [D-50, D-181]"""
     invoice, paid, invalid = await two_charges(world)
     await pay_silently(world, paid)
     await cancel_with_refund(world, invalid)
@@ -102,7 +107,7 @@ async def test_an_invalid_copy_hides_no_valid_charge(world: World) -> None:
 
 
 async def test_an_invalid_copy_hides_no_second_charge_from_late_look_ups(world: World) -> None:
-    """The gateway shows an invalid third charge, too. The engine still cancels the second charge. [D-50, D-125]"""
+    """A third charge is invalid. The engine still cancels the second charge. [D-50, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     issued = await read(world, await believed_absent(world))
     second = await double_silently(world, issued)

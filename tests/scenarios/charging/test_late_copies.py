@@ -1,4 +1,7 @@
-"""The engine finds further charges of an attempt late: it adopts the best one, and cancels the rest (D-125, D-181)."""
+"""The engine finds further charges of an attempt late: it adopts the best one, and cancels the rest (D-125, D-181).
+
+A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
+"""
 
 import pytest
 
@@ -37,7 +40,9 @@ async def _the_newer_was_adopted(world: World, invoice: Json, *, older: str, new
 async def test_a_late_look_up_adopts_the_better_charge(
     world: World, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
-    """The older charge is expired, or the payer paid the newer one. The engine believed both absent. [D-125, D-181]"""
+    """The engine believed two charges absent. Then the older charge expires, or the payer pays the newer charge.
+    [D-125, D-181]
+    """
     invoice, older, newer = await two_charges(world)
     await queue_fault(world, "list_charges", "unknown", times=3)
     await pass_time(world, seconds=81)
@@ -55,7 +60,9 @@ async def test_a_late_look_up_adopts_the_better_charge(
 
 
 async def test_a_late_look_up_waits_for_an_invalid_charge(world: World) -> None:
-    """The engine believed both charges absent. The payer paid the one that becomes valid later. [D-125, D-181]"""
+    """The engine believed both charges absent. The payer paid the invalid charge, which becomes valid later.
+    [D-125, D-181]
+    """
     invoice, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
     await world.sql(NO_SWEEP)

@@ -1,4 +1,7 @@
-"""An issuance look-up finds several charges of one attempt, and the invoice adopts the best of them (D-181)."""
+"""An issuance look-up finds several charges of one attempt, and the invoice adopts the best of them (D-181).
+
+A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
+"""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -38,7 +41,7 @@ async def _issue(world: World) -> None:
 
 @pytest.mark.parametrize("state", ["open", "paid"])
 async def test_a_canceled_charge_does_not_hide_a_newer_one(world: World, state: str) -> None:
-    """A person cancels one of two charges before the look-up. The invoice adopts the other. [D-181]"""
+    """Before the look-up, a person cancels one of two charges. The invoice adopts the other charge. [D-181]"""
     invoice, canceled, other = await two_charges(world)
     await world.post(f"/v1/sandbox/charges/{canceled}/cancel")
     if state == "paid":
@@ -54,7 +57,7 @@ async def test_a_canceled_charge_does_not_hide_a_newer_one(world: World, state: 
 
 
 async def test_the_charge_with_the_right_amount_is_adopted(world: World) -> None:
-    """The older charge has another amount. [D-181]"""
+    """The older charge has another amount than the invoice. [D-181]"""
     invoice, older, newer = await two_charges(world)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", older)
 
@@ -91,7 +94,9 @@ async def test_a_second_charge_with_a_payment_is_reported(world: World, state: s
 async def test_an_expired_charge_with_a_payment_is_no_second_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The payer paid a part of it. An open copy has a wrong amount, so a look-up parks the attempt. [D-181, D-170]"""
+    """The payer paid a part of the expired charge. Another charge is open and has a wrong amount, so a look-up parks
+    the attempt. [D-181, D-170]
+    """
     invoice, wrong, part_paid = await two_charges(world)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
     await show_payment(world, part_paid, cents=4000)
@@ -134,7 +139,7 @@ async def test_a_charge_that_is_listed_twice_is_no_second_charge(
 async def test_a_webhook_during_a_look_up_hides_no_better_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look-up finds a paid charge and an open one. Meanwhile, a webhook names the open one. [D-181, D-162]"""
+    """A look-up finds a paid charge and an open charge. Meanwhile, a webhook names the open charge. [D-181, D-162]"""
     invoice, paid, other = await two_charges(world, webhookSecret=SECRET)
     await pay_silently(world, paid)
 
@@ -156,7 +161,9 @@ async def test_a_webhook_during_a_look_up_hides_no_better_charge(
 async def test_a_late_answer_does_not_report_the_invoices_own_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The payer paid both charges. Before a worker records its look-up, another worker adopts a charge. [D-181]"""
+    """The payer paid both charges. While one worker waits for a look-up, another worker lets the invoice adopt a
+    charge. [D-181]
+    """
     invoice, older, newer = await two_charges(world, webhookSecret=SECRET)
     await pay_silently(world)
 
@@ -180,7 +187,7 @@ async def test_a_late_answer_does_not_report_the_invoices_own_charge(
 async def test_a_webhook_hides_no_invalid_charge(
     world: World, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """A look-up finds an open charge and an invalid one. A webhook names the open one. [D-181, D-162]"""
+    """A look-up finds an open charge and an invalid charge. A webhook names the open charge. [D-181, D-162]"""
     invoice, valid, hidden = await two_charges(world, webhookSecret=SECRET)
     await hide_payment(world, hidden)
     await world.sql(NO_SWEEP)
@@ -207,7 +214,7 @@ async def test_a_webhook_hides_no_invalid_charge(
 
 @pytest.mark.parametrize("state", ["open", "paid"])
 async def test_a_charge_that_a_webhook_names_does_not_end_the_search(world: World, state: str) -> None:
-    """A webhook names one of two charges before the look-up. The payer has paid the other. [D-181, D-162]"""
+    """Before the look-up, a webhook names one of two charges. The payer has paid the other charge. [D-181, D-162]"""
     invoice, named, other = await two_charges(world, webhookSecret=SECRET)
     await pay_silently(world, other)
     if state == "paid":
@@ -226,7 +233,9 @@ async def test_a_charge_that_a_webhook_names_does_not_end_the_search(world: Worl
 async def test_a_named_charge_is_adopted_although_no_listed_charge_is_valid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway lists only the invalid charge. The invoice waits an hour for it. [D-181, D-162]"""
+    """The gateway lists only the invalid charge. The invoice waits an hour, and then adopts the named charge.
+    [D-181, D-162]
+    """
     invoice, named, hidden = await two_charges(world, webhookSecret=SECRET)
     await hide_payment(world, hidden)
     await world.sql(NO_SWEEP)

@@ -1,4 +1,7 @@
-"""A look-up by the reference shows some charges of an attempt, and misses others or shows them wrongly (D-181)."""
+"""A look-up by the reference shows some charges of an attempt, and misses others or shows them wrongly (D-181).
+
+A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +37,9 @@ from tests.support.world import World
 
 
 async def test_a_look_up_that_shows_charges_is_no_empty_one(world: World) -> None:
-    """The look-up shows a canceled charge and an invalid one. One empty look-up follows. [D-33, D-181]"""
+    """A look-up shows a canceled charge and an invalid charge. The next look-up is empty. No request is sent again.
+    [D-33, D-181]
+    """
     _, canceled, paid = await two_charges(world)
     await world.post(f"/v1/sandbox/charges/{canceled}/cancel")
     await hide_payment(world, paid)
@@ -49,7 +54,9 @@ async def test_a_look_up_that_shows_charges_is_no_empty_one(world: World) -> Non
 async def test_the_hour_begins_with_the_first_missing_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty look-up came first, and then the gateway did not answer for 80 minutes. [D-181]"""
+    """The first look-up is empty. Then the gateway does not answer for 80 minutes. Then a look-up shows both charges.
+    [D-181]
+    """
     invoice, _, paid = await two_charges(world)
     await hide_payment(world, paid)
     await world.sql(NO_SWEEP)
@@ -99,7 +106,7 @@ async def test_no_request_is_repeated_while_a_charge_is_missing(
 
 
 async def test_a_request_that_a_wrong_clock_dated_waits_as_long_as_others(world: World) -> None:
-    """Look-ups do not show the charge for 100 seconds. [D-5, D-33]"""
+    """For 100 seconds, look-ups do not show the charge. The engine does not send the request again. [D-5, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
@@ -154,7 +161,7 @@ async def test_a_listed_charge_without_an_id_hides_no_other(
 async def test_both_charges_of_a_failed_attempt_are_reported(
     world: World, monkeypatch: pytest.MonkeyPatch, status: str, cents: int
 ) -> None:
-    """The payer has paid both. Another worker marked the attempt failed during the look-up. [D-181]"""
+    """The payer has paid both charges. During a look-up, another worker marks the attempt as failed. [D-181]"""
     _, one, two = await two_charges(world)
     for each in (one, two):
         await show_payment(world, each, cents=cents)

@@ -1,4 +1,7 @@
-"""What becomes of an attempt and its charges after a person was asked, and what ends a look-up (D-113, D-181)."""
+"""What becomes of an attempt and its charges after a person was asked, and what ends a look-up (D-113, D-181).
+
+A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +39,9 @@ from tests.support.world import World
 
 @pytest.mark.parametrize("found_by", ["look-up", "webhook"])
 async def test_a_right_charge_is_adopted_after_a_wrong_one_was_reported(world: World, found_by: str) -> None:
-    """At first, only a charge with a wrong amount is shown, and later a right one. [D-170, D-181]"""
+    """At first, the only valid charge has a wrong amount. Later, a charge with the right amount becomes valid.
+    [D-170, D-181]
+    """
     invoice, wrong, hidden = await two_charges(world, webhookSecret=SECRET)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
     await hide_payment(world, hidden)
@@ -57,7 +62,9 @@ async def test_a_right_charge_is_adopted_after_a_wrong_one_was_reported(world: W
 async def test_a_search_that_never_works_blocks_no_named_charge(
     world: World, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    """A webhook names the paid charge, which the gateway shows by its id. The search never works. [D-162, D-181]"""
+    """A webhook names the paid charge. The engine can read this charge by its id, but every search fails.
+    [D-162, D-181]
+    """
     await world.set_up_gateway(behaviour="never_pay", webhookSecret=SECRET)
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
@@ -79,7 +86,9 @@ async def test_a_search_that_never_works_blocks_no_named_charge(
 async def test_a_list_that_lags_does_not_ask_the_person_again_and_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search showed the charge wrongly once. Then the list shows it as open, but reads stay invalid. [D-181]"""
+    """The first search shows an invalid charge. Later searches show this charge as open, but reads of it stay invalid.
+    [D-181]
+    """
     _, one, hidden = await two_charges(world)
     await world.sql("DELETE FROM sandbox_charge WHERE charge_id = $1", one)
     await hide_payment(world, hidden)
@@ -100,7 +109,7 @@ async def test_a_list_that_lags_does_not_ask_the_person_again_and_again(
 
 
 async def test_an_empty_look_up_that_was_dated_ahead_does_not_stop_issuance(world: World) -> None:
-    """A wrong clock dated the first empty look-up. [D-5, D-33]"""
+    """A host whose clock was far ahead recorded the time of the first empty look-up. [D-5, D-33]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
@@ -114,7 +123,9 @@ async def test_an_empty_look_up_that_was_dated_ahead_does_not_stop_issuance(worl
 
 
 async def test_a_retried_attempt_keeps_no_found_charges(world: World) -> None:
-    """A person retries after `charge_missing`; the gateway refuses; the merchant cancels the invoice. [D-113, D-181]"""
+    """The attempt ends as `charge_missing`, and a person retries. The gateway refuses the next charge, and the merchant
+    cancels the invoice. [D-113, D-181]
+    """
     invoice, one, hidden = await two_charges(world)
     await world.post(f"/v1/sandbox/charges/{one}/cancel")
     await hide_payment(world, hidden)
@@ -132,7 +143,9 @@ async def test_a_retried_attempt_keeps_no_found_charges(world: World) -> None:
 async def test_late_look_ups_go_on_while_a_charge_is_invalid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refused a second request. The charge is invalid for three days, and then paid. [D-33, D-125]"""
+    """The gateway refused the second request. The first charge is invalid for three days, and then shows its payment.
+    [D-33, D-125]
+    """
     invoice, first = await hide_first_charge(world, monkeypatch)
     await queue_fault(world, "list_charges", "unknown", times=1)
     await hide_payment(world, first)
@@ -148,7 +161,9 @@ async def test_late_look_ups_go_on_while_a_charge_is_invalid(
 async def test_a_retry_after_a_repeated_charge_makes_a_new_attempt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search shows an earlier charge of the invoice, with another reference. A person retries. [D-113, D-181]"""
+    """A search by the new reference shows an earlier charge, which has another reference. A person retries.
+    [D-113, D-181]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
@@ -170,7 +185,9 @@ async def test_a_retry_after_a_repeated_charge_makes_a_new_attempt(
 
 
 async def test_a_restore_records_payments_of_a_replaced_charge(world: World) -> None:
-    """The attempt of a reissue ended as `charge_missing`. The restored database lacks a payment. [D-123, D-181]"""
+    """The attempt of a reissue ended as `charge_missing`. The restored database lacks a payment of the replaced charge.
+    [D-123, D-181]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     first = invoice["gatewayInvoiceId"]
@@ -198,7 +215,9 @@ async def test_a_restore_records_payments_of_a_replaced_charge(world: World) -> 
 
 @pytest.mark.parametrize("found_by", ["look-up", "sweep"])
 async def test_a_right_charge_that_is_paid_later_pays_the_invoice(world: World, found_by: str) -> None:
-    """As above, but the payer pays the right charge on the third day, and no webhook says so. [D-170, D-181]"""
+    """A charge with a wrong amount was reported. On the third day, the payer pays the right charge, and no webhook says
+    so. [D-170, D-181]
+    """
     invoice, wrong, hidden = await two_charges(world)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
     await hide_payment(world, hidden)
@@ -218,7 +237,7 @@ async def test_a_right_charge_that_is_paid_later_pays_the_invoice(world: World, 
 async def test_a_payment_of_a_canceled_invoice_is_recorded_once_it_is_valid(
     world: World, hours: int, found_by: str
 ) -> None:
-    """The charge of a canceled invoice is paid, and the gateway shows it wrongly for `hours`. [D-50, D-125]"""
+    """The payer pays the charge of a canceled invoice. For `hours`, this charge is invalid. [D-50, D-125]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     assert (await cancel(world, invoice)).status == 200

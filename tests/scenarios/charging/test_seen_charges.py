@@ -1,4 +1,7 @@
-"""The engine forgets no charge that a look-up has shown, and waits for those that are missing or invalid (D-181)."""
+"""The engine forgets no charge that a look-up has shown, and waits for those that are missing or invalid (D-181).
+
+A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +38,7 @@ from tests.support.world import World
 
 
 async def test_a_charge_that_was_seen_is_not_believed_absent(world: World) -> None:
-    """A look-up shows an open charge and an invalid one. Then two look-ups are empty. [D-181, D-33]"""
+    """A look-up shows an open charge and an invalid charge. The next look-ups are empty. [D-181, D-33]"""
     _, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
     await world.sql(NO_SWEEP)
@@ -49,7 +52,9 @@ async def test_a_charge_that_was_seen_is_not_believed_absent(world: World) -> No
 async def test_an_invalid_charge_of_a_refused_second_request_is_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refuses the second request. The look-up shows a canceled charge and an invalid one. [D-33, D-181]"""
+    """The gateway refuses the second request. A look-up then shows a canceled charge and an invalid charge.
+    [D-33, D-181]
+    """
     invoice, first = await hide_first_charge(world, monkeypatch)
     hidden = await double_silently(world, {"gatewayInvoiceId": first})
     await world.sql(NO_SWEEP)
@@ -65,7 +70,7 @@ async def test_an_invalid_charge_of_a_refused_second_request_is_waited_for(
 async def test_a_search_that_shows_only_an_invalid_charge_hides_no_named_charge(
     world: World, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """A webhook names a charge. The search does not show it yet, but shows an invalid charge. [D-162, D-181]"""
+    """A webhook names a charge. The search shows only another charge, which is invalid. [D-162, D-181]"""
     invoice, named, hidden = await two_charges(world, webhookSecret=SECRET)
     find = SandboxGateway.find_charges
 
@@ -86,7 +91,9 @@ async def test_a_search_that_shows_only_an_invalid_charge_hides_no_named_charge(
 
 
 async def test_a_stale_search_does_not_replace_a_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A webhook names a paid charge. Its payment is not shown yet, and the search still shows it as open. [D-181]"""
+    """A webhook names a paid charge. A read does not show the payment yet, and the search still shows the charge as
+    open. [D-181]
+    """
     invoice, other, named = await two_charges(world, webhookSecret=SECRET)
     find = SandboxGateway.find_charges
 
@@ -112,7 +119,7 @@ async def test_a_stale_search_does_not_replace_a_read(world: World, monkeypatch:
 async def test_empty_look_ups_do_not_start_the_hour_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every second look-up is empty. The other ones show a paid charge and an invalid one. [D-181]"""
+    """Every second look-up is empty. The others show a paid charge and an invalid charge. [D-181]"""
     invoice, paid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
     await pay_silently(world, paid)
@@ -133,7 +140,7 @@ async def test_empty_look_ups_do_not_start_the_hour_again(
 async def test_a_late_look_up_that_shows_only_an_invalid_charge_prevents_a_second_request(
     world: World, other: str | None
 ) -> None:
-    """The engine believed the charge absent. The payer has paid it, and the gateway shows it wrongly. [D-125, D-181]"""
+    """The engine believed a paid charge absent. In the late look-up, this charge is invalid. [D-125, D-181]"""
     _, one, hidden = await two_charges(world)
     if other is None:
         await world.sql("DELETE FROM sandbox_charge WHERE charge_id = $1", one)
@@ -204,7 +211,7 @@ async def test_a_paid_canceled_charge_of_a_parked_attempt_is_adopted(world: Worl
 
 
 async def test_an_invalid_charge_of_the_highest_number_hides_no_other_found_charge(world: World) -> None:
-    """`fatura restored` found two charges. The newer one is invalid, and the payer paid the older. [D-123, D-181]"""
+    """`fatura restored` found two charges. Then the older was paid, and the newer became invalid. [D-123, D-181]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     paid = await create_unmatched_charge(world, UUID(invoice["id"]), 9990, attempt=1)
@@ -222,9 +229,9 @@ async def test_an_invalid_charge_of_the_highest_number_hides_no_other_found_char
 async def test_a_charge_that_was_shown_wrongly_once_is_not_forgotten(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look-up shows an open charge and an invalid one. The next one shows only the open one, as lists may lag.
+    """One look-up shows an open charge and an invalid charge. The next shows only the open charge, as lists may lag.
 
-    The payer has paid the invalid charge, which is shown correctly later. [D-181, D-50]
+    The payer has paid the invalid charge, which becomes valid later. [D-181, D-50]
     """
     invoice, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
@@ -248,7 +255,9 @@ async def test_a_charge_that_was_shown_wrongly_once_is_not_forgotten(
 
 
 async def test_an_invalid_found_charge_does_not_block_later_invoices(world: World) -> None:
-    """An invoice that is stuck because a search shows only an invalid charge blocks all later cycles. [D-57, D-181]"""
+    """`fatura restored` found a paid charge and an invalid charge. If the invoice stayed `ready`, it would block all
+    later cycles. [D-57, D-181]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     paid = await create_unmatched_charge(world, UUID(invoice["id"]), 9990, attempt=1)
@@ -264,7 +273,7 @@ async def test_an_invalid_found_charge_does_not_block_later_invoices(world: Worl
 
 
 async def test_a_request_that_a_wrong_clock_dated_does_not_delay_the_next_cycle(world: World) -> None:
-    """The look-up finds the charge at once, so nothing corrects its instant. [D-5, D-57]"""
+    """The look-up finds the charge at once, so the engine never corrects the wrong time of the request. [D-5, D-57]"""
     await world.set_up_gateway(behaviour="never_pay")
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")

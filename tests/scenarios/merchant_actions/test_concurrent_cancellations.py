@@ -66,7 +66,9 @@ async def test_two_refused_requests_keep_the_stored_request(world: World, action
 
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_refused_request_of_a_suspended_process_is_not_applied(world: World, action: str) -> None:
-    """The process of the reissue b is suspended for over 30 s, so Fatura accepts the reissue c. [D-171, D-51, D-52]"""
+    """The process of one reissue is suspended for over 30 s, so Fatura accepts another reissue. The gateway refuses
+    both. [D-171, D-51, D-52]
+    """
     invoice = await lose_answer(world, action)
     await queue_fault(world, "cancel_charge", "rate_limited", times=2)
     first_calls, first_done = asyncio.Event(), asyncio.Event()

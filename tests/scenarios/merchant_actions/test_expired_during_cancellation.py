@@ -18,8 +18,8 @@ from tests.support.world import World
 async def test_a_lost_cancellation_keeps_the_promised_request(
     world: World, monkeypatch: pytest.MonkeyPatch, earlier: str
 ) -> None:
-    """After the payment or reissue, a cancellation of the invoice is also lost. Fatura does not apply a cancellation
-    to an expired charge. [D-171, D-52, D-51]
+    """The gateway's answers about a payment or reissue, and about a later cancellation of the invoice, are lost. Fatura
+    does not apply a cancellation to an expired charge. [D-171, D-52, D-51]
     """
     invoice = await unpaid_invoice(world)
     if earlier == "payment":

@@ -73,7 +73,9 @@ async def test_a_payment_of_all_that_is_open_does_not_repeat_a_part_payment(worl
 async def test_a_payment_of_what_a_refund_left_open_is_repeated_with_an_expired_key(
     world: World, *, is_lost: bool
 ):
-    """The gateway refunds a part payment during the request. If the answer is lost, a poll records it. [D-14, D-52]"""
+    """The gateway has refunded a part payment. The answer to the cancellation shows the refund. If this answer is lost,
+    a poll records the refund. [D-14, D-52]
+    """
     invoice = await unpaid_invoice(world)
     await pay(world, invoice, amountCents=4000)
     await world.sql(_REFUND, (await now(world)).isoformat())

@@ -154,8 +154,8 @@ async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: st
 
 
 async def test_a_part_received_before_a_refund_may_cover_the_total(world: World, issued: Json) -> None:
-    """The payer paid 4000 cents before `paidAt`, and got them back after it. At `paidAt`, the part thus covered the
-    total, so Fatura cancels the charge before it records the part. [D-52, D-150]
+    """The payer paid 4000 cents before `paidAt`. After `paidAt`, these 4000 cents were refunded. At `paidAt`, they and
+    the part together covered the total, so Fatura cancels the charge before it records the part. [D-52, D-150]
     """
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay", {"amountCents": 4000})
     await world.run("reconciliation")

@@ -84,8 +84,8 @@ async def test_a_second_person_records_nothing_meanwhile(
 async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
     world: World, issued: Json, fault: str
 ) -> None:
-    """The merchant got 409 for the first payment, and records a part of it. Fatura must not record both payments.
-    [D-52 crash, D-171]
+    """The API answers 409 to a payment of the total, but stores it. The merchant then records a part of the same money.
+    Fatura must not record both payments. [D-52 crash, D-171]
     """
     await queue_fault(world, "cancel_charge", fault)
     assert (await receive(world, issued, amountCents=9990)).status == 409
@@ -100,7 +100,9 @@ async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
 
 
 async def test_a_waiting_payment_is_not_replaced_by_another_body(world: World, issued: Json) -> None:
-    """The other body, with the same key, is a part payment, which cancels no charge. [D-14, D-52 key]"""
+    """A payment of the total waits. A request with the same key names a lower amount, for which no charge is canceled.
+    [D-14, D-52 key]
+    """
     await queue_fault(world, "cancel_charge", "timeout_after")
     assert (await receive(world, issued, key="once", amountCents=9990)).status == 409
 

@@ -44,7 +44,7 @@ class End:
                 return key in [each["reference"] for each in self.invoice["payments"]]
 
     def was_refused(self, attempt: Attempt) -> bool:
-        """Return whether the gateway refused the attempt, and no poll had applied its request before."""
+        """Return whether the gateway refused the attempt. If a poll had applied its request before, return False."""
         answer = self.history.answers.get(attempt.key)
         return attempt.outcome == "refused" and (answer is None or answer.status != 200)
 
@@ -106,7 +106,7 @@ def wrong_payments(end: End) -> Iterator[str]:
 
 
 def wrong_answers(end: End) -> Iterator[str]:
-    """Compare the most recent answer for each key with what was done."""
+    """Compare the newest answer for each key with what Fatura did for this key."""
     for key, answer in end.history.answers.items():
         if answer is None:
             continue

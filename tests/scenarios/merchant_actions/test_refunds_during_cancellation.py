@@ -112,7 +112,9 @@ async def test_a_stored_payment_is_dropped_after_a_day_if_the_gateway_has_answer
 async def test_a_refund_in_the_gateway_does_not_raise_a_manual_payment(
     world: World, part_paid: Json, body: Json, outcome: str
 ) -> None:
-    """The merchant received the 5990 cents that were open. The next charge is for the refunded 4000. [D-52, D-171]"""
+    """Fatura records the 5990 cents that were open before the refund. The next charge is for the refunded 4000 cents.
+    [D-52, D-171]
+    """
     path, body = f"/v1/invoices/{part_paid['id']}/payments", {"method": "cash", **body}
     if outcome == "answered":
         await refund_in_dashboard(world)

@@ -64,7 +64,9 @@ async def check_continued(world: World, invoice: Json, action: str) -> None:
 @pytest.mark.parametrize("fault", REFUSALS)
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_refused_repeat_keeps_the_request(world: World, action: str, fault: str) -> None:
-    """No other request can use the key. [D-171, D-52, D-51 409, D-131]"""
+    """The key stays bound to the stored request: the API refuses another request with this key.
+    [D-171, D-52, D-51 409, D-131]
+    """
     invoice = await lose_answer(world, action)
 
     detail = await refuse(world, invoice, action, key="a", fault=fault)

@@ -1,4 +1,6 @@
-"""A lost refund whose repeat is held up for hours is repeated only after a look-up, and if its money is left."""
+"""The gateway loses a refund, and its repeat is held up for hours. Then Fatura first looks the refund up, and repeats
+it only if its money is left.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -20,8 +22,9 @@ HELD_BY = ["suspension", "inactive connection", "rate limit"]
 class LosingGateway:
     """A gateway that loses the first request for a refund, and whose idempotency keys expire.
 
-    When the test calls `make_the_lost_one`, the gateway makes the lost refund after all. Every later request then makes
-    another refund. While `is_limited`, the gateway refuses requests with a 429.
+    When the test calls `make_the_lost_one`, the gateway makes the lost refund after all. Every later request makes
+    another refund, because the gateway has forgotten the key. While `is_limited`, the gateway refuses later requests
+    with 429.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:

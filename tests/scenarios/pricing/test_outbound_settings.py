@@ -1,4 +1,4 @@
-"""The operator's settings for calls to merchants hold when a call is made."""
+"""The engine checks the operator's settings for a merchant's URL when it stores the URL, and again before each call."""
 
 import pytest
 

@@ -175,8 +175,8 @@ async def test_manual_retries_are_limited(world: World, prices: PriceServer) -> 
 async def test_the_attempt_that_set_a_value_is_always_shown(world: World, prices: PriceServer) -> None:
     """The detail shows the newest 20 attempts of each item, and the attempt that priced or skipped the item.
 
-    Bodies are whole up to 256 KiB together, from the newest on, and others have 2,000 characters.
-    [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]
+    The newest bodies are shown whole, up to 256 KiB together. Of every other body, the first 2,000 characters are
+    shown. [D-105, spec 4.5 GET /v1/invoices/{invoiceId} 200]
     """
     prices.answers({"amount": 100}, {"skip": True}, Reply("no", status=500))
     products = [await usage(world, prices) for _ in range(3)]

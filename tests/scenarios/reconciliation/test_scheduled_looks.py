@@ -116,7 +116,9 @@ async def test_a_full_waiting_list_still_takes_webhooks_about_known_charges(worl
 async def test_a_few_unanswered_looks_do_not_cost_a_charge_its_place(
     world: World, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    """The charges of later webhooks do not replace the second charge. [D-162, D-125]"""
+    """The gateway does not answer a few looks at the second charge. Charges of later webhooks do not replace this
+    charge. [D-162, D-125]
+    """
     second = await double_silently(world, await issued_with_webhooks(world))
     answer_all_but(monkeypatch, {second})
     await notify(world, second)
@@ -134,7 +136,9 @@ async def test_a_few_unanswered_looks_do_not_cost_a_charge_its_place(
 async def test_a_charge_of_the_nightly_sweep_needs_no_place(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A webhook names the second charge before the sweep finds it, and its looks are not answered. [D-161, D-162]"""
+    """A webhook names the second charge, and then the sweep finds it. The gateway answers no look at this charge.
+    [D-161, D-162]
+    """
     second = await double_silently(world, await issued_with_webhooks(world))
     answer_all_but(monkeypatch, {second})
     await notify(world, second)

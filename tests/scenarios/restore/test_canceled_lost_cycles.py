@@ -1,4 +1,4 @@
-"""A lost cycle is not billed again, because its subscription is canceled after `fatura restored` found its charge."""
+"""A lost cycle, whose charge `fatura restored` finds, is not billed again after its subscription is canceled."""
 
 from collections.abc import AsyncGenerator
 from uuid import UUID
@@ -40,7 +40,9 @@ async def apply(world: World, subscription: Json) -> Applied:
 async def test_a_repeat_reports_the_charge_of_a_subscription_canceled_in_between(
     world: World, *, is_erased: bool
 ):
-    """`fatura check` reports the cycle until a person knows of the charge. [D-123, D-230]"""
+    """`fatura check` reports the cycle until a comparison, other than a dry run, has reported the charge.
+    [D-123, D-230]
+    """
     subscription, charge = await lost_charge(world)
     await world.made(f"/v1/sandbox/charges/{charge}/pay")
     assert (await compare(world)).counts == {MatchKind.LOST: 1}
@@ -148,7 +150,9 @@ async def test_the_invoice_of_a_lost_cycle_records_the_part_payment_of_its_cance
 
 
 async def test_every_call_lists_all_open_invoices_of_an_erased_customer(world: World):
-    """The output of the first call may be lost. The customer has more invoices than an error shows. [D-230]"""
+    """The output of the first call may be lost, so a second call lists the invoices again. Both calls list more
+    invoices than an error message shows. [D-230]
+    """
     plan = await world.plan()
     subscriptions = [await world.enroll(plan, customer=CUSTOMER) for _ in range(21)]
     await world.run("generation")

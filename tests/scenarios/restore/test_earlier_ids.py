@@ -1,4 +1,4 @@
-"""A cycle was billed again before `fatura restored` ran, so its old charges name the lost invoice's id (D-181)."""
+"""A cycle was billed again before `fatura restored` ran. The old charges name the lost invoice (D-181)."""
 
 from uuid import UUID
 

@@ -120,7 +120,9 @@ async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(wor
 
 
 async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, refused: dict[str, Exception]):
-    """The gateway does not know the newer charge once. Hours later, it does not know the older one. [D-181, D-56]"""
+    """Once, the gateway says that it does not know the newer charge. Hours later, it says so once of the older charge.
+    The engine requests no other charge. [D-181, D-56]
+    """
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
     await compare(world)
     await stop_sweeps(world)

@@ -22,7 +22,7 @@ async def subscribe(world: World, connection: str) -> Json:
 
 
 async def test_a_cycle_billed_on_another_connection_after_the_backup_keeps_this_connection(world: World):
-    """The subscription was moved after the backup. [D-123, D-160]"""
+    """In the backup, the subscription has its old connection, because it was moved after the backup. [D-123, D-160]"""
     await world.set_up_gateway(behaviour="never_pay")
     second = (await world.connect(behaviour="never_pay"))["connectionId"]
     subscription = await subscribe(world, await connection_id(world))
@@ -183,7 +183,9 @@ async def test_a_payment_on_another_connection_can_be_refunded(world: World):
 async def test_a_charge_is_only_reported_if_the_connection_of_its_invoice_was_skipped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """Both connections show the charge. Its payment is recorded once. [D-123, D-162]"""
+    """The first comparison skips this connection. The other connection shows the charge too. The charge's payment is
+    recorded once. [D-123, D-162]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     first = await connection_id(world)
     await share_provider_account(world, monkeypatch)

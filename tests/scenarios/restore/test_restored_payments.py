@@ -155,9 +155,8 @@ async def test_a_found_charge_with_another_amount_is_adopted_when_it_is_paid(wor
 
 
 async def test_an_adopted_charge_below_the_newest_number_gets_late_payments(world: World):
-    """The adopted charge has number 1 at the gateway. The engine stores it with number 2, as the canceled charge has.
-
-    [D-123, D-125]
+    """At the gateway, the adopted charge has number 1, and the canceled charge has number 2. The engine stores the
+    adopted charge with number 2. [D-123, D-125]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

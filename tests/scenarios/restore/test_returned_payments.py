@@ -50,7 +50,9 @@ async def test_an_invoice_adopts_the_charge_that_paid_it(
 
 
 async def test_an_invoice_adopts_such_a_charge_while_another_found_charge_is_missing(world: World) -> None:
-    """The money was paid and returned between two look-ups. [D-150, D-181]"""
+    """Between two look-ups, the payer paid the older charge and got the money back. The newer charge is missing.
+    [D-150, D-181]
+    """
     invoice, older, newer = await two_charges(world)
     await stop_sweeps(world)
     await compare(world)

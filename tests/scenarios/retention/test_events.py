@@ -111,9 +111,8 @@ async def test_a_disabled_webhook_keeps_no_events(world: World, receiver: Receiv
 
 
 async def test_a_deleted_delivery_blocks_no_later_one(world: World, receiver: Receiver) -> None:
-    """One deleted delivery is open. Another is closed, but has not unblocked its invoice's next delivery yet.
-
-    [D-246, D-39]
+    """Delivery 3 is still open when it is deleted. Delivery 2 is closed, but was deleted before it unblocked delivery 4
+    of its invoice. [D-246, D-39]
     """
     await register(world, receiver)
     await emit(world, 1)
@@ -165,9 +164,8 @@ async def test_attempts_are_deleted_before_their_events(world: World, receiver: 
 async def test_half_deleted_attempts_of_an_event_are_no_fault(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a limit of their own, attempts are deleted with their events. The first batch deletes three of four.
-
-    [D-246]
+    """No setting limits the age of attempts, so they are deleted with their events. The first batch deletes three of
+    the four attempts. [D-246]
     """
     monkeypatch.setattr(deletion, "ATTEMPTS", 3)
     kept = {kind: days for kind, days in world.deps.settings.retention.items() if kind != "deliveries"}

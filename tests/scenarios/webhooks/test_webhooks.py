@@ -301,8 +301,8 @@ async def test_removing_the_webhook_keeps_what_was_delivered(world: World, recei
 async def test_redelivering_a_pending_event_restarts_its_whole_schedule(
     world: World, receiver: Receiver
 ) -> None:
-    """The redelivery clears the event's failures, which would shorten its schedule, and clears `hastened`, which would
-    prevent its early retry after the next outage. [D-39 redeliver, D-117]
+    """The event has a failure, which would shorten its schedule. It also has `hastened`, which would prevent an early
+    retry after the next outage. The redelivery clears both. [D-39 redeliver, D-117]
     """
     await register(world, receiver)
     receiver.answer = always(500)

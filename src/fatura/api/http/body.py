@@ -138,13 +138,14 @@ def parse(body: bytes) -> Any:
 def _has_too_many_values(body: bytes) -> bool:
     """Return whether a body has more than MAX_VALUES values. The body is not parsed, because that would take long.
 
-    Each value in an object or array follows an opening bracket or a comma, so these are counted. An empty object or
-    array counts as if it had a value.
+    Each value in an object or array follows an opening bracket or a comma. The function therefore counts opening
+    brackets and commas. An empty object or array counts as if it had a value.
     """
-    # This count is an upper bound, because it includes commas and brackets inside texts.
+    # This count also includes commas and brackets inside texts, so it is never below the number of values.
     if _openings(body) <= MAX_VALUES:
         return False
-    # A value has at most two texts, its name and itself, with four quotes. Splitting more texts would take 2 ms.
+    # A value and its name are at most two texts, with four quotes. So a body with more quotes has too many values.
+    # Return here, because splitting its texts would take 2 ms.
     if body.count(b'"') - body.count(b'\\"') > 4 * MAX_VALUES + 4:
         return True
     outside_texts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]

@@ -26,7 +26,7 @@ def client_address(scope: Scope, *, trusted_proxies: int) -> str:
     """Return the client's IPv4 address, or the network of its IPv6 address.
 
     Each trusted proxy appends one entry to X-Forwarded-For: the address from which the proxy got the request. A client
-    can forge all entries before them.
+    can forge all entries before those of the trusted proxies, so the function ignores these earlier entries.
     """
     peer = scope["client"][0] if scope.get("client") else ""
     if trusted_proxies:

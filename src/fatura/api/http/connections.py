@@ -21,8 +21,8 @@ MEBIBYTE = 1024 * 1024
 class Most:
     """Limits of a group of connections: requests in progress, open connections, and held bytes.
 
-    Held bytes are those of unfinished bodies and of unread answers. The limit of connections is higher than that of
-    requests, so that a server can read and refuse a further request.
+    Held bytes are the bytes of unfinished bodies and unread answers. A group may have more connections than requests,
+    so that the server can read a further request and refuse it.
     """
 
     requests: int
@@ -74,7 +74,7 @@ class Connections:
     __slots__ = ("_all", "_by_network", "_entries", "_held_up", "_limits_addresses")
 
     def __init__(self, *, limits_addresses: bool) -> None:
-        """`limits_addresses` must be false behind a proxy, because the proxy's address is then that of all clients."""
+        """Behind a proxy, `limits_addresses` must be false, because all clients then have the proxy's address."""
         self._limits_addresses = limits_addresses
         busy = EngineError(
             UNAVAILABLE, "This server serves too many requests now; try again.", retry_after_seconds=1
@@ -134,8 +134,9 @@ class Connections:
     def wait(self, connection: Connection, *, has_request: bool = False, held_bytes: int = 0) -> None:
         """Note that a connection now waits for its client. A connection that already waits keeps its place in order.
 
-        `has_request` is true if an unfinished request waits for the rest of its body, or until the client reads earlier
-        answers. `held_bytes` counts the received part of the body, or the unread part of the answers.
+        `has_request` is true if the connection has an unfinished request: the rest of its body has not arrived, or the
+        client does not read the answers. `held_bytes` counts the received part of the body, or the unread part of the
+        answers.
         """
         if has_request and connection in self._entries:
             self._held_up.add(connection)

@@ -1,7 +1,7 @@
 """How a resource declares its routes.
 
-The OpenAPI document lists the problems of each route. `Routes` adds those that follow from its method, path and
-`KeyPolicy`.
+The OpenAPI document lists the problems of each route. `Routes` adds the problems that follow from the route's method,
+path and `KeyPolicy`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

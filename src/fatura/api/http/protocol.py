@@ -174,9 +174,10 @@ class LimitedProtocol(HttpToolsProtocol):
             raise _RefusedError(f"The headers, chunk sizes and trailers are larger than {size}.")
 
     def _stop(self, refusal: str) -> None:
-        """Take no further request. If earlier requests are unanswered, close after their answers, else answer 400.
+        """Take no further request, and refuse the one that is arriving.
 
-        A 400 written earlier would be taken for the answer to an earlier request, which may have taken effect.
+        Answer 400, unless the client could take the 400 for the answer to an earlier request, which may have taken
+        effect. In that case, only close the connection after the answers that are still to come.
         """
         self._stopped = True
         is_next = not self.cycle.response_started if self._in_body else not self._has_request()
@@ -240,7 +241,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self.flow.resume_reading()  # uvicorn did so before it took the next request from the pipeline
+        # uvicorn called this before it took the next request from the pipeline, so `_Flow` may have ignored that call
+        self.flow.resume_reading()
         self._watch()
 
     def pause_writing(self) -> None:

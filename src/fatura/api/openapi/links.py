@@ -14,8 +14,9 @@ Schema = dict[str, Any]
 class Lead:
     """Links from each operation in `answers` to each operation in `lead_to`.
 
-    `found` maps a parameter of the linked operation to the JSON pointer of its value in the answer. Links never fill
-    request bodies, because client generators refuse a link whose `requestBody` is an object.
+    `found` maps each parameter of the linked operation to a JSON pointer, which says where the answer has the
+    parameter's value. Links never fill request bodies, because client generators refuse a link whose `requestBody` is
+    an object.
     """
 
     answers: tuple[str, ...]

@@ -72,7 +72,7 @@ async def _enter_values(client: Client, progress: Progress) -> None:
 
 
 async def _summary(client: Client, progress: Progress, *, merchant: str) -> tuple[dict[str, Any], int]:
-    """Wait until the example merchant has received all events, for at most WEBHOOKS_WITHIN_SECONDS.
+    """Wait for at most WEBHOOKS_WITHIN_SECONDS until the example merchant has received all events.
 
     Return the merchant's summary, and the number of events that were emitted.
     """

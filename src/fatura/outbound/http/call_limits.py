@@ -1,4 +1,4 @@
-"""Limits of the time of a call, of the concurrent calls of an account, and of those to an address (D-108, D-215)."""
+"""Limits for the time of a call, and for the concurrent calls of each account and to each address (D-108, D-215)."""
 
 import asyncio
 import time

@@ -28,7 +28,7 @@ LOOKUP_TRIES = 3
 MAX_ADDRESSES = 4
 """Maximum number of a host's addresses that are tried, one after another."""
 ATTEMPT_SECONDS = 3
-"""Connect timeout of each address but the last one that is tried, whose timeout is DEADLINE_SECONDS."""
+"""Connect timeout of each address. Only the last address that is tried has another timeout, DEADLINE_SECONDS."""
 KERNEL_BUFFER_BYTES = 64 * 1024
 """Size of a socket's receive buffer; by default it can grow to megabytes."""
 CONNECTS_A_TURN = 16

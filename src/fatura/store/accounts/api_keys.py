@@ -69,7 +69,7 @@ async def count_live(tx: Tx, *, now: datetime) -> int:
 
 
 async def delete_oldest_ended(tx: Tx, *, now: datetime, kept: int, limit: int) -> None:
-    """Delete up to `limit` of the keys that are revoked or expired, but not the newest `kept` of them."""
+    """Delete up to `limit` revoked or expired keys. Keep the newest `kept` of the revoked and expired keys."""
     await tx.execute(
         """
         WITH ended AS MATERIALIZED (

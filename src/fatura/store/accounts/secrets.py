@@ -47,7 +47,7 @@ async def find_valid(tx: Tx, *, now: datetime, limit: int) -> Sequence[tuple[UUI
 
 
 async def delete_unused(tx: Tx, *, now: datetime, kept: int) -> None:
-    """Delete the secrets that sign nothing: the expired ones, and all but the newest `kept` of the valid ones."""
+    """Delete the secrets that sign nothing: the expired secrets, and any valid secrets beyond the newest `kept`."""
     await tx.execute(
         """
         WITH used AS MATERIALIZED (
@@ -69,7 +69,7 @@ async def lock(tx: Tx) -> None:
 
 
 async def retire(tx: Tx, *, valid_until: datetime) -> None:
-    """Set when the current secret expires; the caller must insert a new secret in the same transaction."""
+    """Let the current secret expire at `valid_until`; the caller must insert a new secret in the same transaction."""
     await tx.execute(
         "UPDATE integration_secret s SET valid_until = $2 WHERE s.account_id = $1 AND s.valid_until IS NULL",
         valid_until,

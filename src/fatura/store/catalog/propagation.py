@@ -298,7 +298,8 @@ async def would_skip(
 ) -> Sequence[tuple[UUID, SkipReason]]:
     """Return the first SKIPPED_SHOWN subscribers that a propagation would skip, each with the reason, ordered by id.
 
-    Each element of `reasons` is a payment route, a `cycle_count`, and the reason to skip the subscribers with both.
+    Each element of `reasons` has a payment route, a `cycle_count`, and the reason to skip the subscribers that have
+    these two values.
     """
     rows = await tx.fetch(
         """

@@ -192,9 +192,9 @@ async def reschedule_issuance(
 
     If `next_attempt_at` is None, issuance stops until a person acts on `error`.
 
-    If another transaction has changed the stored `next_attempt_at` since the claim, the changed value stays. If that
-    value is a time, the invoice has no error afterwards. If it is null, `error` replaces the stored error, unless
-    `error` is None.
+    If another transaction has changed the stored `next_attempt_at` since the claim, the changed value stays. If the
+    changed value is a time, the stored error is removed. If the changed value is null, `error` replaces the stored
+    error, but if `error` is None, the stored error stays.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(

@@ -37,9 +37,12 @@ async def confirm(
 ) -> None:
     """Set the stage of locked charges to `open`, and store the gateway's id and the pay data of each charge.
 
-    A value in `sent_at` says that the call that sent the request at this time has ended, as in `charges.end_calls`. A
-    stored `sent_at` in the future, which a wrong clock wrote (D-5), becomes `now`, because D-57 counts from it. If
-    charges were found for a stored charge (`known_charge_ids`), also store the amount of the gateway's charge.
+    `sent_at` has a time or None for each charge. A time means that the call of the request sent at this time has ended.
+    If no later request was sent, the charge's `call_ends_at` is then cleared, as in `charges.end_calls`.
+
+    If the stored `sent_at` is in the future, a wrong clock wrote it (D-5). It then becomes `now`, because D-57 counts
+    from this time. If charges were found for a stored charge (`known_charge_ids`), also store the amount of the
+    gateway's charge.
     """
     await tx.execute(
         """
@@ -66,7 +69,10 @@ async def confirm(
 
 
 async def taken(tx: Tx, charges: Sequence[InvoiceCharge], *, gateway_ids: Sequence[str]) -> set[UUID]:
-    """Return the charges whose id in `gateway_ids` already belongs to another stored charge of the connection."""
+    """Return the ids of those charges whose gateway id is already stored with another charge of the connection.
+
+    `gateway_ids` has the gateway id of each charge.
+    """
     rows = await tx.fetch(
         """
         SELECT u.charge_id

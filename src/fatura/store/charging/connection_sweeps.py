@@ -35,7 +35,7 @@ async def insert(tx: Tx, connection_id: UUID, *, created_at: datetime, next_swee
 
 
 async def claim(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> ClaimedSweep | None:
-    """Lease the sweep of the account that has been due longest, leaving out sweeps that a worker has leased."""
+    """Of the account's due sweeps that no worker has leased, lease the sweep that has been due longest."""
     return await tx.fetchrow_as(
         ClaimedSweep,
         """

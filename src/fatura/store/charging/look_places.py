@@ -12,9 +12,10 @@ async def count_undecided(
 ) -> tuple[int, int]:
     """Return how many of the connection's charges are undecided, and how many of these are replaceable.
 
-    A charge is undecided if only webhooks named it, a look at it is scheduled, and it has no state. An undecided charge
-    is replaceable in two cases, unless it is one of `named`: the gateway did not know it, or it was found at `found_by`
-    or earlier and at least `unanswered_looks` looks at it got no answer.
+    A charge is undecided if only webhooks named it, a look at it is scheduled, and it has no state. The charges in
+    `named` are not replaceable. Any other undecided charge is replaceable in two cases:
+    - The gateway did not know the charge.
+    - The charge was found at `found_by` or earlier, and at least `unanswered_looks` looks at it got no answer.
     """
     rows = await tx.fetch(
         """
@@ -45,7 +46,7 @@ async def remove_replaceable(
 ) -> Sequence[str]:
     """Remove charges that `count_undecided` counts as replaceable, and return their ids.
 
-    First remove charges that the gateway did not know, and of these the oldest.
+    At most `limit` charges are removed: first the charges that the gateway did not know, the oldest of them first.
     """
     rows = await tx.fetch(
         """

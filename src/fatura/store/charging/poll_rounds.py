@@ -55,7 +55,7 @@ async def lock(tx: Tx, connection_id: UUID) -> PollRound:
 
 
 async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
-    """Lock the round of the account that has been due longest, leaving out rounds that a transaction has locked."""
+    """Of the account's due rounds that no transaction has locked, lock the round that has been due longest."""
     return await tx.fetchrow_as(
         PollRound,
         """

@@ -49,10 +49,12 @@ async def uncharged(
 ) -> Sequence[WaitingInvoice]:
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
-    `others_sent_at` counts only the first charge of each other invoice that has not failed, because later ones belong
-    to reissues. It ignores charges that were sent and confirmed before `since`. Another `ready` invoice of the
-    subscription is ignored if it has a different connection, its issuance was already failing before `since`, and it is
-    neither due nor leased: the merchant may have moved the subscription away from a broken connection (D-59).
+    For `others_sent_at`, only one charge of each other invoice counts: the first charge that has not failed. Later
+    charges of the invoice belong to reissues. Charges that were sent and confirmed before `since` do not count.
+
+    Another `ready` invoice of the subscription is ignored if it has a different connection, its issuance was already
+    failing before `since`, and it is neither due nor leased. The reason is that the merchant may have moved the
+    subscription away from a broken connection (D-59).
 
     The statement uses an ARRAY, which PostgreSQL computes only once. Before the table of charges is first analyzed,
     NOT EXISTS would make PostgreSQL read all charges of the account for each invoice.

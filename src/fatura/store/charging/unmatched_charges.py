@@ -18,11 +18,12 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
-    `state` is None until the charge was reported. A reported charge has its state at the gateway or, if it was reported
-    because of a wrong amount, PARKED. A found charge that its invoice did not adopt gets a state without a report:
-    EXPIRED, or CANCELED if the gateway did not know the charge (D-181). `found_at` is when the charge was found in this
-    state. `next_look_at` is when the look is repeated if this worker dies. `unknown_since` is when a look first found
-    that the gateway does not know the charge, unless a later look found the charge.
+    `state` is None at first. A reported charge has its state at the gateway, or PARKED if it was reported because of a
+    wrong amount. Two kinds of charges get a state without a report. A second charge that is canceled already gets
+    CANCELED. A found charge that its invoice did not adopt gets EXPIRED, or CANCELED if the gateway did not know the
+    charge (D-181). `found_at` is when the charge was found in this state. `next_look_at` is when the look is repeated
+    if this worker dies. `unknown_since` is when a look first found that the gateway does not know the charge. If a
+    later look found the charge, `unknown_since` is None.
     """
 
     connection_id: UUID

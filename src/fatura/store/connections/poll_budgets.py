@@ -124,7 +124,7 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
 
 
 async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -> None:
-    """Set from when the locked budget allows the next call."""
+    """Store `polls_from`, when the locked budget allows the next call."""
     await tx.execute(
         "UPDATE connection_health h SET polls_from = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
         connection_id,
@@ -133,7 +133,7 @@ async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -
 
 
 async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polled_named: bool) -> None:
-    """Set from when the locked budget allows the next call, and whether the newest poll was of a named charge.
+    """Store when the locked budget allows the next call, and whether the newest poll was of a named charge.
 
     Also clear `looked`, because a poll has used the budget after the newest looks.
     """
@@ -149,7 +149,7 @@ async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polle
 
 
 async def note_looks(tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime) -> None:
-    """Set from when the locked budget allows the next call and the next look, and note that looks have used it."""
+    """Store when the locked budget allows the next call and the next look, and that looks have used the budget."""
     await tx.execute(
         """
         UPDATE connection_health h SET polls_from = $3, looks_from = $4, looked = true

@@ -107,10 +107,10 @@ async def forget(tx: Tx, cycles: Sequence[tuple[UUID, int]]) -> None:
 
 
 async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple[str, UUID], UUID]:
-    """Return the current invoice ids of charges of lost invoices whose cycles were billed again (D-181).
+    """Return the ids of the invoices that replaced lost invoices, by the charges of the lost invoices (D-181).
 
     Each charge is given, and returned, as a pair: the gateway's id of the charge, and the invoice id in the charge's
-    reference. Charges whose reference names a stored invoice are left out.
+    reference. A charge is left out if its reference names a stored invoice, or if the lost cycle was not billed again.
     """
     rows = await tx.fetch(
         """

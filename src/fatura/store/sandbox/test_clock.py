@@ -72,7 +72,7 @@ async def claim(tx: Tx, leased_by: UUID, *, real_now: datetime, lease_until: dat
 
 
 async def renew(tx: Tx, leased_by: UUID, *, lease_until: datetime) -> None:
-    """Set when the lease of the claim `leased_by` ends. Do nothing if this is no longer the newest claim."""
+    """Let the lease of the claim `leased_by` end at `lease_until`. If there is a newer claim, do nothing."""
     await tx.execute(
         "UPDATE test_clock c SET lease_until = $3 WHERE c.account_id = $1 AND c.leased_by = $2",
         leased_by,

@@ -174,7 +174,7 @@ async def events_of_invoices(
 async def events_of_subscriptions(
     tx: Tx, subscription_ids: Sequence[UUID], *, after: int, limit: int
 ) -> Sequence[StoredData]:
-    """Return the next events of subscriptions that belong to no invoice, lowest numbers first."""
+    """Return the next events of subscriptions, lowest numbers first, without the events that belong to an invoice."""
     return await tx.fetch_as(
         StoredData,
         """

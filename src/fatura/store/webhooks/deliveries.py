@@ -214,8 +214,8 @@ async def store(tx: Tx, changed: Sequence[Delivery]) -> None:
     """Store deliveries after an attempt.
 
     If another transaction gave up a delivery during the attempt, `ordered_by` becomes null. Later events of the invoice
-    then do not wait for this delivery. A closed delivery keeps `waits` while a later delivery of the invoice is
-    open, so that `unblock_next_events` unblocks that delivery. Otherwise, `waits` becomes null.
+    then do not wait for this delivery. A closed delivery keeps `waits` while a later delivery of the invoice is open,
+    so that `unblock_next_events` unblocks the later delivery. Otherwise, `waits` of the closed delivery becomes null.
 
     The redundant condition on `$2` makes PostgreSQL use the primary key even before the table is first analyzed.
     """

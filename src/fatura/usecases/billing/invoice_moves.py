@@ -141,7 +141,7 @@ def _move(work: Work, locked: LockedInvoice, fact: Report, transition: Transitio
 
 
 def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: InvoiceStatus) -> datetime | None:
-    """Return when to issue the invoice if `to` is READY, else when to poll its charge, or None for no poll.
+    """If `to` is READY, return when to issue the invoice. Otherwise, return when to poll its charge; None means never.
 
     If a fact with a ledger entry does not change the status, `invoice_status.write` ignores the result.
     """

@@ -23,7 +23,7 @@ Older attempts are left out, because each attempt may hold a body of 64 KiB. Att
 shown.
 """
 WHOLE_BODIES_BYTES = 256 << 10
-"""How many bytes the newest bodies of attempts may have together to be shown whole (D-105)."""
+"""The newest bodies of attempts are shown whole, up to this number of bytes together (D-105)."""
 SHOWN_CHARS_OF_OLDER_BODIES = 2_000
 
 SHOWN_CHARGES = 100
@@ -75,7 +75,7 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
 async def _read_records(
     work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
 ) -> Sequence[Invoice]:
-    """Read a page of the list from its nearer end.
+    """Read a page of the list, beginning at the end of the list that is nearer to the page.
 
     If the list is filtered by due date and has at most MAX_SORTED invoices, read and sort all of them instead.
     """

@@ -125,14 +125,14 @@ def amounts(found: Sequence[Charge]) -> str:
 async def report_paid(
     work: Work, stored: InvoiceCharge, *, adopted: Charge, others: Sequence[Charge]
 ) -> None:
-    """Report second charges that have payments: they can still be paid, or are copies of the adopted charge.
+    """Report second charges with payments: those that a payer can still pay, and copies of the adopted charge.
 
-    A paid charge of another attempt is not reported, because its payment may be for another part of the total. Call
-    this before the payments are recorded: `gateway_payments.record` stores a charge's state, and `second_charges.emit`
-    emits nothing for a stored state. Late look-ups then search for more copies (D-125).
+    A charge of another attempt is not reported if nobody can pay it now, because its payment may be for another part of
+    the total. Late look-ups then search for more copies (D-125). Call this before the payments are recorded:
+    `gateway_payments.record` stores a charge's state, and `second_charges.emit` emits nothing for a stored state.
 
-    `stored` is as it was before the answer. If the answer ends the attempt, report nothing, because the invoice may
-    still adopt one of `others`.
+    `stored` is the stored charge as it was before the answer. If the answer ends the attempt, report nothing, because
+    the invoice may still adopt one of `others`.
     """
     ended = {ChargeStage.PARKED, ChargeStage.FAILED}
     if stored.stage in MAY_APPEAR and (await charges.lock_one(work.tx, stored)).stage in ended:
@@ -171,12 +171,14 @@ async def wait_for_missing(
 ) -> bool:
     """Handle an answer in which some of the found charges are missing.
 
-    Return False if the caller must record the charges that are still shown.
+    Return False if the caller must record the charges that the gateway still shows. Return True if it must not.
 
-    Repeat the look-up for MISSING_AFTER, because the gateway may show the missing charges again. After that time,
-    ignore the missing charges if the gateway shows a charge that is not canceled. If it shows no such charge, park the
-    stored charge: a missing charge may still exist, and a new charge would be a second one. Record the payments of
-    canceled charges. If the invoice's payments then cover the total, it adopts a canceled charge without waiting.
+    Repeat the look-up until MISSING_AFTER has passed, because the gateway may show the missing charges again. After
+    that time, ignore the missing charges if the gateway shows a charge that is not canceled. If it shows no such
+    charge, park the stored charge. A missing charge may still exist, so a new charge would be a second charge.
+
+    If the gateway shows only canceled charges, record their payments. If the invoice's payments then cover the total,
+    do not wait: return False, and the invoice adopts a canceled charge.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     since = _missing_since(call, current, found.missing)
@@ -198,7 +200,7 @@ async def wait_for_missing(
 
 
 def _missing_since(call: GatewayCall, stored: InvoiceCharge, missing: Sequence[str]) -> datetime:
-    """Return since when look-ups have missed found charges: since this look-up, if one of `missing` is new."""
+    """Return when look-ups began to miss found charges. If one of `missing` is new, return the time of this look-up."""
     is_first = stored.looked_up_at is None or stored.empty_lookups
     if is_first or not set(missing).issubset(stored.known_charge_ids):
         return call.reserved_at

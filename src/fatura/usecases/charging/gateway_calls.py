@@ -38,8 +38,8 @@ class GatewayCall:
     """A call to make, as decided when the charge was reserved.
 
     `reserved_at` is on the account's clock, `reserved_at_real` is real time, `send_before` is on the process's
-    monotonic clock. A SEND and a REPEAT have a `request`. `earlier_sent_at` is when an earlier call sent the
-    charge's request, on the account's clock. A REPEAT always has it.
+    monotonic clock. A SEND and a REPEAT have a `request`. If an earlier call sent the charge's request,
+    `earlier_sent_at` is when it did so, on the account's clock. A REPEAT always has an `earlier_sent_at`.
     """
 
     kind: CallKind
@@ -64,7 +64,7 @@ class LookupUnsupportedError(port.GatewayError):
 
 @dataclass(frozen=True, slots=True)
 class FoundCharges:
-    """The charges that were found for one request: by their ids, or several charges by the reference (D-181).
+    """The charges of one request: the engine has read them by their ids, or found them by the reference (D-181).
 
     `missing` has the ids of the charges that the gateway does not know, refuses to show, or shows wrongly.
     """
@@ -101,8 +101,8 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
 async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     """Read the charges found for the request by their ids, and search for more of them by the reference.
 
-    A found charge does not end the search, because the payer may have paid another one (D-181). What was read counts
-    more than what the search shows, because lists may lag.
+    A found charge does not end the search, because the payer may have paid another charge (D-181). If the search and
+    the read disagree about a charge, the read counts, because lists may lag.
     """
     known, has_lookup = call.charge.known_charge_ids, call.gateway.capabilities().idempotency != "none"
     if not known:
@@ -148,9 +148,9 @@ async def _search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[st
 
 
 async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
-    """Search for charges by the reference. If the oldest of several is canceled, the payer may pay a newer one.
+    """Search for charges by the reference, and return all of them: the payer may pay any charge that is not canceled.
 
-    An invalid charge counts as missing, because it may be the one that the payer has paid (D-181).
+    An invalid charge counts as missing, because the payer may have paid it (D-181).
     """
     found, invalid = await _search(call)
     return FoundCharges(found, invalid) if invalid or len(found) > 1 else next(iter(found), None)
@@ -221,7 +221,10 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
 
 
 def _is_canceled(found: port.Charge | FoundCharges) -> bool:
-    """Return whether all found charges are canceled, and none is missing. Late look-ups record their payments."""
+    """Return whether all found charges are canceled, and none is missing.
+
+    Late look-ups record the payments of the canceled charges.
+    """
     if isinstance(found, port.Charge):
         return found.state is port.ChargeState.CANCELED
     return not found.missing and all(each.state is port.ChargeState.CANCELED for each in found.charges)

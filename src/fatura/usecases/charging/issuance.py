@@ -89,8 +89,8 @@ async def retry(
     """Issue a `ready` invoice now, and return it after its gateway answered or timed out (D-34, D-113).
 
     - If the newest charge failed, send a new charge.
-    - If the newest charge is parked, and charges were found for it at the gateway, look up the found charges. But if
-      nothing was found or the error is `charge_missing`, send a new charge.
+    - If the newest charge is parked, look up the charges that were found for it at the gateway. But if no charge was
+      found, or if the error is `charge_missing` or `charge_repeated`, send a new charge.
     - If the outcome of the newest request is unknown, repeat the request or look up its charge.
     - While the invoice is leased, make no call.
 

@@ -103,10 +103,13 @@ def _answers(call: GatewayCall, found: Sequence[Charge]) -> Sequence[ChargeAnswe
 
 
 async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[ChargeAnswer]) -> bool:
-    """Report the second charges among these answers. Return True: `record_ahead` may now record their payments.
+    """Report the second charges among these answers. Return whether `record_ahead` may now record their payments.
 
-    In two cases, report nothing and return False. The invoice may still adopt one of these charges: adopting issues the
-    invoice, and payments are recorded only after that. Or the account is frozen (D-123).
+    In two cases, report nothing and return False:
+
+    - The account is frozen (D-123).
+    - The invoice may still adopt one of these charges. The invoice must be issued with this charge before payments are
+      recorded.
     """
     if not await frozen_accounts.may_record(work.tx):
         return False
@@ -154,9 +157,9 @@ async def _read(call: GatewayCall) -> FoundCharges:
 
 
 async def _is_readable(call: GatewayCall, charge: Charge) -> bool:
-    """Return whether a listed charge, if it was found before a person was asked (D-181), can now be read by its id.
+    """Return False if a charge from the list was found earlier (D-181), but cannot be read by its id now.
 
-    If it cannot, a list that lags must not make issuance wait for the charge and ask the person again.
+    The list may lag. If this function returned True, issuance would wait for the charge, and ask a person again.
     """
     if charge.state is ChargeState.CANCELED or charge.charge_id not in call.charge.known_charge_ids:
         return True
@@ -210,10 +213,10 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
 async def _best_first(
     work: Work, call: GatewayCall, stored: InvoiceCharge, answer: FoundCharges
 ) -> Sequence[Charge]:
-    """Return the charges to record, without the canceled ones. The invoice adopts the first, if it has no charge yet.
+    """Return the charges to record, without the canceled ones. If the invoice has no charge yet, it adopts the first.
 
-    If the attempt is still in doubt and some charges are invalid, return none, but let issuance look up all: it waits
-    an hour for the invalid ones, because the payer may have paid one of them (D-181).
+    If the attempt is still in doubt and some charges are invalid, return no charge. Issuance then looks up all of them.
+    It waits an hour for the invalid charges, because the payer may have paid one of them (D-181).
     """
     live = [charge for charge in answer.charges if charge.state is not ChargeState.CANCELED]
     if stored.stage not in MAY_APPEAR:

@@ -35,11 +35,11 @@ async def check_count(work: Work, invoice_id: UUID, number: int) -> None:
 async def to_send(
     work: Work, invoice: ClaimedInvoice, newest: InvoiceCharge | None, *, amount_cents: int
 ) -> InvoiceCharge:
-    """Return the charge to send: the newest one if its stage is PLANNED or ABSENT, else the next one.
+    """Return the charge to send: the `newest` charge if its stage is PLANNED or ABSENT, else the next charge.
 
-    `amount_cents` is the unpaid part of the invoice. If the newest charge has another amount, it is marked
-    FAILED and the next one is sent, because a charge's amount never changes. The next charge takes its
-    payment method, installments and due date from the newest one, because a reissue may have changed them.
+    `amount_cents` is the unpaid part of the invoice. A charge's amount never changes. So if `newest` has another
+    amount, mark `newest` as FAILED, and return the next charge. The next charge has the payment method, installments
+    and due date of `newest`, because a reissue may have changed these terms.
     """
     if amount_cents <= 0:
         raise ValueError(f"a charge of {amount_cents} cents must not be sent")

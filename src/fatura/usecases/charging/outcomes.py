@@ -75,10 +75,10 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     """Record one answer.
 
     If the answer is a second charge, emit an event and return the charge; the caller cancels it. A charge in an answer
-    is never ignored, whichever worker got the answer. If other charges were found for the request during the call, do
-    not record the answer, but schedule a look-up of all found charges, including the charge in the answer. Ignore a
-    failure or an empty look-up if the outcome is known by now, or if this worker's lease expired and another worker has
-    sent the request again.
+    is never ignored, whichever worker got the answer. If other charges were found during the call, or if the gateway
+    shows a charge again after `_is_parked_as_missing`, do not record the answer. Schedule a look-up of all found
+    charges instead, also of the charge in the answer. Ignore a failure or an empty look-up if the outcome is known by
+    now, or if this worker's lease expired and another worker has sent the request again.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
@@ -184,7 +184,7 @@ async def _record_found(
 
     A payable charge among the others is a second charge: `unmatched_charges` reads and cancels it immediately.
     `unmatched_charges` reads expired and missing charges later, because they may become payable again. If the invoice
-    cannot adopt the chosen charge, because it has another charge by now, return the chosen charge as a second charge.
+    has another charge by now, it cannot adopt the chosen charge: return the chosen charge as a second charge.
     """
     if not found.missing and current.looked_up_at is not None:
         await charges.forget_empty_lookups(work.tx, current)
@@ -215,9 +215,9 @@ async def _record_charge(
 ) -> port.Charge | None:
     """Issue the invoice with `charge`, or call `_record_wrong_amount` if the amount of `charge` is wrong.
 
-    But a charge that has payments becomes the invoice's charge whatever its amount, unless it is canceled and the
-    invoice's payments do not cover the total (D-170). If the invoice already has another charge or is closed, emit an
-    event and return `charge`, which the caller must cancel. If another stored charge already has the gateway's id of
+    But a charge with payments becomes the invoice's charge, whatever its amount. A canceled charge with a wrong amount
+    does so only if the invoice's payments cover the total (D-170). If the invoice has another charge or is closed, emit
+    an event and return `charge`, which the caller must cancel. If another stored charge has the gateway's id of
     `charge`, park `current`.
     `others` are other charges of the invoice, whose payments the caller records afterwards.
     """

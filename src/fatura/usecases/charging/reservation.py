@@ -195,7 +195,7 @@ def _call(
 def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) -> bool:
     """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33).
 
-    Return False if a host with a wrong clock stored when the request was first sent; see `_forget_keys`.
+    Return False if a host with a wrong clock recorded the time of the first request; see `_forget_keys`.
     """
     capabilities = gateway.capabilities()
     if capabilities.idempotency == "natural_id":

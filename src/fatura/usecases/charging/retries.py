@@ -47,7 +47,7 @@ _UNEXPECTED = IssueErrorView(
 async def schedule(
     work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
 ) -> None:
-    """Schedule the next call; emit `invoice.issue_delayed` once after an hour of failures (D-34)."""
+    """Schedule the next call. Emit `invoice.issue_delayed` once, an hour after the first delay (D-34)."""
     since = min(invoice.issue_failing_since or work.now, work.now)  # a wrong clock may have dated it (D-5)
     is_late = work.now - since >= ISSUE_DELAYED_AFTER
     if is_late and not invoice.issue_delay_emitted:
@@ -125,7 +125,7 @@ def _in_an_hour(work: Work, invoice_id: UUID) -> datetime:
 
 
 async def pace(work: Work, state: IssuanceState) -> None:
-    """Count a person's retry of the issuance, before it calls the gateway (D-113).
+    """Count a person's retry of the issuance before the gateway is called. Refuse the retry after too many (D-113).
 
     Raises EngineError: `engine.rate_limited`.
     """

@@ -132,8 +132,8 @@ async def _change(
 async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, after: ConnectionHealth) -> None:
     """Log when a connection starts failing or recovers.
 
-    Emit `connection.failing` only after an hour of failures of all calls or of all reads, and `connection.recovered`
-    only if `connection.failing` was emitted (D-55).
+    Emit `connection.failing` only after all calls, or all reads, have failed for an hour. If the connection recovers
+    after this event, emit `connection.recovered`, and request a round of polls (D-55).
     """
     shown = after.shown_error
     code = None if shown is None else shown.code

@@ -320,10 +320,10 @@ def _refuse_other_account(stored: StoredConnection, provider_account: str | None
 async def _update_health(
     work: Work, before: StoredConnection, after: Connection, changes: Mapping[str, Any]
 ) -> None:
-    """Store since when the connection is inactive. After new credentials, treat it as working (D-55).
+    """Store since when the connection is inactive. After new credentials, treat the connection as working (D-55).
 
-    After new settings or an activation, probe a failing connection now. After any of these three changes, make the
-    waiting invoices of the connection due if it is active and not failing.
+    After new settings or an activation, probe a failing connection now. After any of these three changes, if the
+    connection is active and not failing, make its waiting invoices due.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

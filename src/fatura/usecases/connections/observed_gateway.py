@@ -181,9 +181,9 @@ def _outcome(error: BaseException) -> str:
 
 
 def _failure(error: BaseException, operation: str) -> CallError | None:
-    """Return why a call failed, or None if the provider answered or the adapter's own code raised the exception.
+    """Return why a call failed. Return None if the failure does not count against the connection's health.
 
-    The error is shown for the whole connection, so it contains no text of the provider, which may name one customer.
+    The reason is shown for the whole connection. It contains no text of the provider, which may name one customer.
     """
     if isinstance(error, port.InvalidAnswerError):
         return None

@@ -31,8 +31,8 @@ async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) 
     is running, the requested round follows it. The transaction must not have locked invoices yet, because `advance`
     locks the round before the invoices.
     """
-    # This waits until a running batch commits. If a round is running, its polls may have read charges before they
-    # changed, so another round follows.
+    # This waits until a running batch commits. If a round is running, its polls may have read charges before these
+    # charges changed, so another round follows.
     found = await poll_rounds.lock(work.tx, connection_id)
     if found.done_to is not None:
         changed = replace(found, again=True)
@@ -102,10 +102,10 @@ def _ended(ran: PollRound, *, now: datetime) -> PollRound:
 
 
 def _next_at(newest: PollRound, *, now: datetime, at_least: timedelta) -> datetime:
-    """Return when the next round may begin: not before `at_least` has passed since the newest round began.
+    """Return when the next round may begin: `at_least` after the newest round began, or later.
 
-    The connection's budget must also have allowed all polls of the newest round. Otherwise, charges that were just
-    polled could delay the polls of others without end.
+    By then, the connection's budget must also have allowed all polls of the newest round. If a round began earlier, the
+    charges that were just polled could delay the polls of other charges without end.
     """
     assert newest.began_at is not None, "a round has begun"
     pause = at_least

@@ -77,8 +77,8 @@ class Reserved:
 class Begun:
     """A merchant's request that was stored before its charge is canceled.
 
-    `reserved` is the call that cancels the charge. `request` is the stored request, and `previous` the same request as
-    an earlier attempt stored it, if any.
+    `reserved` is the call that cancels the charge. `request` is the stored request. If an earlier attempt stored the
+    same request, `previous` is the request as the earlier attempt stored it.
     """
 
     reserved: Reserved
@@ -96,7 +96,10 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The gateway did not confirm a cancellation. With `is_unsure`, the answer was lost: the charge may be canceled."""
+    """The gateway did not confirm that it canceled a charge, or was not asked.
+
+    With `is_unsure`, the gateway's answer was lost, so the charge may be canceled.
+    """
 
     detail: str
     is_unsure: bool
@@ -178,10 +181,10 @@ async def complete(
     function: Callable[[Work], Awaitable[InvoiceView]],
     draft: AuditDraft | None,
 ) -> StoredAnswer:
-    """Run `function`, which does what a request asks for after its charge was canceled, and store the answer.
+    """Run `function` after the gateway has canceled the charge, and store the answer.
 
-    If `function` raises, poll the charge immediately, because the newest stored request must still be applied.
-    Raises what `function` raises.
+    `function` does what the merchant's request asks for. If `function` raises, poll the charge immediately, because the
+    newest stored request must still be applied. Raises what `function` raises.
     """
     try:
         return await finish(deps, account, request, function, draft=draft)
@@ -197,7 +200,7 @@ async def _end_uncompleted(work: Work, stored: MerchantRequest) -> None:
 
 
 class Ending(StrEnum):
-    """What became of a request whose charge the gateway did not cancel."""
+    """What became of a request after the gateway did not confirm that the charge is canceled."""
 
     APPLIED = auto()
     KEPT = auto()
@@ -205,11 +208,11 @@ class Ending(StrEnum):
 
 
 async def give_up(work: Work, request: IdempotentRequest | None, begun: Begun, *, is_unsure: bool) -> Ending:
-    """End a request whose charge the gateway did not cancel, so that a repeat with the same key is possible.
+    """End an attempt after the gateway did not confirm that the charge is canceled. A repeat is possible from now on.
 
     With `is_unsure`, the answer was lost, and a poll may find the charge canceled. If a poll has already applied the
     request, return APPLIED and change nothing. Otherwise, schedule a poll. If the request stays stored or the answer
-    was lost, only a repeat may use the key.
+    was lost, only a repeat may use the Idempotency-Key.
     """
     invoice_id = begun.request.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
@@ -245,8 +248,8 @@ async def release(
 ) -> Released | Refused:
     """Ask the gateway to cancel a charge, and record the connection's health.
 
-    `accepted` are the states that confirm the cancellation. If the answer has one of them, record its payments too.
-    If this process stood still since `reserve`, make no call and return Refused.
+    If the gateway answers with the charge in one of the `accepted` states, also record the payments in the answer, and
+    return Released. If this process stood still since `reserve`, make no call and return Refused.
     """
     gateway, charge = reserved.gateway, reserved.charge
     assert charge.gateway_invoice_id is not None, "a reserved charge is confirmed"

@@ -179,7 +179,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
 
 
 async def _was_rest(work: Work, state: IssuanceState) -> bool:
-    """Return whether a recorded payment may have been for all that was open: the payments cover the total.
+    """Return whether a recorded payment may have been for the whole open amount, because payments cover the total.
 
     Ignore refunds and disputes, because the gateway may have reported them only afterwards.
     """

@@ -59,7 +59,7 @@ class Wanted:
     installments: int | None
 
     def may_be(self, planned: InvoiceCharge) -> bool:
-        """Return whether a request for these terms may have planned a charge, which may have become due later since."""
+        """Return whether a request for these terms may have planned the charge. Its due date may be later by now."""
         return (
             self.payment_method in {None, planned.payment_method}
             and self.installments in {None, planned.installments or 1}

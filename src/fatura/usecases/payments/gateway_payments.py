@@ -132,8 +132,8 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
 async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     """If a charge has more than BATCH new entries, record the oldest BATCH of them and return True.
 
-    Record none and return False if the account is frozen, or if the invoice must be issued with the charge first:
-    `record` leaves the entries to issuance.
+    Record none and return False if the account is frozen. Do the same if the invoice must be issued with the charge
+    first, because issuance then records the entries.
     """
     if not await frozen_accounts.may_record(work.tx):
         return False
@@ -191,7 +191,7 @@ async def report_new(
     *,
     due_again: Collection[UUID] = frozenset(),
 ) -> None:
-    """Entries were just added to the ledgers of locked invoices: report their facts to `invoice_moves`.
+    """Report the facts of entries that were just added to the ledgers of locked invoices to `invoice_moves`.
 
     Also schedule the next polls. For each invoice that is now paid, drop the merchant's stored requests. If a paid
     invoice was `ready`, also stop charging it.

@@ -1,10 +1,11 @@
 """Requests of merchants that wait until the gateway has canceled a charge: reissues, manual payments, cancellations.
 
 A request is in progress while its process may still wait for the gateway's answer. A process that stood still may
-cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time. The newest
-request of the invoice decides what happens when the charge is canceled: a poll applies the newest request, and a
-process that carries out an earlier request does not apply that one. If the gateway refuses a request, only this request
-is dropped; the earlier ones stay stored (D-171).
+cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time.
+
+The newest request of the invoice decides what happens when the charge is canceled. A poll applies the newest request,
+and a process with an earlier request does not apply its own. If the gateway refuses to cancel the charge for a request,
+only this request is dropped. The earlier requests stay stored (D-171).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,9 +21,9 @@ from fatura.store.charging.merchant_requests import MerchantRequest
 from fatura.usecases.transaction import Work
 
 IN_PROGRESS_FOR = timedelta(seconds=CALL_TIMEOUT_SECONDS + 10)
-"""How long the cancellation may take, in real time."""
+"""How long the gateway may take to cancel the charge, in real time."""
 KEPT_FOR = timedelta(hours=24)
-"""How long a request is kept, in real time, after `in_progress_until`, while the charge can still be paid."""
+"""While the charge can still be paid, a request is kept for this time after `in_progress_until`, in real time."""
 
 
 def is_over(work: Work, request: MerchantRequest) -> bool:
@@ -73,9 +74,9 @@ async def may_drop(work: Work, request: MerchantRequest) -> bool:
 
 
 async def is_waiting(work: Work, invoice_id: UUID) -> bool:
-    """Return whether a reissue or a manual payment of a locked invoice waits for the cancellation of its charge.
+    """Return whether a reissue or a manual payment of a locked invoice waits until the gateway has canceled the charge.
 
-    If `may_drop` is true for all that wait, drop all requests of the invoice and return False.
+    If `may_drop` is true for each of these waiting requests, drop all requests of the invoice and return False.
     """
     waiting = [each for each in await of_invoice(work, invoice_id) if not each.is_cancellation]
     if waiting and all([await may_drop(work, each) for each in waiting]):
@@ -100,9 +101,9 @@ async def end_unsure(work: Work, request: MerchantRequest) -> bool:
     """End an attempt for which the gateway's answer was lost. Return whether the request stays stored.
 
     An attempt is one HTTP request. If the merchant's request stays stored, and the charge was canceled, a poll applies
-    the request. A reissue or a payment replaces the earlier requests: drop them, unless a repeat of this request has
-    begun and decides about them. A cancellation drops no requests, because it does not apply if the charge expires. If
-    the request is not stored any more, nothing changes.
+    the request. A reissue or a payment replaces the earlier requests, so drop the earlier requests. But if a repeat of
+    this request has begun, the repeat decides about them. A request to cancel the invoice drops no other requests,
+    because it does not apply if the charge expires. If the request is not stored any more, nothing changes.
     """
     stored = await of_invoice(work, request.invoice_id)
     if await end_attempt(work, request) and not request.is_cancellation:
@@ -121,7 +122,7 @@ async def end_attempt(work: Work, request: MerchantRequest) -> bool:
 
 
 async def end_refused(work: Work, request: MerchantRequest, *, previous: MerchantRequest | None) -> bool:
-    """End an attempt that the gateway refused. Return whether the request stays stored.
+    """End an attempt for which the gateway did not cancel the charge. Return whether the request stays stored.
 
     The request stays stored if an earlier attempt (`previous`) or a later attempt may still take effect.
     """
@@ -143,8 +144,8 @@ def _is_same_attempt(one: MerchantRequest, other: MerchantRequest) -> bool:
 async def is_replaced(work: Work, request: MerchantRequest) -> bool:
     """Return whether a later request of a locked invoice decides what happens after the charge was canceled.
 
-    A request that is not stored any more counts as older than all stored requests. A cancellation does not replace
-    another cancellation, because both have the same effect.
+    A request that is not stored any more counts as older than all stored requests. A request to cancel the invoice does
+    not replace another such request, because both have the same effect.
     """
     stored = await of_invoice(work, request.invoice_id)
     number = next((each.number for each in stored if each.request_id == request.request_id), 0)
@@ -163,7 +164,7 @@ async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
 
 
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
-    """Schedule a poll of each locked invoice whose request still waits for the cancellation of a charge (D-171).
+    """Schedule a poll of each locked invoice whose request still waits until the gateway cancels a charge (D-171).
 
     The gateway may cancel the charge although its answer was lost. The pauses between the polls grow with the time
     since the request.

@@ -32,11 +32,11 @@ def put_off(work: Work, request: RefundRequest) -> RefundRequest:
 
 
 async def after_sending(work: Work, current: RefundRequest, answer: Answer) -> None:
-    """Handle the answer to a request for a refund that is still open.
+    """Handle the gateway's answer to the request of an open refund.
 
     If the gateway refuses a repeated request, the refund fails only after EMPTY_LOOKUPS_NEEDED look-ups did not find
-    it. The earlier request may have made the refund, and the gateway may refuse the repeat because nothing is left to
-    refund.
+    the refund. The earlier request may have made the refund. Then nothing may be left to refund, so that the gateway
+    refuses the repeat.
     """
     match answer:
         case port.PermanentError() | port.NotFoundError():
@@ -72,9 +72,12 @@ async def after_look_up(
 ) -> None:
     """Handle the answer to a look-up of a refund that is not done. `asked_at` is when the look-up was reserved.
 
-    If the charge does not show the refund, send the request next, unless it was sent before and `may_repeat` is false
-    or the gateway has accepted it. If the request must not be repeated, fail the refund after EMPTY_LOOKUPS_NEEDED
-    counted look-ups that did not find it (D-33).
+    If the charge does not show the refund, the stage of the refund decides (D-33):
+
+    - PLANNED: send the request next.
+    - SENDING: if `may_repeat` is true, send the request again next.
+    - FAILED: schedule a late look-up.
+    - In all other cases, the request must not be repeated. Fail the refund after EMPTY_LOOKUPS_NEEDED counted look-ups.
     """
     is_answered = isinstance(answer, port.Charge | port.NotFoundError)
     shown = _shown(answer, current.refund_id) if isinstance(answer, port.Charge) else None

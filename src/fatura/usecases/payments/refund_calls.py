@@ -46,9 +46,9 @@ class _CallKind(Enum):
     LOOK_UP = auto()
     """Read the charge, which shows its refunds.
 
-    A look-up must precede each request after one whose answer was lost. It must also precede a first request in three
-    cases: the gateway does not deduplicate refunds, so a restored database may lack an earlier request (D-123); the
-    gateway may still make an earlier refund of the charge; or the charge was not polled since a restore.
+    If the answer to a request was lost, a look-up must precede the next request. A look-up must also precede a first
+    request in three cases: the gateway does not deduplicate refunds, so a restored database may lack an earlier request
+    (D-123); the gateway may still make an earlier refund of the charge; or the charge was not polled since a restore.
     """
 
 
@@ -191,7 +191,7 @@ async def _reserve(
 def _kind(work: Work, request: RefundRequest, *, is_safe: bool, is_held: bool) -> _CallKind | None:
     """Return the next call for a refund, or None if the refund must wait.
 
-    `is_safe` says whether a first request needs no look-up. A refund that `is_held` must not be sent now.
+    With `is_safe`, a first request may be sent without a look-up. With `is_held`, the refund must not be sent now.
     """
     if request.stage is not RefundStage.PLANNED:
         return _CallKind.LOOK_UP
@@ -204,7 +204,10 @@ def _kind(work: Work, request: RefundRequest, *, is_safe: bool, is_held: bool) -
 
 
 def _was_just_looked_up(work: Work, request: RefundRequest) -> bool:
-    """Return whether a look-up within LOOKED_UP_WITHIN, and after the newest request, did not find the refund."""
+    """Return whether a recent look-up did not find the refund.
+
+    The look-up must be newer than the newest request, and at most LOOKED_UP_WITHIN old.
+    """
     at, sent_at = request.looked_up_at, request.sent_at
     return at is not None and work.now - at <= LOOKED_UP_WITHIN and (sent_at is None or at > sent_at)
 
@@ -221,8 +224,8 @@ async def _fail_unmade(
 ) -> Sequence[RefundRequest]:
     """Fail those of the refunds in `not_left` that the gateway has not made. Return the other refunds.
 
-    A refund that the gateway may have made is kept, because it may itself be the reason why less is left. It is failed
-    after EMPTY_LOOKUPS_NEEDED counted look-ups did not find it.
+    If the gateway may have made a refund, this refund may itself be the reason why less is left. So fail it only after
+    EMPTY_LOOKUPS_NEEDED counted look-ups did not find it.
     """
     kept: list[RefundRequest] = []
     for request in requests:

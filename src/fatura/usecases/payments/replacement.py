@@ -1,7 +1,7 @@
 """Give an invoice its next charge after the gateway has canceled the previous one (D-51).
 
-`reissue` calls `replace` when the gateway has confirmed the cancellation. If the process dies or the gateway's answer
-is lost, `waiting_requests` calls `replace` after a later poll of the charge.
+`reissue` calls `replace` when the gateway has confirmed that the charge is canceled. If the process dies or the
+gateway's answer is lost, `waiting_requests` calls `replace` after a later poll of the charge.
 """
 
 from collections.abc import Mapping

@@ -43,10 +43,10 @@ async def emit(
 async def report_elsewhere(
     work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
 ) -> None:
-    """Report a second charge that is not on its invoice's connection. Make it due for `unmatched_charges.look`.
+    """Report a second charge that is not on its invoice's connection, and make a look at the charge due.
 
-    `look` ignores such a charge unless its state is stored, because both connections may belong to one account at the
-    provider. So store the state even if the charge is canceled. No event reports a canceled charge.
+    `unmatched_charges.look` ignores such a charge if its state is not stored, because both connections may belong to
+    one account at the provider. So store the state even if the charge is canceled. No event reports a canceled charge.
     """
     if charge.state is ChargeState.CANCELED:
         stage = ChargeStage.CANCELED
@@ -59,10 +59,10 @@ async def report_elsewhere(
 
 
 async def note_canceled(work: Work, found: Sequence[tuple[UUID, Charge]]) -> None:
-    """Store which of the found charges are canceled now, if `emit` has reported them as payable.
+    """For each found charge that `emit` has reported as payable, store whether the charge is canceled now.
 
-    `emit` then reports such a charge once more if a payer can pay it again. `found` has each charge with the id of its
-    connection.
+    If a payer can pay a canceled charge again later, `emit` then reports it once more. `found` has each charge with the
+    id of its connection.
     """
     canceled = [
         (connection_id, each.charge_id) for connection_id, each in found if each.state is ChargeState.CANCELED
@@ -107,7 +107,7 @@ async def plan_looks(
 
 
 async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]]) -> Mapping[UUID, datetime]:
-    """Return, for each invoice, when to cancel its second charges again if the cancellation fails (D-125, D-185).
+    """Return, for each invoice, when to try again if its second charges cannot be canceled now (D-125, D-185).
 
     `charges` has each charge with the id of its connection. An invoice is left out if the engine no longer tries to
     cancel its charges.
@@ -125,7 +125,7 @@ async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]])
 
 
 async def look_now(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Make these second charges due for `unmatched_charges.look` now, which reports and cancels them (D-162)."""
+    """Make looks at these second charges due now. `unmatched_charges.look` reports and cancels the charges (D-162)."""
     await unmatched_charges.add(
         work.tx, connection_id, gateway_charge_ids, found_at=work.now, next_look_at=work.now
     )

@@ -1,7 +1,8 @@
-"""Apply or drop the requests that wait for the cancellation of a charge, after the gateway has shown the charge.
+"""Apply or drop the stored requests that wait until a charge is canceled, after the gateway has shown the charge.
 
-A reissue, a manual payment or a cancellation is stored as a request before the gateway is asked to cancel the charge.
-If the process dies or the gateway's answer is lost, a later poll of the charge calls `settle` (D-171).
+The engine stores a merchant's reissue, manual payment or cancellation of an invoice as a request. Only then does it ask
+the gateway to cancel the charge. If the process dies or the gateway's answer is lost, a later poll of the charge calls
+`settle` (D-171).
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,9 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
     """Apply or drop the requests that wait for these charges; return the ids of the reissued invoices.
 
     `polled` are locked charges with the gateway's answers; the payments in the answers are recorded already. If the
-    gateway has canceled or closed the charge, the newest request is applied, and the others are dropped. If the charge
-    is paid, all are dropped. If the charge can still be paid, each is kept until `merchant_requests.is_over`.
+    gateway has canceled or closed the charge, the newest request is applied, and the others are dropped. But if the
+    charge has expired, a request to cancel the invoice is not applied (D-27). If the charge is paid, all requests are
+    dropped. If the charge can still be paid, each request is kept until `merchant_requests.is_over`.
     """
     stored = await requests.of_invoices(work, [charge.invoice_id for charge, _ in polled])
     reissued: set[UUID] = set()
@@ -46,10 +48,10 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
 
 
 async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> None:
-    """Close a locked invoice's newest charge, and apply the reissue or payment that waits for its cancellation (D-123).
+    """Close a locked invoice's newest charge, and apply the newest reissue or payment that waits for this (D-123).
 
-    `replaced` is the gateway's answer, which shows the charge as canceled or expired. Do not apply a stored
-    cancellation of the invoice, because a reissue has replaced the charge.
+    `replaced` is the gateway's answer, which shows the charge as canceled or expired. A reissue has replaced the
+    charge, so do not apply a stored request to cancel the invoice.
     """
     charge = (await charges.newest(work.tx, [invoice_id]))[invoice_id]
     await replacement.release(work, charge, replaced.state)

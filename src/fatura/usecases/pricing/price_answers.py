@@ -83,7 +83,7 @@ async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]
 async def _put_off_lost(work: Work, key: CallKey) -> None:
     """Put off recording a lost call by LOST_RETRY, and the next call for its item by at least PUT_OFF_BY.
 
-    Until then, the item is not due, so it does not stop the test clock.
+    Until the next call, the item is not due. So the item does not stop the test clock.
     """
     invoice_id, position, _ = key
     log.exception("pricing.lost_call_put_off", invoice_id=str(invoice_id), position=position)

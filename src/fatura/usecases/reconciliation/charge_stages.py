@@ -1,4 +1,4 @@
-"""Store the stages of charges that polls found, and drop answers that are outdated because the charge has changed."""
+"""Store the new stages of polled charges. Drop the answer of a poll if its charge has changed since the poll began."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,8 @@ async def record(
 
     `polls` are results of `without_outdated`. Return the polls that the caller must apply to the invoices, and the
     second charges to cancel, each with its gateway. A poll is left out if its invoice got another charge since the poll
-    began. A charge that the engine has canceled or replaced is a second charge if the gateway shows it as payable.
+    began. If the gateway shows a charge as payable, but the engine has canceled or replaced this charge, it is a second
+    charge.
     """
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
     answers: list[Answered] = []
@@ -64,8 +65,8 @@ async def record(
 async def without_outdated(work: Work, polls: Sequence[Poll]) -> Sequence[Poll]:
     """Lock the charges of these polls, and return the polls without outdated answers.
 
-    An answer is outdated if another transaction has changed the charge since the poll began, unless the answer says
-    that the charge is paid.
+    An answer is outdated if another transaction has changed the charge's stage since the poll began. But an answer that
+    says that the charge is paid is never outdated.
     """
     locked = await charges.lock(work.tx, [each.charge for poll in polls for each in poll.asked])
     return [

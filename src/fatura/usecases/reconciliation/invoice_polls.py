@@ -91,7 +91,7 @@ class Poll:
 
     @property
     def is_answered(self) -> bool:
-        """Return whether the gateway has answered about the decisive charge or, for a paid invoice, every charge."""
+        """Return whether the gateway has answered about the decisive charge; for a paid invoice, about every charge."""
         return self.decisive.has_answer and (self.invoice.paid_at is None or self.has_all_answers)
 
 

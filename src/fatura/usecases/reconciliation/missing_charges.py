@@ -24,8 +24,8 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
     """Return what to store about an unpaid charge that the gateway does not know.
 
     If a poll at least MISSING_AFTER ago did not find the charge either, mark the charge missing, and emit
-    `invoice.charge_missing`. A merchant's request that waits for the charge's cancellation is dropped only if
-    `merchant_requests.is_over`, because the gateway may still show the charge as canceled.
+    `invoice.charge_missing`. Stored requests may wait until this charge is canceled. Drop only those that are over
+    (`merchant_requests.is_over`), because the gateway may still show the charge as canceled.
     """
     if not _is_missing(charge, polled_at=polled_at):
         since = charge.unknown_since or work.now
@@ -49,5 +49,5 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
 
 
 def _is_missing(charge: InvoiceCharge, *, polled_at: datetime) -> bool:
-    """Return whether an earlier poll, long enough before this one, found that the gateway does not know the charge."""
+    """Return whether the gateway already did not know the charge in a poll at least MISSING_AFTER before this poll."""
     return charge.unknown_since is not None and polled_at - charge.unknown_since >= MISSING_AFTER

@@ -80,9 +80,10 @@ def in_turn(queues: Iterable[Sequence[T]]) -> list[T]:
 
 
 def _named_in_turn(due: Sequence[D], *, after_named: bool) -> list[D]:
-    """Order due polls alternately: one that a webhook asked for, then one on schedule. `after_named` reverses this.
+    """Order due polls alternately: first a poll that a webhook asked for, then a scheduled poll, and so on.
 
-    Otherwise, repeated webhooks about some charges could keep all other charges waiting without end (D-190).
+    With `after_named`, begin with a scheduled poll. If polls did not alternate, repeated webhooks about some charges
+    could keep all other charges waiting without end (D-190).
     """
     groups = [[each for each in due if each.polls_first], [each for each in due if not each.polls_first]]
     return in_turn(reversed(groups) if after_named else groups)

@@ -21,7 +21,7 @@ Other systems of the merchant may use the same account at the provider. Webhooks
 not use up the connection's budget of polls. If a second charge is dropped, the nightly sweep finds it.
 """
 REPLACEABLE_AFTER = timedelta(hours=1)
-"""Time for which a charge keeps its place, although the gateway does not answer looks at it."""
+"""For this time, a charge keeps its place even if the gateway does not answer the looks at the charge."""
 REPLACEABLE_LOOKS = 3
 """Number of unanswered looks after which a charge may lose its place."""
 
@@ -30,8 +30,8 @@ async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequen
     """Schedule a look at each charge that a webhook names and that is not stored.
 
     At most MAX_WAITING charges wait for a look. If more would wait, the new charge replaces a charge that the gateway
-    did not know. Otherwise, it replaces a charge that has waited for REPLACEABLE_AFTER and had REPLACEABLE_LOOKS looks
-    without an answer. If no charge can be replaced, drop the new charge.
+    did not know. If there is none, it replaces a charge that has waited for REPLACEABLE_AFTER and had REPLACEABLE_LOOKS
+    looks without an answer. If no charge can be replaced, drop the new charge.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
@@ -73,7 +73,8 @@ async def schedule(
 ) -> None:
     """Schedule a look at these charges. The caller has checked that none of them is a stored charge.
 
-    `only_webhook` says that the reason is a webhook. It does not change a charge that also has another reason.
+    With `only_webhook`, a webhook is the only reason for the look. If a charge already has another reason, this reason
+    stays stored.
     """
     await stored_unmatched.add(
         work.tx,

@@ -130,8 +130,8 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     """Lease the sweep that has been due longest, and begin it.
 
     Return whether a sweep was due. Also return the claim, or None if the sweep was put off. A sweep is put off if its
-    connection is failing, cannot be opened, has no budget or no list, or if the account is frozen. An inactive
-    connection is swept (D-55, D-123).
+    connection is failing, cannot be opened or has no list, if the budget requires a wait longer than LONGEST_PAUSE, or
+    if the account is frozen. An inactive connection is swept (D-55, D-123).
     """
     real_now = work.deps.clock()
     claimed = await connection_sweeps.claim(
@@ -191,8 +191,8 @@ async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
     `delay` is how long the first page has waited for the budget. A page that has waited counts in the budget only after
-    it was read. The next run begins with the charges created at `listed_to`. So RUN_SECONDS ends this run only after
-    this run has advanced `listed_to`. Otherwise, all runs could read the same charges without end.
+    it was read. The next run begins with the charges created at `listed_to`. If no run advanced `listed_to`, all runs
+    would read the same charges without end. So RUN_SECONDS ends a run only after the run has advanced `listed_to`.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -288,7 +288,7 @@ async def _with_current_ids(work: Work, charges: Sequence[Charge]) -> Sequence[C
 async def _act_on_known(
     work: Work, connection_id: UUID, pairs: Sequence[tuple[OwnCharge, Charge]], new_entries: set[str]
 ) -> Counter[str]:
-    """Schedule polls of the stored charges that differ from the list or have unrecorded entries.
+    """Schedule polls of stored charges if the list shows another state or entries that are not recorded.
 
     A `ready` invoice is not polled. If a reissue has replaced the charge of such an invoice, schedule a late look-up,
     which records the new entries of the charge.
@@ -305,7 +305,7 @@ async def _act_on_known(
 
 
 def _differs(own: OwnCharge, listed: Charge) -> bool:
-    """Return whether the provider lists the charge in a state that differs from the stored one and can be recorded."""
+    """Return whether the listed state is a new state that can be recorded, or makes an ended charge payable."""
     state = ChargeStage(listed.state)
     if state is own.stage:
         return False
@@ -315,7 +315,7 @@ def _differs(own: OwnCharge, listed: Charge) -> bool:
 async def _act_on_unmatched(
     work: Work, connection_id: UUID, unmatched: Sequence[Charge], new_entries: set[str]
 ) -> Counter[str]:
-    """Schedule `unmatched_charges.look` for charges of the connection's invoices that are payable or have new entries.
+    """Schedule looks at charges of the connection's invoices, if the charges are payable or have new entries.
 
     Ignore charges of another connection's invoices, unless `fatura restored` reported them for this connection (D-123).
     """

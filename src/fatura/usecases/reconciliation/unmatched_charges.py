@@ -150,10 +150,10 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> Sequence[None
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """Remove the row of a charge that is not a second charge now, unless the row has a state.
+    """If a charge is not a second charge now, remove its row. But if the row has a state, keep the row.
 
-    A row with a state is kept, so that each state is reported only once. If the charge of a kept row has
-    recorded payments (D-55) or may become payable again (D-181), schedule another look at the charge.
+    Rows with a state are kept so that each state is reported only once. If the charge of a kept row has recorded
+    payments (D-55) or may become payable again (D-181), schedule another look at the charge.
     """
     if found.state is None:
         await _forget(work, [found])
@@ -194,9 +194,10 @@ async def _look(deps: Deps, account: Account, look: _Look) -> None:
 
 
 async def _note_unknown(work: Work, look: _Look) -> None:
-    """Let go of a charge that the gateway does not know. But if this is the first such answer, look again in an hour.
+    """Let go of a charge that the gateway does not know, but only if the first such answer is at least an hour old.
 
-    The provider may be slow to show a new charge everywhere, and may have sent its only webhook about it (D-56).
+    Until then, look again. The provider may be slow to show a new charge everywhere, and may have sent its only webhook
+    about this charge (D-56).
     """
     found = await stored_unmatched.lock(work.tx, look.found)
     if found is None:
@@ -284,11 +285,11 @@ async def _emit_unless_canceled(
 
 
 async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
-    """Act on a charge that a look has read: let issuance adopt it, or record its payments as those of a second charge.
+    """Act on a charge that a look has read: let issuance adopt the charge, or record the payments of a second charge.
 
-    Return the charge if it is a second charge that can be paid; the caller cancels it. If the invoice belongs to
-    another connection with the same account at the provider, forget the charge, because a look of that connection
-    records its payments. In a frozen account, record nothing (D-123): `_claim` has scheduled the look again.
+    Return the charge if it is a second charge that can be paid; the caller cancels the charge. If the invoice belongs
+    to another connection with the same account at the provider, forget the charge: a look of that connection records
+    its payments. In a frozen account, record nothing (D-123): `_claim` has scheduled the look again.
     """
     if not await frozen_accounts.may_record(work.tx):
         return None
@@ -323,10 +324,11 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
     """If the invoice's stored charge is parked and the reason is gone, let issuance look up the found charges.
 
-    - `amount_differs`: the reason is gone if `charge` has payments (D-170). But if `charge` is canceled, only record
-      its payments: `gateway_payments.record` schedules the look-up if the payments cover the invoice.
-    - `charge_missing`: the reason is gone, because the gateway shows `charge` again (D-181). But a canceled `charge`
-      must have unrecorded entries.
+    - `amount_differs`: the reason is gone if `charge` has payments (D-170). If not, restart the late look-ups now. But
+      if `charge` is canceled, only record its payments: `gateway_payments.record` schedules the look-up if the payments
+      cover the invoice.
+    - `charge_missing`: the reason is gone, because the gateway shows `charge` again (D-181). But if `charge` is
+      canceled, the reason is gone only if `charge` has unrecorded entries.
     """
     parked = await _newest(work, invoice)
     if parked.stage is not ChargeStage.PARKED:
@@ -360,10 +362,13 @@ def _is_parked_with_other_amount(parked: InvoiceCharge, charge: Charge) -> bool:
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
     """Handle a charge with the reference of its invoice's newest request, which may have created the charge (D-33).
 
-    Let issuance read the charge by its id, because the gateway may not find it by its reference yet. Late look-ups
-    (D-125) search for other charges with the reference. If the gateway offers look-ups, only restart the late look-ups,
-    the first one now, in two cases: a person must decide about the request, or the invoice cannot be issued with the
-    charge. Return False if the charge is a second charge.
+    Usually, let issuance read the charge by its id, because the gateway may not find the charge by its reference yet.
+    Late look-ups (D-125) search for other charges with the reference. There are two exceptions:
+
+    - The gateway offers look-ups, but a person must decide about the request, or the invoice cannot be issued with the
+      charge. Then only restart the late look-ups, the first one now.
+    - The gateway offers no look-ups, and the invoice cannot be issued with the charge. Then return False, because the
+      charge is a second charge.
     """
     has_lookup = look.gateway.capabilities().idempotency != "none"
     may_issue = invoice.status is InvoiceStatus.READY and charge.state is not ChargeState.CANCELED

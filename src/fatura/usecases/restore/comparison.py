@@ -144,7 +144,7 @@ async def compare(
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)
     compared: list[tuple[UUID, ObservedGateway]] = []
-    # read before the gateways, so that a subscription that is canceled meanwhile keeps its lost cycles
+    # read these cycles before the gateways' lists: a subscription that is canceled meanwhile must keep its lost cycles
     never_billed = await in_transaction(deps, account, _never_billed)
     for connection_id, gateway in await in_transaction(deps, account, _open_connections):
         if connection_id in skipping:
@@ -176,8 +176,9 @@ async def compare(
 async def _finished(
     comparison: _Comparison, gateway: ObservedGateway, never_billed: Sequence[LostInvoice]
 ) -> Sequence[tuple[UUID, int]]:
-    """Return the cycles all of whose charges are reported, were canceled unpaid, or are no longer at the gateway.
+    """Return the cycles that can be forgotten.
 
+    Each charge of such a cycle is reported as unmatched, was canceled without a payment, or is unknown to the gateway.
     Raises GatewayError, TimeoutError.
     """
     reported = {each.charge.charge_id for each in comparison.report.unmatched}
@@ -280,8 +281,9 @@ async def _released(
 async def _record_replaced(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
     """Record the payments of replaced charges, so that the next charge is only for the rest (D-67, D-123).
 
-    The backup may lack a payment that arrived after the charge was canceled. Call this after the matching, so that
-    invoices whose next charge was found are left out. Raises GatewayError, TimeoutError.
+    The backup may lack a payment that arrived after the replaced charge was canceled. If the matching has found the
+    next charge of an invoice, the invoice is left out, so call this after the matching. Raises GatewayError,
+    TimeoutError.
     """
     deps, account = comparison.deps, comparison.account
     async with deps.db.transaction(account.account_id) as tx:

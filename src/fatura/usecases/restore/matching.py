@@ -119,7 +119,7 @@ async def match_by_cycle(
     """Match charges with cycles, and return the matches by charge id.
 
     If a cycle is not billed yet, store the charge. The billing run then adds the charge to the cycle's new invoice.
-    A connection in `read` certainly lacks each charge whose `connection_ids` do not include this connection.
+    If a connection in `read` is not among the `connection_ids` of a charge, the connection certainly lacks the charge.
     """
     return {
         each.listed.charge.charge_id: await _match_cycle(work, each, read=read, dry_run=dry_run)
@@ -171,7 +171,7 @@ def _has(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _may_replace(charge: Charge, invoice: CandidateInvoice) -> bool:
-    """Return whether `charge` may be the next charge of an issued invoice, made by a reissue after the backup."""
+    """Return whether a reissue after the backup may have made `charge` as the next charge of an issued invoice."""
     return (
         invoice.status in replacement.REISSUED_FROM
         and charge.state is not ChargeState.CANCELED
@@ -185,10 +185,10 @@ async def _reissue(
 ) -> CandidateInvoice:
     """Repeat a reissue that the restored database lacks. Return the invoice, which can now adopt its next charge.
 
-    First record the payments of the replaced charge, and a manual payment that waits for its cancellation (D-52),
-    because the next charge is for the unpaid part (D-67). If these payments cover the total, the invoice is paid and
-    not reissued. If the database has the reissue as a waiting request, apply this request, so that a repeat with its
-    Idempotency-Key has no second effect (D-171).
+    First record the payments of the replaced charge, because the next charge is for the unpaid part (D-67). Also record
+    a manual payment that waits until the replaced charge is canceled (D-52). If these payments cover the total, the
+    invoice is paid and not reissued. If the database has the reissue as a waiting request, apply this request, so that
+    a repeat with its Idempotency-Key has no second effect (D-171).
     """
     if not dry_run:
         invoice = await _record_payments(work, invoice, replaced)
@@ -212,7 +212,7 @@ async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge
 
 
 async def _settle_request(work: Work, invoice: CandidateInvoice, replaced: Charge) -> CandidateInvoice:
-    """Close the replaced charge, and apply the reissue or the manual payment that waits for its cancellation.
+    """Close the replaced charge, and apply the reissue or the manual payment that waits until the charge is canceled.
 
     Return the invoice, which may be paid now, or `ready` with its next charge.
     """

@@ -54,7 +54,7 @@ MAX_WORK = 1000
 """How much work, such as invoices and calls, a worker does for one clock before it serves other accounts."""
 
 _NO_STOPS = frozenset({LaneName.SWEEP})
-"""Lanes whose work waits until the clock stops for another lane, or at its target.
+"""The clock does not stop for the work of these lanes. They run when the clock stops for another lane or at its target.
 
 If these lanes stopped the clock, a clock that advances by a year would stop every night, even without other work.
 """
@@ -64,7 +64,10 @@ RunLane = Callable[[Deps, Account], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the worker does next: run the lanes with due work, or stop if `has_ended`, as when the target is reached."""
+    """What the worker does next: run the lanes with due work, or stop if `has_ended`.
+
+    For example, `has_ended` is true if the clock has reached its target.
+    """
 
     due_lanes: frozenset[str] = frozenset()
     has_moved: bool = False

@@ -341,7 +341,7 @@ async def _record_some(
 
 
 async def _of_erased(work: Work, results: Mapping[int, AttemptResult], sequences: Sequence[int]) -> set[int]:
-    """Return the events of erased customers that the endpoint answered with a body.
+    """Return the events of erased customers for which the endpoint's answer has a body.
 
     The body may repeat the customer's data (D-229).
     """

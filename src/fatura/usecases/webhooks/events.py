@@ -26,8 +26,9 @@ def _view(event: StoredEvent) -> EventView:
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> EventListView:
     """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39).
 
-    If fewer than `limit` events have the type of the filter, the next cursor is the account's newest event. Otherwise,
-    the cursor of a client that reads a rare type would fall behind, and events after this cursor would be deleted.
+    With a filter by type, if fewer than `limit` events are left, the next cursor is the account's newest event. If it
+    were the newest event of this type, the cursor of a client that reads a rare type would fall behind. Retention could
+    then delete events after this cursor.
 
     Raises EngineError: `engine.events_deleted`.
     """

@@ -123,7 +123,7 @@ def _no_webhook() -> EngineError:
 
 
 async def read_deliveries(work: Work, event_id: UUID, *, shows_path: bool) -> DeliveriesView:
-    """Return the status of an event's delivery and its attempts, as `read` shows the webhook.
+    """Return the status and the attempts of an event's delivery. `shows_path` has the same meaning as for `read`.
 
     Raises EngineError: `engine.not_found`.
     """
