@@ -83,10 +83,10 @@ def listed(answer: Charge, *, currency: str, now: datetime) -> Charge:
 def all_checked(
     answers: Sequence[Charge], *, currency: str, now: datetime, reference: tuple[UUID, int]
 ) -> tuple[Sequence[Charge], Sequence[str]]:
-    """Return the valid charges, and the ids of the invalid ones (D-50). An id that is listed twice is returned once.
+    """Return the valid charges, and the ids of the invalid charges (D-50). Each id is returned once.
 
-    Ignore the charges after the first MAX_CHARGES_OF_REFERENCE, and invalid charges without a valid id. Raises
-    InvalidFieldError if all charges are invalid and at least one of them has no valid id.
+    Only the first MAX_CHARGES_OF_REFERENCE charges are checked. An invalid charge that has no usable id is left out.
+    But if no charge is valid and one was left out, raise InvalidFieldError.
     """
     found: dict[str, Charge] = {}
     invalid: dict[str, InvalidFieldError] = {}

@@ -154,8 +154,8 @@ class RefundState(StrEnum):
 class Refund:
     """A refund that `refund_charge` asked for.
 
-    `refund_id` is the engine's id. A refund that is DONE has the `reference` of its entry in `Charge.entries`. `detail`
-    says why a refund FAILED; the merchant sees it.
+    `refund_id` is the engine's id. A refund that is DONE has the `reference` of its entry in `Charge.entries`. If it
+    FAILED, `detail` says why. The merchant sees this text.
     """
 
     refund_id: UUID

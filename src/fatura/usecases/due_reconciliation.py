@@ -39,8 +39,9 @@ Looks run before polls: looks use at most half of a connection's budget, but pol
 async def run(deps: Deps, account: Account, *, limit: int) -> int:
     """Run one batch of each part that is due. Return how many items were claimed.
 
-    A batch has up to `limit` items. But rounds have a batch size of their own, and count as one item if further
-    batches follow. An unexpected error in one part does not stop the next parts. Raises DATABASE_FAILURES.
+    A batch has up to `limit` items. The part `rounds` is an exception: its batch size is fixed, and it adds 1 to the
+    result if the round has further batches, else 0. An unexpected error in one part does not stop the next parts.
+    Raises DATABASE_FAILURES.
     """
     due = await in_transaction(deps, account, _due_parts)
     if "rounds" in due:  # a round makes invoices due for polling

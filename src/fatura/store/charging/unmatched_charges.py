@@ -18,12 +18,14 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
-    `state` is None at first. A reported charge has its state at the gateway, or PARKED if it was reported because of a
-    wrong amount. Two kinds of charges get a state without a report. A second charge that is canceled already gets
-    CANCELED. A found charge that its invoice did not adopt gets EXPIRED, or CANCELED if the gateway did not know the
-    charge (D-181). `found_at` is when the charge was found in this state. `next_look_at` is when the look is repeated
-    if this worker dies. `unknown_since` is when a look first found that the gateway does not know the charge. If a
-    later look found the charge, `unknown_since` is None.
+    `state` is None until the engine has decided what the charge is. Then it is
+    - the charge's state at the gateway, if an event names the charge; PARKED, if the event is about a wrong amount;
+    - CANCELED without an event, if it was found as a canceled second charge;
+    - EXPIRED without an event, if an invoice adopted another found charge; CANCELED, if the gateway did not know it
+      (D-181).
+
+    `found_at` is when the charge was found in this state. If this worker dies, another one looks at `next_look_at`.
+    `unknown_since` is since when the gateway has not known the charge, or None.
     """
 
     connection_id: UUID

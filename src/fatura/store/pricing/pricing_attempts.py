@@ -74,9 +74,10 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
 
 
 async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[CallKey]:
-    """Return calls whose outcome no worker recorded before `open_until`.
+    """Return calls that have no recorded outcome, although their `open_until` has passed.
 
-    An `open_until` that is too far in the future counts as passed (see `leases`).
+    Also return calls whose `open_until` is later than a valid one can be: a host with a wrong clock wrote it (see
+    `leases`).
     """
     rows = await tx.fetch(
         """

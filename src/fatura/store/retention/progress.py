@@ -92,10 +92,11 @@ async def deleted_to(tx: Tx, kind: Kind) -> int:
 async def discover_old(
     discovery: Discovery, *, real_now: datetime, kept_for: Mapping[str, timedelta]
 ) -> Sequence[Account]:
-    """Return the accounts that have rows older than `kept_for` allows, or expired Idempotency-Keys.
+    """Return accounts that have rows older than `kept_for` allows, or expired Idempotency-Keys.
 
-    Each statement reads only the 1,000 oldest rows. The lane deletes old rows in every account, even if the account is
-    suspended or its test clock is advancing. So old rows do not hide younger rows for long.
+    Each statement reads only the 1,000 oldest rows, so one call may miss accounts. A later call finds them, because the
+    lane meanwhile deletes the oldest rows. It does so in every account, even if the account is suspended or its test
+    clock is advancing. Otherwise, the rows of such accounts could fill the 1,000 for ever.
     """
     keys = await discovery.fetch(
         """

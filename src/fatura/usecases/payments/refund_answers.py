@@ -107,7 +107,7 @@ async def after_look_up(
 
 
 def _counts_from(request: RefundRequest) -> datetime:
-    """Return the instant from which a look-up that does not find the refund counts."""
+    """Return from when an empty look-up is evidence that the gateway did not make the refund."""
     if not request.empty_lookups or request.looked_up_at is None:
         since = request.unknown_since or request.sent_at
         assert since is not None, "a refund that is looked up was sent"

@@ -21,12 +21,14 @@ from fatura.usecases.transaction import Work
 
 
 async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> set[UUID]:
-    """Apply or drop the requests that wait for these charges; return the ids of the reissued invoices.
+    """Apply or drop the stored requests that wait for these charges; return the ids of the reissued invoices.
 
-    `polled` are locked charges with the gateway's answers; the payments in the answers are recorded already. If the
-    gateway has canceled or closed the charge, the newest request is applied, and the others are dropped. But if the
-    charge has expired, a request to cancel the invoice is not applied (D-27). If the charge is paid, all requests are
-    dropped. If the charge can still be paid, each request is kept until `merchant_requests.is_over`.
+    `polled` are locked charges with the gateway's answers. The payments in the answers are recorded already. What
+    happens to a charge's requests depends on its state in the answer:
+    - canceled: the newest request is applied, and the others are dropped.
+    - expired: the newest request that is no cancellation is applied, and the others are dropped (D-27).
+    - paid: all requests are dropped.
+    - still payable: requests for which `merchant_requests.is_over` is true are dropped, and the others keep waiting.
     """
     stored = await requests.of_invoices(work, [charge.invoice_id for charge, _ in polled])
     reissued: set[UUID] = set()
