@@ -28,6 +28,8 @@ from tests.support.sweep_steps import (
 from tests.support.webhook_steps import SECRET
 from tests.support.world import World
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("other_state", ["open", "paid"])
 async def test_a_search_that_fails_once_does_not_cancel_the_invoice(

@@ -36,6 +36,8 @@ from tests.support.sweep_steps import (
 from tests.support.webhook_steps import SECRET
 from tests.support.world import World
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("found_by", ["look-up", "webhook"])
 async def test_a_right_charge_is_adopted_after_a_wrong_one_was_reported(world: World, found_by: str) -> None:

@@ -36,6 +36,8 @@ from tests.support.sweep_steps import (
 from tests.support.webhook_steps import SECRET
 from tests.support.world import World
 
+pytestmark = pytest.mark.faults
+
 
 async def test_a_charge_that_was_seen_is_not_believed_absent(world: World) -> None:
     """A look-up shows an open charge and an invalid charge. The next look-ups are empty. [D-181, D-33]"""
