@@ -201,12 +201,10 @@ async def wait_for_missing(
 
 def _missing_since(call: GatewayCall, stored: InvoiceCharge, missing: Sequence[str]) -> datetime:
     """Return when look-ups began to miss found charges. If one of `missing` is new, return the time of this look-up."""
-    is_first = stored.looked_up_at is None or stored.empty_lookups
-    if is_first or not set(missing).issubset(stored.known_charge_ids):
+    since = stored.looked_up_at
+    if since is None or stored.empty_lookups or not set(missing).issubset(stored.known_charge_ids):
         return call.reserved_at
-    return min(
-        stored.looked_up_at or call.reserved_at, call.reserved_at
-    )  # a wrong clock may have dated it (D-5)
+    return min(since, call.reserved_at)  # a wrong clock may have dated it (D-5)
 
 
 async def _repeat_or_park(
