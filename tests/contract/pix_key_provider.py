@@ -76,16 +76,16 @@ class PixKeyProvider:
         return gateway
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
 
     async def refuse(self, gateway: Gateway, charge: Charge) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
 
     async def cancel(self, gateway: Gateway, charge: Charge) -> None:
         await gateway.cancel_charge(charge.charge_id)
 
     async def refund(self, gateway: Gateway, charge: Charge) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
 
     async def lose_next_request(self, gateway: Gateway) -> None:
         self.databases[id(gateway)].before = UnknownOutcomeError("the connection broke")
@@ -97,7 +97,7 @@ class PixKeyProvider:
         self.databases[id(gateway)].after = UnknownOutcomeError("the connection broke")
 
     async def lose_next_refund(self, gateway: Gateway) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
 
     async def limit_next_request(self, gateway: Gateway) -> None:
         self.databases[id(gateway)].before = TransientError("no free connection")

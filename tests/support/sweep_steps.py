@@ -9,7 +9,14 @@ import pytest
 from fatura.gateways.adapters.sandbox import tables
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.port import Charge, ChargeRequest, ChargeState, ConnectionConfig, PermanentError
-from tests.support.sandbox_steps import charges, queue_fault, ready_invoice
+from tests.support.sandbox_steps import (
+    charges,
+    pass_time,
+    patch_connection,
+    queue_fault,
+    ready_invoice,
+    stored_charges,
+)
 from tests.support.world import Json, World
 
 DOUBLE = """
@@ -45,6 +52,15 @@ async def two_charges(world: World, **settings: Json) -> tuple[Json, str, str]:
     await world.run("issuance")
     [lost] = await charges(world)
     return invoice, lost["chargeId"], await double_silently(world, {"gatewayInvoiceId": lost["chargeId"]})
+
+
+async def believe_absent(world: World) -> None:
+    """Let the engine believe that a charge is absent. The connection is then inactive, so no request is repeated."""
+    await queue_fault(world, "list_charges", "unknown", times=3)
+    await pass_time(world, seconds=81)
+    await patch_connection(world, active=False)
+    await pass_time(world, seconds=61)
+    assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
 
 
 async def cancel_with_refund(world: World, charge_id: str) -> None:

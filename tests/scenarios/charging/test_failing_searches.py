@@ -26,9 +26,23 @@ from tests.support.sweep_steps import (
     two_charges,
 )
 from tests.support.webhook_steps import SECRET
-from tests.support.world import World
+from tests.support.world import Json, World
 
 pytestmark = pytest.mark.faults
+
+
+async def _reported(world: World) -> tuple[Json, str, str]:
+    """Return an invoice whose attempt waits because of a wrong amount, its wrong charge, and an invalid charge."""
+    invoice, wrong, hidden = await two_charges(world, webhookSecret=SECRET)
+    await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
+    await hide_payment(world, hidden)
+    await world.sql(NO_SWEEP)
+    await notify(world, wrong)
+    await looked_at(world)
+    await pass_time(world, hours=2, minutes=30)
+    [parked] = await stored_charges(world)
+    assert (parked["stage"], parked["error_code"]) == ("parked", "amount_differs")
+    return invoice, wrong, hidden
 
 
 @pytest.mark.parametrize("other_state", ["open", "paid"])
@@ -67,15 +81,7 @@ async def test_a_listed_payment_is_recorded_although_reads_of_the_charge_fail(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attempt waits because of a wrong amount. The payer pays this charge. [D-170, D-181]"""
-    invoice, wrong, hidden = await two_charges(world, webhookSecret=SECRET)
-    await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
-    await hide_payment(world, hidden)
-    await world.sql(NO_SWEEP)
-    await notify(world, wrong)
-    await looked_at(world)
-    await pass_time(world, hours=2, minutes=30)
-    [parked] = await stored_charges(world)
-    assert (parked["stage"], parked["error_code"]) == ("parked", "amount_differs")
+    invoice, wrong, hidden = await _reported(world)
     get = SandboxGateway.get_charge
 
     async def get_charge(self: SandboxGateway, charge_id: str) -> Charge:
@@ -96,15 +102,7 @@ async def test_an_unanswered_read_hides_no_payment_of_another_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attempt waits because of a wrong amount. The payer pays this charge. [D-170, D-125]"""
-    invoice, wrong, hidden = await two_charges(world, webhookSecret=SECRET)
-    await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
-    await hide_payment(world, hidden)
-    await world.sql(NO_SWEEP)
-    await notify(world, wrong)
-    await looked_at(world)
-    await pass_time(world, hours=2, minutes=30)
-    [parked] = await stored_charges(world)
-    assert (parked["stage"], parked["error_code"]) == ("parked", "amount_differs")
+    invoice, wrong, hidden = await _reported(world)
     await world.sql(
         "UPDATE sandbox_charge SET status = 'canceled', entries = '[]' WHERE charge_id = $1", hidden
     )

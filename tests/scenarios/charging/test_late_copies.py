@@ -9,15 +9,14 @@ from tests.scenarios.reconciliation.test_scheduled_looks import looked_at, notif
 from tests.support.sandbox_steps import (
     charge_statuses,
     pass_time,
-    patch_connection,
     pay_silently,
     queue_fault,
     read,
-    stored_charges,
 )
 from tests.support.sweep_steps import (
     NO_SWEEP,
     TRIPLE_ID,
+    believe_absent,
     double_silently,
     hide_payment,
     second_charge_events,
@@ -44,11 +43,7 @@ async def test_a_late_look_up_adopts_the_better_charge(
     [D-125, D-181]
     """
     invoice, older, newer = await two_charges(world)
-    await queue_fault(world, "list_charges", "unknown", times=3)
-    await pass_time(world, seconds=81)
-    await patch_connection(world, active=False)
-    await pass_time(world, seconds=61)
-    assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
+    await believe_absent(world)
     if status == "open":
         show_expired(monkeypatch, older)
     else:
@@ -66,11 +61,7 @@ async def test_a_late_look_up_waits_for_an_invalid_charge(world: World) -> None:
     invoice, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
     await world.sql(NO_SWEEP)
-    await queue_fault(world, "list_charges", "unknown", times=3)
-    await pass_time(world, seconds=81)
-    await patch_connection(world, active=False)
-    await pass_time(world, seconds=61)
-    assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
+    await believe_absent(world)
     await pass_time(world, minutes=30)
     assert (await read(world, invoice))["status"] == "ready"
     await show_payment(world, hidden)

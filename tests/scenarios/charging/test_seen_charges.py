@@ -27,6 +27,7 @@ from tests.support.sandbox_steps import (
 )
 from tests.support.sweep_steps import (
     NO_SWEEP,
+    believe_absent,
     double_silently,
     hide_first_charge,
     hide_payment,
@@ -150,11 +151,7 @@ async def test_a_late_look_up_that_shows_only_an_invalid_charge_prevents_a_secon
         await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", one)
     await hide_payment(world, hidden)
     await world.sql(NO_SWEEP)
-    await queue_fault(world, "list_charges", "unknown", times=3)
-    await pass_time(world, seconds=81)
-    await patch_connection(world, active=False)
-    await pass_time(world, seconds=61)
-    assert [each["stage"] for each in await stored_charges(world)] == ["absent"]
+    await believe_absent(world)
     before = len(await charges(world))
     await pass_time(world, minutes=15)
     await patch_connection(world, active=True)

@@ -96,7 +96,7 @@ async def discover_old(
 
     Each statement reads only the 1,000 oldest rows, so one call may miss accounts. A later call finds them, because the
     lane meanwhile deletes the oldest rows. It does so in every account, even if the account is suspended or its test
-    clock is advancing. Otherwise, the rows of such accounts could fill the 1,000 for ever.
+    clock is advancing. Otherwise, the rows of such accounts could fill the 1,000 forever.
     """
     keys = await discovery.fetch(
         """
