@@ -47,7 +47,7 @@ from fatura.workers.loop import Loop
 KEY_RING_FILE = "secret_keys"
 MAX_OPEN_FILES = 65_536
 SANDBOX_TRANSACTIONS = 2
-"""Maximum concurrent transactions of the sandbox gateway in a process, so that live accounts get connections."""
+"""Limit of the sandbox gateway's concurrent transactions in a process. It leaves connections for live accounts."""
 WORKER_NICENESS = 5
 """Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
 
@@ -84,8 +84,8 @@ def real_clock() -> datetime:
 async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
     """Return the key ring from FATURA_SECRET_KEYS, or else from the file in the data folder.
 
-    If neither exists and the database has no secrets yet, create the file.
-    Raises KeyRingError if neither has a key and the database has secrets: a new key ring cannot decrypt them.
+    If there is neither the variable nor the file, and the database has no secrets yet, create the file.
+    Raises KeyRingError if both lack keys but the database has secrets, because a new key ring cannot decrypt them.
     Raises KeyRingError also if the file is unreadable, or if other users may open it.
     """
     if settings.secret_keys:
@@ -156,7 +156,7 @@ def wire(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrls:
-    """Two URLs of one database: with the role of the engine, and with the role that owns the tables (D-238)."""
+    """Two URLs of one database: one has the role of the engine, the other the role that owns the tables (D-238)."""
 
     url: str
     owner_url: str
@@ -164,7 +164,7 @@ class DatabaseUrls:
 
 @contextmanager
 def database(settings: Settings) -> Generator[DatabaseUrls]:
-    """Yield the URLs of the database that FATURA_DATABASE_URL names, or else of the embedded PostgreSQL (D-47).
+    """Yield the URLs of the database in FATURA_DATABASE_URL or, if it is not set, of the embedded PostgreSQL (D-47).
 
     The embedded server is started if it does not run; all processes with the same data folder share it.
 
@@ -205,8 +205,8 @@ def _engine_role(urls: DatabaseUrls) -> str | None:
 def revive_database(settings: Settings) -> None:
     """Restart the embedded PostgreSQL if it died. If FATURA_DATABASE_URL is set, do nothing.
 
-    Call this only inside the block of `database`. Outside that block, this function would stop the server again, unless
-    another process uses the server.
+    Call this only inside the block of `database`. Outside that block, this function stops the server again if no other
+    process uses it.
 
     Raises EmbeddedPostgresError.
     """
@@ -260,7 +260,7 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
 
 
 def warn_of_server(db: Database) -> None:
-    """Log a warning if PostgreSQL lacks a minor release (D-239), or if the engine's role owns the tables (D-238)."""
+    """Log a warning if a newer minor release exists (D-239), or if the engine's role owns the tables (D-238)."""
     major, minor = db.server_version
     if newest := newer_minor(major, minor):
         log.warning(

@@ -7,7 +7,7 @@ import ssl
 
 
 class OwnTextError(Exception):
-    """An error whose text logs may show: Fatura writes the text, without data of customers, clients or providers."""
+    """An error whose text may appear in logs. Fatura wrote it, without data of customers, clients or providers."""
 
     @property
     def log_text(self) -> str:

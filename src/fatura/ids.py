@@ -37,7 +37,7 @@ def least_id(at: datetime) -> UUID:
 
 
 def invoice_ids(at: datetime, billed: Iterable[tuple[UUID, int]]) -> list[UUID]:
-    """Return one invoice id for each subscription id and cycle in `billed`; all are created at `at`.
+    """Return one invoice id for each subscription id and cycle in `billed`. All ids have the timestamp `at`.
 
     Instead of random bits, an id contains a hash of subscription id and cycle. A restore from a backup may lose an
     invoice whose charge exists at the gateway. The gateway still has the invoice id, whose hash shows which cycle the
@@ -54,7 +54,7 @@ def billed_mark(subscription_id: UUID, cycle: int) -> int:
 
 
 def mark_of(invoice_id: UUID) -> int:
-    """Return the hash bits of an invoice's id, as `billed_mark` computes them."""
+    """Return the hash bits of an invoice id, at the same positions as in the result of `billed_mark`."""
     return invoice_id.int & _MARKED
 
 

@@ -148,7 +148,7 @@ _JSON: list[Processor] = [
 
 
 TRACEBACK_MARK = "  | "
-"""Begins each line of a traceback in text logs, so that no text in it looks like a log line."""
+"""Stands at the beginning of each traceback line in text logs, so that no traceback line looks like a log line."""
 
 
 def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:

@@ -211,7 +211,7 @@ _LEAST_DAYS: Mapping[str, int] = {
 }
 MAX_DAYS = 36_500
 _LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
-"""End of the names of variables that Kubernetes sets for a service. For a service `fatura`, they begin with FATURA_."""
+"""End of the names of Kubernetes' variables for a service. Those for a service `fatura` begin with FATURA_."""
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SharedCall(Generic[T]):
-    """Runs at most one call at a time. Callers that come while it runs get its result.
+    """Runs at most one call at a time. Callers that arrive while a call runs get its result.
 
     The result is kept for `keep_seconds`. If the call fails, all waiting callers get the exception, which is not kept.
     """
@@ -43,7 +43,7 @@ class SharedCall(Generic[T]):
 
 
 class SharedLookups:
-    """Runs at most one look-up of each group at a time. Callers who wait for the same look-up share its result.
+    """Runs at most one look-up of each group at a time. Callers with the same key share a look-up that has not begun.
 
     A caller gets the result of a look-up that began after the caller asked, so the result is never outdated.
     """
@@ -55,7 +55,10 @@ class SharedLookups:
         self._turns = WeakValueDictionary[Hashable, asyncio.Lock]()
 
     async def get(self, function: Callable[[], Awaitable[T]], *, group: Hashable, key: Hashable) -> T:
-        """Return the result of `function`, or of another caller's waiting look-up with the same `key`."""
+        """Call `function` as soon as no other look-up of the group runs, and return its result.
+
+        If another caller's look-up with the same `key` has not begun yet, return the result of that look-up instead.
+        """
         if key not in self._waiting:
             turn = self._turns.setdefault(group, asyncio.Lock())
             self._waiting[key] = asyncio.create_task(self._call(function, turn, key))

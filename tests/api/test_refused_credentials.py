@@ -148,7 +148,7 @@ async def test_a_request_above_the_rate_limit_costs_no_transaction(database_url:
 
 
 async def test_a_revoked_key_gets_429_for_a_second_at_most(database_url: str):
-    """For this second, the API does not look up the key, because the account is above its limit. [D-41, D-240]"""
+    """The account is above its rate limit, so the API does not look up the key for up to a second. [D-41, D-240]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="2") as world:
         seconds = hold_time(world)
         leaked = await world.made(KEYS, {"name": "leaked"})

@@ -1,4 +1,4 @@
-"""Customers whose data is unique text (canaries). Their story brings the text to every place that may keep a copy."""
+"""Customers whose data is unique text (canaries). `Story` brings this text to every place that may keep a copy."""
 
 import json
 import random

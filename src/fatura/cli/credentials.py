@@ -12,7 +12,7 @@ from fatura.settings import SettingsError
 def show(credentials: str, *, folder: Path, name: str) -> None:
     """Print credentials if stdout is a terminal. Otherwise write them to a new file in `folder` and print its path.
 
-    The output of a service goes into logs, which more people can read than its data folder.
+    Credentials in the output of a service would get into its logs. More people can read logs than the data folder.
     Raises SettingsError if the file cannot be written.
     """
     if is_shown():
@@ -31,5 +31,5 @@ def show(credentials: str, *, folder: Path, name: str) -> None:
 
 
 def is_shown() -> bool:
-    """Return whether credentials may be printed."""
+    """Return whether credentials may be printed, that is, whether stdout is a terminal."""
     return sys.stdout.isatty()

@@ -82,7 +82,7 @@ def apply(
 
 
 def _read(file: Path) -> Sequence[ErasedId]:
-    """Raises typer.BadParameter if a line is malformed; then nothing is erased."""
+    """Return the ids in a file. Raises typer.BadParameter if a line is malformed; nothing is erased in this case."""
     listed: list[ErasedId] = []
     for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
         if line.strip():

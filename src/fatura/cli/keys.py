@@ -108,7 +108,8 @@ async def _rotate(deps: Deps) -> _State:
                     unreadable += batch.unreadable
                     progress.update(shown, description=f"{reencrypted} re-encrypted")
             progress.advance(shown)
-    # Re-encrypt the tag key last. Before that, a process whose key ring lacks the old key does not start.
+    # Re-encrypt the tag key last. A process that cannot decrypt the tag key does not start. So no process starts
+    # without the old key while other secrets still need that key.
     if not each.failed:
         reencrypted += await tag_key.reencrypt(deps)
     return replace(await _read_state(deps, each), reencrypted=reencrypted, unreadable=unreadable)

@@ -9,7 +9,7 @@ from uuid import UUID
 from fatura.domain.endpoint_url import without_path
 
 REDACTED = "[redacted]"
-"""The value of every field that an entry names without its value (D-222)."""
+"""Replaces each value that an entry must not show (D-222)."""
 _URL_NAMES = frozenset({"endpointUrl", "url"})
 """Fields with URLs, which entries show without path and query."""
 
@@ -37,7 +37,7 @@ ENGINE = Actor(ActorKind.ENGINE, "Fatura")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a change comes from. A command and the engine have neither a request nor an address."""
+    """Where a change comes from. A change by a command or by the engine has neither a request nor an address."""
 
     actor: Actor
     request_id: str | None = None

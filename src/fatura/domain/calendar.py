@@ -35,7 +35,7 @@ def cap_day(day: date) -> date:
 
 
 def on_or_after(day: date, charge_day: int) -> date:
-    """Return the first date from `day` on whose day of the month is `charge_day` (1..28)."""
+    """Return the first date that is not before `day` and has the day of the month `charge_day` (1..28)."""
     candidate = day.replace(day=charge_day)
     return candidate if candidate >= day else add_months(candidate, 1)
 

@@ -227,7 +227,7 @@ class InvoiceCharge:
 
     @property
     def is_unpaid_at_gateway(self) -> bool:
-        """Return whether the charge is unpaid at the gateway, so that it must be canceled before another is made."""
+        """Return whether the charge is unpaid at the gateway. If so, it must be canceled before another is made."""
         return self.stage in UNPAID
 
 

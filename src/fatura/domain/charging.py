@@ -24,13 +24,13 @@ PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
 PAID_POLL_JITTER = timedelta(hours=1)
 """Maximum delay of a paid charge's polls, which spreads the polls of charges that were paid at the same instant."""
 LONGEST_BUDGET_WAIT = timedelta(minutes=3)
-"""A host with a wrong clock may store a budget that is free only after a longer wait. It counts as free now (D-5)."""
+"""Maximum wait for a poll budget. A longer wait was stored by a host with a wrong clock, and is ignored (D-5)."""
 ISSUES_APART = timedelta(hours=24)
 """Minimum time between issuing two invoices of one subscription if both wait for issuance at once (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
 """Pause before the next try to issue an invoice that waits for an earlier cycle's invoice (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
-"""A charge is missing if two polls or looks, at least this far apart, find that the gateway does not know it (D-56)."""
+"""If two polls or looks, at least this far apart, do not find a charge, the charge counts as missing (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
 """`invoice.issue_delayed` is emitted when issuance has failed for this long (D-34)."""
 EMPTY_LOOKUPS_NEEDED = 2
@@ -189,7 +189,7 @@ def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | Non
 
 
 def next_late_look_at(found_at: datetime, *, now: datetime) -> datetime | None:
-    """Return when to look again at a charge that was not payable when it was found, or None to stop (D-181)."""
+    """Return when to look again at a charge that was not payable at `found_at`, or None to stop (D-181)."""
     return next((found_at + after for after in accumulate(LATE_CHECK_GAPS) if found_at + after > now), None)
 
 

@@ -30,8 +30,8 @@ class RefusedUrlError(ValueError):
 class UrlRules:
     """Endpoints that the operator allows an account, besides https on port 443 of public hosts (D-47).
 
-    `ports` are further ports of public hosts. `allowed` are hosts, each with its first and last port, to which http and
-    private addresses are allowed.
+    `ports` are further ports of public hosts. `allowed` are hosts, each with its first and last allowed port. For these
+    hosts and ports, http and private addresses are allowed.
     """
 
     ports: frozenset[int] = frozenset()

@@ -103,7 +103,7 @@ class ConnectionHealth:
 
     @property
     def shown_since(self) -> datetime | None:
-        """Return when the failure began that the API shows, or None if the API shows no failure."""
+        """Return the beginning of the failure that the API shows, or None if the API shows no failure."""
         calls = self.failing_since if self.is_failing else None
         reads = self.reads.since if self.reads.is_reported else None
         return min((since for since in (calls, reads) if since is not None), default=None)
@@ -149,7 +149,7 @@ def _after_call(health: ConnectionHealth, result: CallResult, *, now: datetime) 
 
 
 def _with_next_probe(health: ConnectionHealth, *, now: datetime, jitter_permille: int) -> ConnectionHealth:
-    """Schedule the next probe after the usual pause. If `connection.failing` is due sooner, schedule it for then."""
+    """Schedule the next probe after the usual pause. If `connection.failing` is due sooner, probe at that time."""
     assert 0 <= jitter_permille <= MAX_JITTER_PERMILLE, jitter_permille
     assert health.failing_since is not None, "it has failed"
     delay = PROBE_DELAYS[min(health.probes, len(PROBE_DELAYS) - 1)]

@@ -40,7 +40,7 @@ class ManualMethod(StrEnum):
 SHOWN_ENTRIES = 100
 """`GET /v1/invoices/{invoiceId}` and the events of an invoice show only this many of its newest entries (D-178)."""
 MAX_MANUAL_PAYMENTS = 100
-"""Maximum number of manual payments of an invoice; a payment of all that is open is exempt (D-178)."""
+"""Maximum number of manual payments of an invoice. A payment of the whole open amount is exempt (D-178)."""
 
 _ORDER = {kind: place for place, kind in enumerate(EntryKind)}
 """The order of entries that happened at the same instant."""
@@ -116,7 +116,7 @@ def in_order(entries: Sequence[PaymentEntry]) -> Sequence[PaymentEntry]:
 
 
 def balances(entries: Sequence[PaymentEntry]) -> Iterator[tuple[PaymentEntry, Balance]]:
-    """Yield each entry in order, with the ledger's balance after it. All yields share one Balance, which changes."""
+    """Yield each entry in order, with the balance after it. All steps yield the same Balance object, which changes."""
     balance = Balance()
     open_disputes: dict[tuple[UUID | None, str | None], int] = {}
     # For each charge, its payments minus its refunds and disputes.
@@ -162,8 +162,8 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
 def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents: int) -> bool:
     """Return whether the total is covered once `entry` is added to the ledger `entries`, which has never covered it.
 
-    The total is covered if the entry pays all that is open. A smaller entry is enough in one case: it happened before a
-    refund, and together with the earlier entries it covered the total until that refund (D-150).
+    The total is covered if the entry pays all that is open. It is also covered if, counting the entry, the merchant
+    held the total at any time in the past, for example before a refund (D-150).
     """
     is_rest = entry.amount_cents >= open_cents(entries, total_cents=total_cents)
     return is_rest or covering_entry([*entries, entry], total_cents=total_cents) is not None

@@ -1,7 +1,7 @@
 """Which IP addresses may be called: public addresses outside the blocks that this module denies (D-47, D-215).
 
 The denied blocks are those of IANA's registries of special-purpose addresses, and Azure's address. IPv6 blocks outside
-_GLOBAL_UNICAST are not listed. The registries are
+_GLOBAL_UNICAST are not listed, because all their addresses are denied. The registries are
 https://www.iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry.
 """
 
@@ -71,7 +71,10 @@ def may_call(
 
 
 def _is_public(judged: IPv4Address | IPv6Address) -> bool:
-    """Do not use `ipaddress.is_global`: it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses."""
+    """Return whether an address is public.
+
+    `ipaddress.is_global` is not used, because it accepts NAT64, 6to4 and IPv4-compatible forms of private addresses.
+    """
     if isinstance(judged, IPv4Address):
         return not any(judged in block for block in _DENIED_IPV4)
     return (

@@ -15,7 +15,7 @@ from fatura.domain.errors import AMOUNT_EXCEEDS_PAID, INVOICE_NOT_REFUNDABLE, TO
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry, balance_of, in_order
 
 MAX_REFUNDS = 100
-"""Maximum number of refunds of an invoice; a refund of all that is left of a part is exempt (D-178)."""
+"""Maximum number of refunds of an invoice. A refund of all the money that is left of a `Part` is exempt (D-178)."""
 PARTS_SHOWN = 100
 """Maximum number of parts that `engine.amount_exceeds_paid` lists (D-151)."""
 

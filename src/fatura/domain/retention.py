@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 LOOK_AGAIN = timedelta(hours=1)
-"""Minimum time between two searches of an account for old rows, so that each search finds many."""
+"""Minimum time between two searches for an account's old rows. The longer the pause, the more rows a search finds."""
 
 
 class Kind(StrEnum):
@@ -30,9 +30,9 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rows to delete, and the `kept_from` (real time) to store, which schedules the next search for old rows.
+    """The rows to delete, and the instant `kept_from` (real time), which decides when the next search runs.
 
-    The search runs when `kept_from` is longer ago than the time for which rows of this kind are kept.
+    This search for old rows runs when the time for which rows of this kind are kept has passed since `kept_from`.
     """
 
     old: Sequence[Old]

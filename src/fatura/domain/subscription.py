@@ -9,7 +9,7 @@ from fatura.domain.errors import CUSTOMER_ERASED, SUBSCRIPTION_CANCELED, EngineE
 from fatura.domain.offer import PaymentMethod
 
 ERASED_REF = "erased-"
-"""Each erased customer's `externalRef` starts with this text, and no other customer's may start with it (D-226)."""
+"""Start of every erased customer's `externalRef`. No other `externalRef` of a customer may start with it (D-226)."""
 ERASED = "[erased]"
 """Replaces the name of an erased customer, and each text about the customer (D-62)."""
 

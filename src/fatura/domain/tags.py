@@ -42,7 +42,7 @@ class Tagger:
     def request_id(self, kind: RequestKind, invoice_id: UUID, *, key: str) -> UUID:
         """Return the id of what a request creates. A repeat with the same Idempotency-Key gets the same id.
 
-        To find the Idempotency-Key of an id by trying, an attacker would need the tagger's secret key (D-228).
+        An attacker without the tagger's secret key cannot find the Idempotency-Key of an id by trying keys (D-228).
         """
         digest = self._tag(b"request", invoice_id.bytes + f"{kind} {key}".encode())
         return UUID(bytes=digest[:16], version=5)

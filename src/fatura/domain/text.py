@@ -24,7 +24,7 @@ _BREAKS = frozenset("\t\n\v\f\r")
 _SAFE = f"[^{_REFUSED}{_JOINERS}]"
 SAFE_PATTERN = f"^{_SAFE}*$"
 NOT_BLANK_PATTERN = rf"^{_SAFE}*[^\s{_REFUSED}{_JOINERS}]{_SAFE}*$"
-"""Patterns of safe text for JSON Schema. They allow no joiners, because a character class cannot check neighbours."""
+"""This and SAFE_PATTERN are for JSON Schema. They allow no joiners, as a character class cannot check neighbours."""
 
 
 def unsafe_character(text: str) -> str | None:

@@ -46,7 +46,7 @@ class Binaries:
 
 
 def find(given: Path | None, major: int | None) -> Binaries:
-    """Return the first suitable programs, from the folder `given` if it is set.
+    """Return PostgreSQL's programs from the first suitable folder. If `given` is set, only this folder is searched.
 
     `major` is the version of the existing cluster, which the programs must have; it is None if there is no cluster yet.
     Raises EmbeddedPostgresError if no programs have that version, or if all are older than OLDEST_MAJOR.

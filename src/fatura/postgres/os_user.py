@@ -126,7 +126,7 @@ def choose(cluster: Path, data_dir: Path) -> OsUser:
     for user in users:
         with suppress(KeyError):
             entry = pwd.getpwuid(user) if isinstance(user, int) else pwd.getpwnam(user)
-            # if the data folder belongs to root, the user may have other programs, which must not connect
+            # a user that does not own the data folder may also run other programs, and these must not connect
             is_theirs = data_dir.exists() and data_dir.stat().st_uid == entry.pw_uid
             clients = (entry.pw_name, "root") if is_theirs else ("root",)
             return OsUser(entry.pw_uid, entry.pw_gid, entry.pw_name, switched=True, clients=clients)

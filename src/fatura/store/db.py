@@ -79,7 +79,7 @@ class DeadlockError(OwnTextError):
 
 
 def check_rows(changed: int, expected: int) -> None:
-    """Raises RowCountError. Unlike an assertion, this check also runs under `python -O`."""
+    """Raise RowCountError if the numbers differ. Unlike an assertion, this check also runs under `python -O`."""
     if changed != expected:
         raise RowCountError(f"{changed} rows were changed instead of {expected}")
 
@@ -302,8 +302,8 @@ class Database:
     async def _acquire(self, share: tuple[UUID, bool] | None = None) -> AsyncGenerator[Any]:
         """Yield a connection.
 
-        `share` is an account, and whether the connection is for reads. An account has one share of the pool for
-        reads, and one for writes.
+        `share` has the account's id, and True if the connection is for reads. An account has one share of the pool
+        for reads, and another one for writes.
         """
         is_connected = has_share = False
         try:

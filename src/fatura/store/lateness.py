@@ -6,7 +6,7 @@ from typing import LiteralString
 from fatura.store.db import Discovery
 
 MOST_COUNTED = 100_000
-"""Highest count of subscriptions, so that a scrape of the metrics does not read a million rows."""
+"""Subscriptions are counted up to this number, so that a scrape of the metrics does not read a million rows."""
 
 
 DISCOVER_OLDEST: LiteralString = """

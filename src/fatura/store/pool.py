@@ -69,7 +69,8 @@ class Opening:
     async def begin(self, connection: Any, begin: str, *, setting: str) -> None:
         """Begin a transaction and apply the settings: in one message, except on Citus."""
         if self.has_citus:
-            # Citus passes the whole message that contains SET LOCAL to its nodes, so BEGIN is sent separately.
+            # Citus sends the whole message with SET LOCAL to its nodes. They must not get BEGIN, so it is sent
+            # separately.
             await connection.execute(begin)
             await connection.execute(f"{self.settings} {setting}")
         else:
@@ -131,8 +132,8 @@ async def _prepare(connection: Any, *, niceness: int) -> None:
 async def _lower_priority(pid: int, niceness: int) -> None:
     """Lower the priority of a backend, and on Linux also that of its session, as far as the system allows it.
 
-    If `sched_autogroup_enabled` is set, Linux first shares the CPU between its sessions. Each backend has a session of
-    its own, so the backend's niceness alone would have no effect. Without privileges, Linux allows ten changes of
+    If `sched_autogroup_enabled` is set, Linux first divides the CPU among sessions. Each backend has a session of its
+    own, so the backend's niceness alone would have no effect. Without privileges, Linux allows ten changes of
     sessions' priorities per second.
     """
     with suppress(OSError):

@@ -11,7 +11,7 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 @contextmanager
 def hidden_row_details() -> Generator[None]:
-    """Remove the data of rows and parameters from the driver's errors that the block raises.
+    """Remove values of rows and parameters from the errors that the driver raises in the `with` block.
 
     The DETAIL of a violated constraint shows the whole row, or the key. The message of a DataError, and its cause,
     show the invalid value.

@@ -132,7 +132,7 @@ COLUMNS: tuple[SealedColumn, ...] = (
         """,
     ),
 )
-"""Add every encrypted column here and to `usage`, which shows whether an old key can be removed."""
+"""All encrypted columns. Add a new one also to `usage`, which shows whether an old key can be removed."""
 
 
 async def usage(tx: Tx) -> Mapping[bytes, int]:

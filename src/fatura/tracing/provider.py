@@ -47,7 +47,7 @@ class OpenTelemetry:
 
     @classmethod
     def exporting(cls) -> "OpenTelemetry":
-        """Return a tracer that exports to the collector of the OTEL_ variables, over HTTP."""
+        """Return a tracer that exports over HTTP, to the collector that the OTEL_ variables name."""
         return cls(BatchSpanProcessor(OTLPSpanExporter()))
 
     @contextmanager

@@ -15,7 +15,10 @@ class BatchSize:
         self.current = MOST
 
     def note(self, done: int, *, seconds: float) -> None:
-        """Adapt the size to the speed of a batch of `done` subscriptions. Ignore a batch below half of `current`."""
+        """Adapt the size to the speed of a batch of `done` subscriptions.
+
+        Ignore a batch of fewer subscriptions than half of `current`.
+        """
         if 2 * done < self.current or seconds <= 0:
             return
         wanted = done * TARGET_SECONDS / seconds

@@ -11,7 +11,7 @@ from fatura.domain.errors import RATE_LIMITED, EngineError
 LOOKUP_SECONDS = 0.1
 """Mean time between two failed look-ups of an account."""
 BURST_SECONDS = 10
-"""After a pause, an account may have a burst of failed look-ups: as many as are otherwise allowed in this time."""
+"""After a pause, an account may have as many failed look-ups at once as are otherwise allowed in this time."""
 MOST_REMEMBERED = 10_000
 ROUNDING_SECONDS = 1e-6
 """Tolerance for rounding errors in sums of fractions of a second."""

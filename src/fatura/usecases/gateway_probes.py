@@ -72,7 +72,7 @@ async def _put_off(work: Work, connection_id: UUID) -> None:
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
     """Issue a `ready` invoice that waits for the connection, or else poll an issued invoice that waits for it.
 
-    If neither makes a call, check the credentials. Then record how the calls ended.
+    If no call was made, check the credentials at the provider. Then record how the calls ended.
     """
     if probe.gateway is None:
         await connection_health.record_probe(

@@ -121,7 +121,7 @@ async def _execute(work: Work, function: Callable[[Work], Awaitable[View]], *, s
 
 
 async def _stored(work: Work, request: IdempotentRequest) -> StoredKey:
-    """Return the request's key, which another transaction has committed.
+    """Return the stored key of the request, which another transaction has committed.
 
     If the key has expired and was deleted meanwhile, raises DeadlockError, so that the transaction runs again.
     """

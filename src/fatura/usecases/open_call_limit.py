@@ -33,9 +33,9 @@ RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. The open calls of an account may not outnumber those still free for all accounts (D-175).
+    """Counts open calls. An account may have at most as many open calls as are still free for all accounts (D-175).
 
-    So no single account can use up all calls. About a dozen accounts whose endpoints hang can use up all calls. Even
+    So no single account can use up all calls. About a dozen accounts whose endpoints hang can do so together. Even
     then, every other account may have `always_allowed` calls open.
     """
 

@@ -18,7 +18,7 @@ _TEXTS = frozenset({"description", "detail", "note", "responseBody"})
 """Members whose texts become `[erased]` in every object."""
 _PAY_DATA = frozenset({"url", "pixCode", "boletoLine", "expiresAt"})
 OF_ERASED = '"email":null'
-"""The JSON of an event contains this text only if its customer is erased, because all others have an e-mail."""
+"""The JSON of an event contains this only if its customer is erased, because every other customer has an e-mail."""
 
 
 def event_text(data: View) -> str:

@@ -39,7 +39,7 @@ MAX_SWEEPS = 32
 MAX_CLOCKS = 32
 """Maximum number of test clocks moved concurrently. A price endpoint that hangs delays its account's clock by 10 s."""
 CLOCK_TRANSACTIONS = 2
-"""Maximum concurrent transactions of all test clocks of a process, so that connections remain for other work."""
+"""Limit of the concurrent transactions of all test clocks of a process. It leaves connections for other work."""
 CLOCK_BATCH = 100
 """Maximum number of subscriptions that a moving test clock bills in one transaction (D-214)."""
 

@@ -82,7 +82,7 @@ class LaneRunner:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             if self._transactions is not None:
                 async with self._transactions:
-                    pass  # wait for a free transaction: running batches, which record answers, go first
+                    pass  # wait for a free transaction, so that running batches can record their answers first
             if stop.is_set() or time.monotonic() - polled_at > POLL_SECONDS:
                 self.notified.set()
                 return
@@ -120,8 +120,8 @@ class LaneRunner:
         """Return the accounts that may run another batch, starting after the account that got the previous batch.
 
         A worker keeps the same order of accounts in each pass; other workers have other orders. Each account has one
-        turn. If an account's previous batch found work, the account gets a second turn at the end, unless it would then
-        exceed `batches_an_account`.
+        turn. If an account's previous batch found work, and `batches_an_account` allows two more batches, the account
+        gets a second turn at the end.
         """
         limit, batches = self._lane.batches_an_account, Counter(self._running.values())
         free = [each for each in due if batches[each.account_id] < limit]

@@ -175,7 +175,7 @@ async def test_work_is_late_only_from_when_the_account_continues(world: World, s
 
 
 async def test_payments_of_existing_charges_are_recorded(world: World):
-    """A webhook reports one payment, and a poll finds the other payment. [D-242, D-35 webhook]"""
+    """Of two payments, a webhook reports one, and a poll finds the other. [D-242, D-35 webhook]"""
     first = await issued_with_webhooks(world)
     second = await issued_invoice(world)
     await world.run()

@@ -137,9 +137,9 @@ async def test_a_suspension_waits_for_a_cancellation(world: World):
 async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_ended(
     world: World, ends_first: int
 ):
-    """Two requests are about to cancel the charge. A poll finds the charge paid, and ends both before their calls.
+    """Two requests are about to cancel a charge. Then a poll finds the charge paid, and ends both stored requests.
 
-    After one of the two calls has ended, the suspension still waits for the other call. [D-242, D-171]
+    Both calls are still made. The suspension waits until the second call has ended. [D-242, D-171]
     """
     invoice = await issued_invoice(world)
     [charge] = await charges(world)
@@ -154,7 +154,7 @@ async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_en
         await charge_release.release(world.deps, account, begun.pop(ends_first).reserved)
         await asyncio.sleep(A_WHILE)
         await charge_release.release(world.deps, account, begun.pop().reserved)
-        await end_leases(world)  # if the calls end in the order of their requests, the first hold must expire
+        await end_leases(world)  # if the first request's call ended first, its hold lasts until it expires
 
 
 async def _begin_cancellation(world: World, account: Account, invoice: Json) -> Begun:
@@ -238,7 +238,10 @@ async def test_a_request_that_was_admitted_before_the_suspension_begins_no_other
 
 
 async def test_a_suspension_waits_for_the_charge_of_an_invoice_that_is_paid_meanwhile(world: World):
-    """A late payment of the replaced charge pays the invoice before the next charge is sent. [D-242, D-51]"""
+    """A reissue is about to send the next charge. The payer pays the replaced charge first.
+
+    The suspension still waits for the call that sends the next charge. [D-242, D-51]
+    """
     invoice = await issued_invoice(world)
     [replaced] = await charges(world)
     assert (await ask(world, invoice, key="r")).status == 200

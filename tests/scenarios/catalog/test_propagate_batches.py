@@ -207,7 +207,9 @@ async def test_the_same_request_joins_the_running_propagation(world: World):
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_request_that_selects_fewer_subscribers_waits_for_the_running_one(world: World):
-    """If the second request replaced the running propagation, subscribers with other versions would not be moved.
+    """A propagation of all subscribers is running, and a second request selects only one version's subscribers.
+
+    If the second request replaced the propagation, subscribers with other versions would not be moved.
     [D-54 replaced, D-141]
     """
     plan, subscriptions = await enrolled(world, 5)

@@ -12,8 +12,9 @@ from tests.support.world import Answer, Json, World, item, plan_body, subscripti
 
 
 async def test_propagation_waits_for_the_billing_run(world: World):
-    """The test locks the subscription, as a billing run does. A real billing run skips the locked subscription.
-    [D-23 races]
+    """The test locks the subscription, as a billing run does.
+
+    The propagation waits for the lock. Another billing run skips the locked subscription. [D-23 races]
     """
     plan = await world.plan(await world.product(100))
     subscription = await world.enroll(plan)

@@ -190,7 +190,7 @@ async def test_a_transient_failure_is_retried_with_growing_delays(world: World) 
     issued = await read(world, invoice)
     took = datetime.fromisoformat(issued["issuedAt"]) - since
     assert issued["status"] == "issued"
-    assert timedelta(hours=4) < took < timedelta(hours=8)  # of the 30 delays, 22 have 12 to 15 minutes
+    assert timedelta(hours=4) < took < timedelta(hours=8)  # 22 of the 30 delays last 12 to 15 minutes
     assert len(await charges(world)) == 1
     assert await world.broken() == []
 

@@ -1,4 +1,4 @@
-"""A search or a read fails while the engine knows some charges of an attempt (D-162, D-181)."""
+"""A search by the reference, or a read, fails while the engine knows some charges of an attempt (D-162, D-181)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -32,7 +32,10 @@ pytestmark = pytest.mark.faults
 
 
 async def _reported(world: World) -> tuple[Json, str, str]:
-    """Return an invoice whose attempt waits because of a wrong amount, its wrong charge, and an invalid charge."""
+    """Return an invoice and the ids of two charges: one with a wrong amount, and one that is `paid` without a payment.
+
+    The attempt is parked because of the wrong amount.
+    """
     invoice, wrong, hidden = await two_charges(world, webhookSecret=SECRET)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
     await hide_payment(world, hidden)
@@ -49,7 +52,9 @@ async def _reported(world: World) -> tuple[Json, str, str]:
 async def test_a_search_that_fails_once_does_not_cancel_the_invoice(
     world: World, monkeypatch: pytest.MonkeyPatch, other_state: str
 ) -> None:
-    """A webhook names one of two charges. The merchant cancels it as a duplicate. [D-162, D-181]"""
+    """A webhook names one of two charges. The merchant cancels the named charge as a duplicate. The next search fails.
+    [D-162, D-181]
+    """
     invoice, named, other = await two_charges(world, webhookSecret=SECRET)
     await world.sql(NO_SWEEP)
     if other_state == "paid":
@@ -62,7 +67,7 @@ async def test_a_search_that_fails_once_does_not_cancel_the_invoice(
             raise TransientError("one 503")
         return await find(self, invoice_id, attempt)
 
-    # the webhook of the named charge is looked at while it is open
+    # The engine looks at the named charge while this charge is open.
     await notify(world, named)
     await end_leases(world)
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
@@ -80,7 +85,10 @@ async def test_a_search_that_fails_once_does_not_cancel_the_invoice(
 async def test_a_listed_payment_is_recorded_although_reads_of_the_charge_fail(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt waits because of a wrong amount. The payer pays this charge. [D-170, D-181]"""
+    """The attempt is parked because one of two charges has a wrong amount. The payer pays this charge.
+
+    Only searches show the payment, because reads of the charge fail. [D-170, D-181]
+    """
     invoice, wrong, hidden = await _reported(world)
     get = SandboxGateway.get_charge
 
@@ -101,7 +109,10 @@ async def test_a_listed_payment_is_recorded_although_reads_of_the_charge_fail(
 async def test_an_unanswered_read_hides_no_payment_of_another_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt waits because of a wrong amount. The payer pays this charge. [D-170, D-125]"""
+    """The attempt is parked because one of two charges has a wrong amount. The payer pays this charge.
+
+    Reads of the other charge get no answer. [D-170, D-125]
+    """
     invoice, wrong, hidden = await _reported(world)
     await world.sql(
         "UPDATE sandbox_charge SET status = 'canceled', entries = '[]' WHERE charge_id = $1", hidden
@@ -122,7 +133,10 @@ async def test_an_unanswered_read_hides_no_payment_of_another_charge(
 async def test_a_retry_after_a_repeated_charge_adopts_another_found_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search also shows the expired first charge. The payer pays the charge of the reissue. [D-113, D-181]"""
+    """The first charge expired. A reissue made a second charge, which the engine does not know.
+
+    A search shows both charges. Then the payer pays the second charge, and a person retries. [D-113, D-181]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     first = invoice["gatewayInvoiceId"]
@@ -156,7 +170,11 @@ async def test_a_retry_after_a_repeated_charge_adopts_another_found_charge(
 async def test_a_late_look_up_does_not_park_an_attempt_that_was_reopened_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During a late look-up, a webhook names the paid charge, which the search does not show. [D-125, D-162]"""
+    """The attempt is parked because of a charge with a wrong amount.
+
+    During a late look-up, the payer pays the right charge, and a webhook names it. The search does not show this
+    charge. [D-125, D-162]
+    """
     invoice, wrong, right = await two_charges(world, webhookSecret=SECRET)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
     await world.sql(NO_SWEEP)
@@ -190,7 +208,10 @@ async def test_a_late_look_up_does_not_park_an_attempt_that_was_reopened_meanwhi
 async def test_a_listed_part_payment_lowers_the_new_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt ended as `charge_missing`. Reads of the canceled charge fail. A person retries. [D-113, D-181]"""
+    """The attempt is parked as `charge_missing`. Then the payer pays a part of the canceled charge.
+
+    Only searches show the payment, because reads of the charge fail. A person retries. [D-113, D-181]
+    """
     invoice, one, hidden = await two_charges(world)
     await world.post(f"/v1/sandbox/charges/{one}/cancel")
     await hide_payment(world, hidden)
@@ -217,7 +238,9 @@ async def test_a_listed_part_payment_lowers_the_new_charge(
 async def test_a_search_that_fails_once_lets_no_invoice_adopt_an_expired_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A webhook names an expired charge. Another charge is open. [D-162, D-181]"""
+    """Of two charges, one is expired and one is open. A webhook names the expired charge, and the next search fails.
+    [D-162, D-181]
+    """
     invoice, named, other = await two_charges(world, webhookSecret=SECRET)
     await world.sql(NO_SWEEP)
     show_expired(monkeypatch, named)

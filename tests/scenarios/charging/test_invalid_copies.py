@@ -45,8 +45,9 @@ async def test_a_paid_charge_that_is_invalid_for_minutes_is_adopted(
 
 
 async def test_a_paid_charge_that_is_invalid_for_hours_is_reported(world: World) -> None:
-    """After an hour, the invoice adopts the valid charge. Later, a read shows the payment of the other charge.
-    [D-50, D-181]
+    """A paid charge is invalid. After an hour, the invoice adopts the other charge.
+
+    Later, the gateway shows the payment of the first charge. [D-50, D-181]
     """
     invoice, valid, paid = await two_charges(world)
     await hide_payment(world, paid)
@@ -107,7 +108,9 @@ async def test_an_invalid_copy_hides_no_valid_charge(world: World) -> None:
 
 
 async def test_an_invalid_copy_hides_no_second_charge_from_late_look_ups(world: World) -> None:
-    """A third charge is invalid. The engine still cancels the second charge. [D-50, D-125]"""
+    """An invoice has three charges, and the third charge is invalid. The engine still cancels the second charge.
+    [D-50, D-125]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     issued = await read(world, await believed_absent(world))
     second = await double_silently(world, issued)

@@ -29,7 +29,7 @@ from tests.support.world import Json, World
 
 
 async def _the_newer_was_adopted(world: World, invoice: Json, *, older: str, newer: str, status: str) -> None:
-    """Check that the invoice has adopted the newer charge, whose status is `status`, and not the older one."""
+    """Check that the invoice has adopted the newer charge, with this status, and that the older charge is canceled."""
     assert (await read(world, invoice))["gatewayInvoiceId"] == newer
     assert await charge_statuses(world) == {older: "canceled", newer: status}
     assert await world.broken() == []
@@ -55,8 +55,9 @@ async def test_a_late_look_up_adopts_the_better_charge(
 
 
 async def test_a_late_look_up_waits_for_an_invalid_charge(world: World) -> None:
-    """The engine believed both charges absent. The payer paid the invalid charge, which becomes valid later.
-    [D-125, D-181]
+    """The engine believed two charges absent. One of them is invalid, because it does not show its payment.
+
+    Later, this charge becomes valid. [D-125, D-181]
     """
     invoice, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)

@@ -33,7 +33,7 @@ from tests.support.world import World
 
 
 async def _issue(world: World) -> None:
-    """Make the invoice due again, also if a worker has claimed it, and run the lane `issuance`."""
+    """Make the invoice due again, even if a worker has claimed it, and run the lane `issuance`."""
     await end_leases(world)
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     await world.run("issuance")
@@ -72,7 +72,7 @@ async def test_the_charge_with_the_right_amount_is_adopted(world: World) -> None
 
 @pytest.mark.parametrize(("state", "cents"), [("open", 4000), ("paid", 9900)])
 async def test_a_second_charge_with_a_payment_is_reported(world: World, state: str, cents: int) -> None:
-    """The payer paid both charges before the look-up. No webhook says so. [D-181]"""
+    """The payer paid both charges before the look-up. No webhook reports the payments. [D-181]"""
     invoice, older, newer = await two_charges(world)
     await world.sql(
         """

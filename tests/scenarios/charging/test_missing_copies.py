@@ -54,7 +54,9 @@ async def test_a_look_up_that_shows_charges_is_no_empty_one(world: World) -> Non
 async def test_the_hour_begins_with_the_first_missing_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first look-up is empty. Then the gateway does not answer for 80 minutes. Then a look-up shows both charges.
+    """The first look-up is empty. Then the gateway does not answer for 80 minutes.
+
+    Then a look-up shows both charges, and one of them is invalid. The hour of waiting for this charge begins only now.
     [D-181]
     """
     invoice, _, paid = await two_charges(world)
@@ -83,7 +85,10 @@ async def test_the_hour_begins_with_the_first_missing_charge(
 async def test_no_request_is_repeated_while_a_charge_is_missing(
     world: World, monkeypatch: pytest.MonkeyPatch, idempotency: Literal["natural_id", "key"]
 ) -> None:
-    """The gateway refuses repeats. After the hour, the invoice adopts the charge that the payer has paid. [D-181]"""
+    """One of two charges stays invalid, and the gateway refuses repeated requests.
+
+    After an hour, the invoice adopts the other charge, which the payer pays. [D-181]
+    """
     capabilities = SandboxGateway.capabilities
     invoice, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
@@ -106,7 +111,10 @@ async def test_no_request_is_repeated_while_a_charge_is_missing(
 
 
 async def test_a_request_that_a_wrong_clock_dated_waits_as_long_as_others(world: World) -> None:
-    """For 100 seconds, look-ups do not show the charge. The engine does not send the request again. [D-5, D-33]"""
+    """A host whose clock was 40 days ahead sent the request. For 100 seconds, look-ups do not show the charge.
+
+    The engine does not send the request again. [D-5, D-33]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
@@ -125,7 +133,10 @@ async def test_a_request_that_a_wrong_clock_dated_waits_as_long_as_others(world:
 async def test_payments_are_recorded_after_a_refused_second_request(
     world: World, monkeypatch: pytest.MonkeyPatch, cents: int
 ) -> None:
-    """The first charge was paid and then canceled. A person retries issuance a minute after the refusal. [D-33]"""
+    """Look-ups missed the first charge, which was paid and then canceled. The gateway refuses the second request.
+
+    A person retries issuance. [D-33]
+    """
     invoice, first = await hide_first_charge(world, monkeypatch)
     await world.sql(NO_SWEEP)
     await show_payment(world, first, cents=cents)

@@ -151,7 +151,7 @@ async def test_a_refused_repeat_waits_until_look_ups_show_the_charge(
 async def test_a_second_request_that_the_gateway_refuses_finds_the_first_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two look-ups do not show the first charge. The gateway refuses another charge with its reference. [D-33]"""
+    """Two look-ups do not show the first charge. The gateway refuses a second charge with the same reference. [D-33]"""
     invoice, first = await hide_first_charge(world, monkeypatch)
 
     await pass_time(world, hours=1)
@@ -185,7 +185,10 @@ async def test_a_second_request_that_the_gateway_refuses_adopts_no_canceled_char
 async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_with_a_forgotten_key(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host whose clock was 10 hours ahead sent the request 25 hours ago. [D-5, D-33]"""
+    """A host whose clock was 10 hours ahead sent the request 25 hours ago.
+
+    The gateway has forgotten the key of the request. [D-5, D-33]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     create = SandboxGateway.create_charge
     know_repeats(monkeypatch, UnknownOutcomeError("lost"))

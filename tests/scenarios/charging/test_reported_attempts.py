@@ -1,4 +1,4 @@
-"""What becomes of an attempt and its charges after a person was asked, and what ends a look-up (D-113, D-181).
+"""What happens to an attempt after a person was asked to decide, and when look-ups end (D-113, D-181).
 
 A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
 """
@@ -125,8 +125,9 @@ async def test_an_empty_look_up_that_was_dated_ahead_does_not_stop_issuance(worl
 
 
 async def test_a_retried_attempt_keeps_no_found_charges(world: World) -> None:
-    """The attempt ends as `charge_missing`, and a person retries. The gateway refuses the next charge, and the merchant
-    cancels the invoice. [D-113, D-181]
+    """The attempt is parked as `charge_missing`, and a person retries.
+
+    The gateway refuses the next charge, and the merchant cancels the invoice. [D-113, D-181]
     """
     invoice, one, hidden = await two_charges(world)
     await world.post(f"/v1/sandbox/charges/{one}/cancel")
@@ -145,8 +146,9 @@ async def test_a_retried_attempt_keeps_no_found_charges(world: World) -> None:
 async def test_late_look_ups_go_on_while_a_charge_is_invalid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refused the second request. The first charge is invalid for three days, and then shows its payment.
-    [D-33, D-125]
+    """Look-ups missed the first charge, so the engine sent a second request, which the gateway refused.
+
+    The first charge is invalid for three days, and then shows its payment. [D-33, D-125]
     """
     invoice, first = await hide_first_charge(world, monkeypatch)
     await queue_fault(world, "list_charges", "unknown", times=1)
@@ -163,8 +165,9 @@ async def test_late_look_ups_go_on_while_a_charge_is_invalid(
 async def test_a_retry_after_a_repeated_charge_makes_a_new_attempt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search by the new reference shows an earlier charge, which has another reference. A person retries.
-    [D-113, D-181]
+    """After a reissue, a search by the new reference shows the replaced charge, which has another reference.
+
+    A person retries. [D-113, D-181]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
@@ -187,8 +190,9 @@ async def test_a_retry_after_a_repeated_charge_makes_a_new_attempt(
 
 
 async def test_a_restore_records_payments_of_a_replaced_charge(world: World) -> None:
-    """The attempt of a reissue ended as `charge_missing`. The restored database lacks a payment of the replaced charge.
-    [D-123, D-181]
+    """The attempt of a reissue was parked as `charge_missing`.
+
+    The restored database lacks a payment of the replaced charge. [D-123, D-181]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
@@ -217,8 +221,9 @@ async def test_a_restore_records_payments_of_a_replaced_charge(world: World) -> 
 
 @pytest.mark.parametrize("found_by", ["look-up", "sweep"])
 async def test_a_right_charge_that_is_paid_later_pays_the_invoice(world: World, found_by: str) -> None:
-    """A charge with a wrong amount was reported. On the third day, the payer pays the right charge, and no webhook says
-    so. [D-170, D-181]
+    """A charge with a wrong amount was reported. On the third day, the payer pays the right charge.
+
+    No webhook reports the payment. [D-170, D-181]
     """
     invoice, wrong, hidden = await two_charges(world)
     await world.sql("UPDATE sandbox_charge SET amount_cents = 5000 WHERE charge_id = $1", wrong)
@@ -239,7 +244,9 @@ async def test_a_right_charge_that_is_paid_later_pays_the_invoice(world: World, 
 async def test_a_payment_of_a_canceled_invoice_is_recorded_once_it_is_valid(
     world: World, hours: int, found_by: str
 ) -> None:
-    """The payer pays the charge of a canceled invoice. For `hours`, this charge is invalid. [D-50, D-125]"""
+    """The payer pays the charge of a canceled invoice. The charge is invalid for the first `hours` hours.
+    [D-50, D-125]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     assert (await cancel(world, invoice)).status == 200

@@ -225,7 +225,10 @@ async def test_a_retry_ignores_an_idempotency_key(world: World):
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: World):
-    """Only a request with a new key tells the engine that a person has checked the gateway for a charge. [D-113]"""
+    """A retry sent an attempt, which is now parked. The client repeats the retry with the same key.
+
+    Only a new key would tell the engine that a person has checked the gateway for a charge. [D-113]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/retry-issuance"
@@ -255,7 +258,8 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """A worker was still sending the attempt at the first request, so no person had checked the gateway for a charge.
+    """During the first retry, a worker was still sending the attempt. So no person had checked the gateway.
+
     A repeat with the same key does not change this. [D-113]
     """
     await world.set_up_gateway(behaviour="never_pay")
@@ -272,8 +276,9 @@ async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World
 
 
 async def test_the_key_of_another_request_is_refused(world: World):
-    """If the API accepted this key, the engine could not recognize a repeat. A repeat could create a second charge.
-    [D-113, D-14]
+    """A retry has the key of another request. If the API accepted the key, the engine could not recognize a repeat.
+
+    The repeat could create a second charge. [D-113, D-14]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

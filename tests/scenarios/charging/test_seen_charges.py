@@ -122,7 +122,10 @@ async def test_a_stale_search_does_not_replace_a_read(world: World, monkeypatch:
 async def test_empty_look_ups_do_not_start_the_hour_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every second look-up is empty. The others show a paid charge and an invalid charge. [D-181]"""
+    """Every second look-up is empty. The others show a paid charge and an invalid charge.
+
+    The engine waits for the invalid charge for only one hour. [D-181]
+    """
     invoice, paid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
     await pay_silently(world, paid)
@@ -193,7 +196,9 @@ async def test_a_refused_search_does_not_stop_the_adoption_of_a_named_charge(wor
 
 
 async def test_a_paid_canceled_charge_of_a_parked_attempt_is_adopted(world: World) -> None:
-    """Only the search showed the canceled charge. Its payment appears after the attempt was parked. [D-181]"""
+    """A search showed a canceled charge, and the attempt was parked. Then the gateway shows a payment of the charge.
+    [D-181]
+    """
     invoice, canceled, hidden = await two_charges(world)
     await world.post(f"/v1/sandbox/charges/{canceled}/cancel")
     await hide_payment(world, hidden)
@@ -228,7 +233,7 @@ async def test_an_invalid_charge_of_the_highest_number_hides_no_other_found_char
 async def test_a_charge_that_was_shown_wrongly_once_is_not_forgotten(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look-up shows an open charge and an invalid charge. The next shows only the open charge, as lists may lag.
+    """One look-up shows an open charge and an invalid charge. The next shows only the open charge, because lists lag.
 
     The payer has paid the invalid charge, which becomes valid later. [D-181, D-50]
     """
@@ -272,7 +277,10 @@ async def test_an_invalid_found_charge_does_not_block_later_invoices(world: Worl
 
 
 async def test_a_request_that_a_wrong_clock_dated_does_not_delay_the_next_cycle(world: World) -> None:
-    """The look-up finds the charge at once, so the engine never corrects the wrong time of the request. [D-5, D-57]"""
+    """A host whose clock was 400 days ahead sent the request.
+
+    The look-up finds the charge at once, so the engine never corrects the time of the request. [D-5, D-57]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")

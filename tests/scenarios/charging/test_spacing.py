@@ -122,8 +122,9 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 
 
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
-    """The gateway answers the request for cycle 2 with 429. Then both cycles wait for the inactive connection.
-    [D-57, D-34]
+    """The gateway answers the request for cycle 2 with 429. Then the invoices of both cycles wait.
+
+    Their connection is inactive. When it is active again, cycle 1 is issued first. [D-57, D-34]
     """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rate_limited")
@@ -257,7 +258,9 @@ async def test_daily_reissues_do_not_postpone_the_next_cycle(world: World):
 
 
 async def test_a_retry_after_a_refused_charge_postpones_the_next_cycle(world: World) -> None:
-    """The first charge that the gateway accepts is the invoice's second one. [D-57, D-113]"""
+    """The gateway refuses the first charge of cycle 1, and accepts the second. Then cycle 2 waits for 24 hours.
+    [D-57, D-113]
+    """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rejected")
     for invoice in (earlier, later):

@@ -206,8 +206,9 @@ async def test_settings_of_another_provider_account_are_refused(world: World) ->
 async def test_credentials_of_another_provider_account_are_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With these credentials, a look-up would not find the first charge, so Fatura would request a second charge.
-    [D-59, D-33]
+    """The answer to a request for a charge was lost. With other credentials, a look-up would not find this charge.
+
+    So Fatura would request a second charge. [D-59, D-33]
     """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")

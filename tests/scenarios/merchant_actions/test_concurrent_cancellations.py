@@ -85,7 +85,10 @@ async def test_a_refused_request_of_a_suspended_process_is_not_applied(world: Wo
 
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_suspended_attempt_does_not_drop_the_request_of_its_repeat(world: World, action: str) -> None:
-    """The repeat's call cancels the charge, but the answer is lost. Then the gateway refuses the first call. [D-171]"""
+    """While a request's first attempt is suspended, the repeat cancels the charge, but the gateway's answer is lost.
+
+    Then the gateway refuses the first attempt's call. [D-171]
+    """
     invoice = await unpaid_invoice(world)
     attempts = 0
 
@@ -106,7 +109,9 @@ async def test_a_suspended_attempt_does_not_drop_the_request_of_its_repeat(world
 
 @pytest.mark.parametrize("later", ["reissue", "cancel"])
 async def test_a_part_payment_is_refused_while_a_payment_is_stored(world: World, later: str) -> None:
-    """If the API accepted the part payment, the engine could record both payments. [D-52, D-171]"""
+    """A payment of the total is stored. If the API accepted a part payment too, the engine could record both.
+    [D-52, D-171]
+    """
     invoice = await unpaid_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/payments"
     await queue_fault(world, "cancel_charge", "timeout_after")
@@ -126,7 +131,7 @@ async def test_a_part_payment_is_refused_while_a_payment_is_stored(world: World,
 
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_refund_is_refused_while_a_request_is_stored(world: World, action: str) -> None:
-    """The refund would change the open amount. [D-151, D-171]"""
+    """A payment or reissue of the open amount is stored. A refund would change this amount. [D-151, D-171]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await pay(world, invoice, amountCents=4000)
@@ -175,7 +180,7 @@ async def test_a_request_of_a_host_with_a_wrong_clock_blocks_no_other(world: Wor
     """The clock of the host that stored the reissue was 40 days ahead. [D-5, D-171]"""
     invoice = await lose_answer(world, "reissue")
     await world.sql("UPDATE merchant_request SET in_progress_until = in_progress_until + interval '40 days'")
-    await world.run("reconciliation")  # reads the request, and limits its time
+    await world.run("reconciliation")  # the lane limits the wrong time of the request
     await end_requests(world)
 
     answer = await send(world, invoice, later, key="b")

@@ -18,8 +18,10 @@ from tests.support.world import World
 async def test_a_lost_cancellation_keeps_the_promised_request(
     world: World, monkeypatch: pytest.MonkeyPatch, earlier: str
 ) -> None:
-    """The gateway's answers about a payment or reissue, and about a later cancellation of the invoice, are lost. Fatura
-    does not apply a cancellation to an expired charge. [D-171, D-52, D-51]
+    """A payment or reissue is stored, because the gateway's answer was lost. So is a later cancellation of the invoice.
+
+    Then the charge expires. So Fatura does not cancel the invoice, but applies the payment or reissue.
+    [D-171, D-52, D-51]
     """
     invoice = await unpaid_invoice(world)
     if earlier == "payment":
@@ -53,7 +55,9 @@ async def test_a_lost_cancellation_keeps_the_promised_request(
 async def test_a_later_reissue_replaces_a_lost_cancellation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reissue begins while the cancellation waits for the gateway. [D-171, D-51]"""
+    """A reissue begins while a cancellation of the invoice waits for the gateway. Then the gateway's answer is lost.
+    [D-171, D-51]
+    """
     invoice = await unpaid_invoice(world)
     cancel_charge = SandboxGateway.cancel_charge
     is_called, may_end = [asyncio.Event(), asyncio.Event()], [asyncio.Event(), asyncio.Event()]

@@ -1,4 +1,4 @@
-"""A request uses an Idempotency-Key that has expired, so the key is free, but the ids made from it exist (D-14)."""
+"""A request uses an expired Idempotency-Key. The key is free again, but ids made from it still exist (D-14)."""
 
 import pytest
 
@@ -73,8 +73,10 @@ async def test_a_payment_of_all_that_is_open_does_not_repeat_a_part_payment(worl
 async def test_a_payment_of_what_a_refund_left_open_is_repeated_with_an_expired_key(
     world: World, *, is_lost: bool
 ):
-    """The gateway has refunded a part payment. The answer to the cancellation shows the refund. If this answer is lost,
-    a poll records the refund. [D-14, D-52]
+    """The gateway has refunded a part payment, and then a manual payment of the rest cancels the charge.
+
+    The gateway's answer to the cancellation shows the refund. If this answer is lost, a poll records the refund.
+    [D-14, D-52]
     """
     invoice = await unpaid_invoice(world)
     await pay(world, invoice, amountCents=4000)
@@ -100,7 +102,7 @@ async def test_a_payment_of_what_a_refund_left_open_is_repeated_with_an_expired_
 async def test_a_payment_that_a_host_with_another_clock_completed_is_repeated_with_an_expired_key(
     world: World,
 ):
-    """The clock of the host that recorded the part payment was 2 seconds ahead. [D-14, D-52]"""
+    """A host whose clock was 2 seconds ahead recorded an earlier part payment. [D-14, D-52]"""
     invoice = await unpaid_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/payments"
     assert (await world.post(path, {"method": "cash", "amountCents": 4000}, key="a")).status == 200
@@ -148,7 +150,10 @@ async def test_another_refund_with_an_expired_key_is_refused(
 async def test_another_reissue_with_an_expired_key_is_refused(
     world: World, change: Json, expected: tuple[int, str | None]
 ):
-    """A charge that is sent late gets a later due date, so a request with an earlier date is accepted. [D-14, D-51]"""
+    """The due date of a charge that is sent late moves to a later day.
+
+    So Fatura accepts a repeat whose due date is earlier than the charge's. [D-14, D-51]
+    """
     invoice = await unpaid_invoice(world)
     first = {"dueDate": "2033-12-10", "paymentMethod": "card", "installments": 2}
     assert (

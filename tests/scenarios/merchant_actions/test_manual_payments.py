@@ -154,8 +154,10 @@ async def test_an_invoice_that_takes_no_payment_gets_409(world: World, state: st
 
 
 async def test_a_part_received_before_a_refund_may_cover_the_total(world: World, issued: Json) -> None:
-    """The payer paid 4000 cents before `paidAt`. After `paidAt`, these 4000 cents were refunded. At `paidAt`, they and
-    the part together covered the total, so Fatura cancels the charge before it records the part. [D-52, D-150]
+    """The payer paid 4000 of 9990 cents, and then 5990 elsewhere at `paidAt`. Later, the 4000 cents were refunded.
+
+    At `paidAt`, the two payments covered the total. So Fatura cancels the charge before it records the 5990 cents.
+    [D-52, D-150]
     """
     await world.made(f"/v1/sandbox/charges/{issued['gatewayInvoiceId']}/pay", {"amountCents": 4000})
     await world.run("reconciliation")
@@ -225,7 +227,10 @@ async def test_a_process_that_dies_after_the_cancellation_loses_no_payment(
 
 
 async def test_a_repeat_may_reach_a_host_whose_clock_is_behind(world: World, issued: Json) -> None:
-    """On this host, `paidAt` is in the future, but a poll has already recorded the payment. [D-52 key]"""
+    """The process of a payment dies, and a poll records the payment. Then the client repeats the request.
+
+    On the host that gets the repeat, `paidAt` is in the future. [D-52 key]
+    """
     await pass_time(world, hours=1)
     received = {"key": "once", "paidAt": (await now(world)).isoformat(timespec="milliseconds")[:-6] + "Z"}
     await killed(receive(world, issued, **received))

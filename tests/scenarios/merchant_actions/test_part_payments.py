@@ -55,7 +55,9 @@ async def test_the_next_charge_is_for_what_is_still_open(world: World, partly_pa
 async def test_the_next_charge_of_the_total_pays_the_invoice(
     world: World, partly_paid: Json, by: str
 ) -> None:
-    """The first payment is refunded, and then disputed. [D-51, D-52, D-150]"""
+    """The first payment is refunded and then disputed. So the next charge is for the total again.
+    [D-51, D-52, D-150]
+    """
     await world.run("reconciliation")
     assert (await refund(world, partly_paid)).status == 200
     await world.sql(DISPUTE)

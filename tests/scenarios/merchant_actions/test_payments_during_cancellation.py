@@ -48,7 +48,9 @@ async def issued(world: World) -> Json:
 async def test_the_gateway_has_a_part_that_no_poll_has_found(
     world: World, issued: Json, body: Json, cents: int, *, is_lost: bool
 ) -> None:
-    """If the request has no amount, Fatura records what is still open after the part payment. [D-52, D-171]"""
+    """The payer has paid 3000 of 9990 cents. If the merchant's request has no amount, Fatura records the open 6990.
+    [D-52, D-171]
+    """
     await pay_part_silently(world)
     if is_lost:
         await queue_fault(world, "cancel_charge", "timeout_after")
@@ -100,8 +102,9 @@ async def test_a_part_is_refused_while_a_payment_waits_for_the_polls(
 
 
 async def test_a_waiting_payment_is_not_replaced_by_another_body(world: World, issued: Json) -> None:
-    """A payment of the total waits. A request with the same key names a lower amount, for which no charge is canceled.
-    [D-14, D-52 key]
+    """A payment of the total is stored, because the gateway's answer was lost.
+
+    A request with the same key names a lower amount, which would need no cancellation. [D-14, D-52 key]
     """
     await queue_fault(world, "cancel_charge", "timeout_after")
     assert (await receive(world, issued, key="once", amountCents=9990)).status == 409
@@ -142,8 +145,10 @@ async def test_a_repeat_waits_for_the_first_request(world: World, issued: Json) 
 async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
     world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refuses the first person's cancellation. Before Fatura records this refusal, a second person's
-    request replaces the first request, and the answer to its cancellation is lost. [D-171]
+    """Two persons record a payment of the total. The gateway refuses the first person's cancellation.
+
+    Before Fatura records the refusal, the second payment replaces the first. The gateway's answer to the second
+    cancellation is lost. [D-171]
     """
     cancel_charge = charge_release.cancel
 

@@ -44,7 +44,7 @@ class End:
                 return key in [each["reference"] for each in self.invoice["payments"]]
 
     def was_refused(self, attempt: Attempt) -> bool:
-        """Return whether the gateway refused the attempt. If a poll had applied its request before, return False."""
+        """Return whether the gateway refused the attempt, and no poll had applied the request before."""
         answer = self.history.answers.get(attempt.key)
         return attempt.outcome == "refused" and (answer is None or answer.status != 200)
 
@@ -122,7 +122,7 @@ def wrong_answers(end: End) -> Iterator[str]:
 
 
 def wrong_decisions(end: End) -> Iterator[str]:
-    """Check that the newest request for each canceled charge was done, not counting refused requests.
+    """Check for each canceled charge that Fatura did the newest request that the gateway did not refuse.
 
     Skip charges that the gateway once showed as expired, because Fatura applies no cancellation to them. Skip charges
     that the gateway once did not find, because requests do not wait for the cancellation of a missing charge.

@@ -193,7 +193,7 @@ async def test_a_gateway_that_does_not_deduplicate_is_asked_once(
 async def test_a_refused_repeat_counts_only_after_look_ups(
     world: World, paid: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway refuses the repeat because it made the refund at the first request, but does not show the refund yet.
+    """The gateway made the refund at the first request, so it refuses the repeat. It does not show the refund yet.
     [D-53 lost answer]
     """
     get_charge = SandboxGateway.get_charge
@@ -231,7 +231,9 @@ async def test_a_refund_during_days_of_failures_is_made_when_they_end(world: Wor
 
 
 async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Json) -> None:
-    """The lease of the refund could have expired while the process was suspended. [D-53 crash]"""
+    """A process is suspended until its lease of the refund could have expired. Another process sends the refund later.
+    [D-53 crash]
+    """
     account = await load_account(world.deps, world.account_id)
     call = await reserved(world, paid)
 
@@ -245,8 +247,9 @@ async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Js
 async def test_a_late_answer_does_not_change_a_refund_that_another_process_took_over(
     world: World, paid: Json
 ) -> None:
-    """The late answer says that the first call had no effect, but the other process has also begun to send the refund.
-    [D-53 crash]
+    """The lease of the first process expires, and another process begins to send the refund.
+
+    Then the first process learns that its own call had no effect. [D-53 crash]
     """
     account = await load_account(world.deps, world.account_id)
     call = await reserved(world, paid)

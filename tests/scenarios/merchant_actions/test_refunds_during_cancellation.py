@@ -49,7 +49,10 @@ async def test_no_refund_begins_while_a_charge_is_being_canceled(
 async def test_a_cancellation_does_not_drop_a_request_in_progress(
     world: World, part_paid: Json, path: str, body: Json
 ) -> None:
-    """If the cancellation dropped the request, a refund could begin, which would change the open amount. [D-171]"""
+    """While a reissue or payment calls the gateway, the merchant cancels the invoice and asks for a refund.
+
+    If the cancellation dropped the request in progress, the refund could change the open amount. [D-171]
+    """
     answers = list[Answer]()
 
     async def cancel_and_refund() -> None:
@@ -70,7 +73,9 @@ async def test_a_cancellation_does_not_drop_a_request_in_progress(
 async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
     world: World, part_paid: Json, path: str
 ) -> None:
-    """The gateway canceled the charge, but the answer was lost, and the next poll failed. [D-171]"""
+    """A payment is stored: the gateway canceled the charge, but the answer was lost, and the next poll failed.
+    [D-171]
+    """
     payments = f"/v1/invoices/{part_paid['id']}/payments"
     later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
     await queue_fault(world, "cancel_charge", "timeout_after")
@@ -93,7 +98,10 @@ async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
 async def test_a_stored_payment_is_dropped_after_a_day_if_the_gateway_has_answered(
     world: World, part_paid: Json, path: str
 ) -> None:
-    """The gateway never received the cancellation. A poll shows that the charge can still be paid. [D-171]"""
+    """A payment is stored, because the gateway never received the cancellation.
+
+    A poll shows that the charge can still be paid. [D-171]
+    """
     later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
     await queue_fault(world, "cancel_charge", "timeout_before")
     assert (await world.post(f"/v1/invoices/{part_paid['id']}/payments", {"method": "cash"})).status == 409
@@ -112,8 +120,10 @@ async def test_a_stored_payment_is_dropped_after_a_day_if_the_gateway_has_answer
 async def test_a_refund_in_the_gateway_does_not_raise_a_manual_payment(
     world: World, part_paid: Json, body: Json, outcome: str
 ) -> None:
-    """Fatura records the 5990 cents that were open before the refund. The next charge is for the refunded 4000 cents.
-    [D-52, D-171]
+    """The payer paid 4000 of 9990 cents by the charge. The merchant records the other 5990 cents as a manual payment.
+
+    The merchant also refunds the 4000 cents at the gateway. Fatura still records 5990 cents, and charges 4000 cents
+    again. [D-52, D-171]
     """
     path, body = f"/v1/invoices/{part_paid['id']}/payments", {"method": "cash", **body}
     if outcome == "answered":

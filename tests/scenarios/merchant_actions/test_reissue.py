@@ -275,7 +275,7 @@ async def test_a_reissue_after_a_part_payment_charges_what_is_open(world: World)
 async def test_a_payment_before_the_next_charge_is_sent_lowers_it(
     world: World, cents: int, sent: list[int]
 ) -> None:
-    """If the payment covers the whole amount of this charge, no charge is sent. [D-67 reissue, D-52]"""
+    """If the payment covers the whole amount of the next charge, no charge is sent. [D-67 reissue, D-52]"""
     invoice = await unpaid_invoice(world)
     assert (await ask(world, invoice)).json["charges"][-1]["amountCents"] == 9990
     received = await world.post(

@@ -1,5 +1,6 @@
-"""The gateway loses a refund, and its repeat is held up for hours. Then Fatura first looks the refund up, and repeats
-it only if its money is left.
+"""The gateway loses a request for a refund, and the repeat is held up for hours.
+
+Then Fatura first looks up the refund. It repeats the request only if the payment still has the money.
 """
 
 from dataclasses import replace
@@ -82,7 +83,7 @@ async def paid(world: World) -> Json:
 
 @pytest.fixture
 async def losing(world: World, paid: Json, monkeypatch: pytest.MonkeyPatch) -> LosingGateway:
-    """Return a gateway that lost a refund of 40.00; a look-up did not find it, and its repeat got a 429."""
+    """Return a gateway that lost a refund of 40.00. A look-up did not find the refund, and the repeat got a 429."""
     gateway = LosingGateway(monkeypatch)
     assert (await refund(world, paid, amountCents=4000)).status == 202
     await jump(world, seconds=20)

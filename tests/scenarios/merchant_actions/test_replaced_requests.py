@@ -31,9 +31,9 @@ async def invoice(world: World) -> Json:
 async def test_a_payment_whose_process_died_decides(
     world: World, invoice: Json, earlier: str, dies: str, *, is_promised: bool
 ) -> None:
-    """The process of the payment p dies before or after its call. Then the earlier request r continues.
+    """While the earlier request r is suspended, the process of the payment p dies before or after its call.
 
-    With `is_promised`, p was lost before r began, and the process that dies repeats p. [D-171, D-52]
+    Then r continues. With `is_promised`, p was lost before r began, and the process that dies repeats p. [D-171, D-52]
     """
     if is_promised:
         await pay_unsure(world, invoice, "timeout_before", key="p")
@@ -136,7 +136,10 @@ async def test_a_replaced_cancellation_does_not_cancel_the_reissued_invoice(
 
 @pytest.mark.parametrize("earlier", ["reissue", "cancel"])
 async def test_a_replaced_request_is_polled_soon(world: World, invoice: Json, earlier: str) -> None:
-    """The request r continues after 13 hours, when polls for the lost payment p are hours apart. [D-171]"""
+    """While the request r is suspended for 13 hours, the payment p is lost. By then, polls are hours apart.
+
+    After r continues, a poll follows within a minute. [D-171]
+    """
 
     async def pay() -> None:
         await pay_unsure(world, invoice, "timeout_before", key="p")
@@ -150,7 +153,9 @@ async def test_a_replaced_request_is_polled_soon(world: World, invoice: Json, ea
 
 
 async def test_a_replaced_request_keeps_its_key(world: World, invoice: Json) -> None:
-    """If the gateway refused the later payment p, the engine would still apply the reissue r. [D-14, D-171]"""
+    """The payment p is lost and replaces the suspended reissue r. The API still refuses another request with r's key.
+    [D-14, D-171]
+    """
 
     async def pay() -> None:
         await pay_unsure(world, invoice, "timeout_before", key="p")
@@ -165,7 +170,10 @@ async def test_a_replaced_request_keeps_its_key(world: World, invoice: Json) -> 
 async def test_a_replaced_request_applies_if_the_gateway_refuses_the_later_one(
     world: World, invoice: Json, earlier: str
 ) -> None:
-    """The earlier request cancels the charge while the later request waits for the gateway. [D-171, D-52, D-51]"""
+    """While the later request waits for the gateway, the earlier request cancels the charge.
+
+    Then the gateway refuses the later request. [D-171, D-52, D-51]
+    """
     first_calls, first_done = asyncio.Event(), asyncio.Event()
     with overlapping(first_calls, first_done):
         first = asyncio.create_task(send(world, invoice, earlier, key="a"))
@@ -184,7 +192,9 @@ async def test_a_replaced_request_applies_if_the_gateway_refuses_the_later_one(
 
 
 async def test_of_two_payments_the_later_one_is_recorded(world: World, invoice: Json) -> None:
-    """The payment q is lost, so the engine has promised to record it. Then the earlier payment p continues. [D-52]"""
+    """While the payment p is suspended, the later payment q is lost. The engine promises to record q. Then p continues.
+    [D-52]
+    """
 
     async def pay() -> None:
         await pay_unsure(world, invoice, "timeout_after", key="q")

@@ -140,8 +140,9 @@ async def test_a_suspended_reissue_does_not_remove_a_payment_of_the_next_charge(
 async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_charge(
     world: World, *, resumes: bool
 ) -> None:
-    """The reissue a is lost, and the process of the reissue b is suspended. Then a cancellation is lost. Finally, the
-    payment p is lost, and replaces all three. Then the process of b dies, or b is lost. [D-171, D-52]
+    """The reissue a is lost, the process of the reissue b is suspended, and a cancellation is lost.
+
+    Then the payment p is lost, and replaces all three. Finally, the process of b dies, or b is lost. [D-171, D-52]
     """
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_before")
@@ -175,7 +176,10 @@ async def test_a_suspended_reissue_does_not_remove_a_later_payment_of_the_same_c
 async def test_a_dead_cancellation_does_not_drop_the_payment_of_an_expired_charge(
     world: World, monkeypatch: pytest.MonkeyPatch, later: str
 ) -> None:
-    """A cancellation of the invoice cannot be applied to an expired charge. [D-171, D-27, D-52]"""
+    """The payment a is lost, and the charge expires. A cancellation is refused, or its process dies.
+
+    The engine does not apply a cancellation of the invoice to an expired charge. [D-171, D-27, D-52]
+    """
     invoice = await unpaid_invoice(world)
     await pay_unsure(world, invoice, "timeout_before", key="a")
     get_charge = SandboxGateway.get_charge
@@ -196,7 +200,10 @@ async def test_a_dead_cancellation_does_not_drop_the_payment_of_an_expired_charg
 
 @pytest.mark.parametrize("is_repeated", [False, True])
 async def test_a_repeat_does_not_lower_the_stored_payment(world: World, *, is_repeated: bool) -> None:
-    """The request named no amount, so Fatura stored the 9990 cents that were open at that time. [D-52]"""
+    """The payment a is lost. It named no amount, so Fatura stored the 9990 cents that were open at that time.
+
+    Then the payer pays 4000 cents, which are refunded later. [D-52]
+    """
     invoice = await unpaid_invoice(world)
     gateway_id = invoice["gatewayInvoiceId"]
     await pay_unsure(world, invoice, "timeout_before", key="a")
@@ -217,7 +224,10 @@ async def test_a_repeat_does_not_lower_the_stored_payment(world: World, *, is_re
 async def test_a_request_that_a_poll_has_applied_is_not_answered_as_refused(
     world: World, action: str
 ) -> None:
-    """A poll finds the charge canceled and applies the request. Then the gateway refuses the call. [D-51, D-52]"""
+    """Before the request calls the gateway, a poll finds the charge canceled and applies the request.
+
+    Then the gateway refuses the call. [D-51, D-52]
+    """
     invoice = await unpaid_invoice(world)
 
     async def suspended() -> None:
@@ -348,7 +358,9 @@ async def test_a_refused_cancellation_does_not_free_the_key_of_its_repeat(world:
 
 
 async def test_a_restore_applies_the_newest_request(world: World) -> None:
-    """In the backup, a reissue is newer than a payment. The gateway already has the next charge. [D-171, D-123]"""
+    """The backup has a lost payment and a newer reissue. The gateway already has the charge of the reissue.
+    [D-171, D-123]
+    """
     invoice = await unpaid_invoice(world)
     total = invoice["totalCents"]
     successor = (await create_unmatched_charge(world, UUID(invoice["id"]), total, attempt=2)).charge_id

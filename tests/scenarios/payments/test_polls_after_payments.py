@@ -25,7 +25,8 @@ class Polls:
     def days(self, charge_id: str, *, since: datetime) -> Sequence[int]:
         """Return the days on which a charge was polled, counted from the instant `since`.
 
-        `since` may be a few seconds after the payment. A minute is added, so that a poll exactly a day after it counts.
+        `since` may be a few seconds after the payment. With a slack of a minute, a poll exactly a day after the payment
+        counts as day 1.
         """
         slack = timedelta(minutes=1)
         return [(at - since + slack).days for each, at in self.calls if each == charge_id and at > since]

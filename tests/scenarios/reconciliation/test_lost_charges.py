@@ -113,7 +113,10 @@ async def test_a_parked_charge_at_a_gateway_without_look_ups_is_adopted(
 
 @pytest.mark.usefixtures("lagging")
 async def test_the_invoice_adopts_one_of_two_charges_while_a_request_is_in_progress(world: World) -> None:
-    """Two look-ups found no charge, so the engine sends the request again. [D-162, D-181, D-125]"""
+    """Two look-ups found no charge, so the engine sends the request again.
+
+    During the call, the engine looks at the first charge, which a webhook has named. [D-162, D-181, D-125]
+    """
     invoice, lost = await lost_charge(world)
     await pass_time(world, seconds=81)
     await skip(world, timedelta(seconds=61))

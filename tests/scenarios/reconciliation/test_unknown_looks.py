@@ -1,4 +1,7 @@
-"""The engine gives up a charge that a webhook named after two answers that the gateway does not know it (D-162)."""
+"""A webhook names a charge. After two answers that the gateway does not know the charge, the engine gives it up.
+
+The two answers must be at least an hour apart (D-162).
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -108,7 +111,10 @@ async def test_one_unknown_answer_does_not_end_the_cancellations_of_a_second_cha
 async def test_two_unknown_answers_an_hour_apart_forget_a_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another webhook causes a look before the hour is over. This look does not count. [D-162, D-56]"""
+    """The engine forgets a charge after two unknown answers that are at least an hour apart.
+
+    A look that another webhook causes in between does not count. [D-162, D-56]
+    """
     await issued_with_webhooks(world)
     asked = refuse(monkeypatch, UNKNOWN, NotFoundError("no such charge"))
     await notify(world, UNKNOWN)

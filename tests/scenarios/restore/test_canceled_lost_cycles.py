@@ -91,7 +91,10 @@ async def test_a_cycle_is_not_forgotten_if_a_later_since_misses_its_charge(world
 async def test_a_cycle_is_not_forgotten_before_its_charge_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """The list failed, its connection was skipped, or the cancellation came after the match. [D-123]"""
+    """Three comparisons do not report the charge of the canceled subscription.
+
+    The cancellation comes after the match, the list fails, or the connection is skipped. [D-123]
+    """
     subscription, charge = await lost_charge(world)
     trace = comparison._trace
 

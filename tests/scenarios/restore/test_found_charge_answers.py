@@ -179,7 +179,7 @@ async def test_a_retry_charges_what_a_canceled_charge_leaves_open(world: World):
 async def test_a_canceled_charge_pays_the_invoice_while_another_is_missing(
     world: World, *, is_newer_paid: bool
 ):
-    """The missing charge appears again, and is canceled. [D-181, D-125]"""
+    """A canceled charge was paid. The other charge is missing, and is canceled when it appears again. [D-181, D-125]"""
     invoice, *found = await two_charges(world)
     missing, paid = found if is_newer_paid else found[::-1]
     await compare(world)
@@ -200,7 +200,7 @@ async def test_a_canceled_charge_pays_the_invoice_while_another_is_missing(
 
 @pytest.mark.parametrize("is_newer", [False, True])
 async def test_a_missing_charge_that_appears_again_after_a_retry_is_canceled(world: World, *, is_newer: bool):
-    """The retry has made a new charge. [D-181, D-113, D-125]"""
+    """The engine cancels the missing charge, because the retry has made a new charge. [D-181, D-113, D-125]"""
     invoice, *found = await two_charges(world)
     await compare(world)
     await stop_sweeps(world)

@@ -116,7 +116,9 @@ async def test_two_paid_charges_are_both_recorded(world: World):
 
 
 async def test_the_charge_of_the_rest_is_adopted(world: World):
-    """The older charge was paid, but had a lower amount than the invoice. [D-181, D-67 reissue]"""
+    """The older charge was paid, but had a lower amount than the invoice. The newer charge is for the rest.
+    [D-181, D-67 reissue]
+    """
     invoice, older, newer = await two_charges(world, 9000, TOTAL - 9000)
     await pay_silently(world, older)
     await compare(world)
@@ -282,7 +284,9 @@ async def test_a_deleted_charge_does_not_delay_the_others_for_long(world: World)
 
 
 async def test_a_charge_that_was_left_out_is_canceled_if_it_appears_again(world: World):
-    """For three hours, the gateway does not know the newer charge. No sweep runs. [D-181, D-125]"""
+    """For three hours, the gateway does not know the newer charge, so the invoice adopts the older one. No sweep runs.
+    [D-181, D-125]
+    """
     invoice, older, newer = await two_charges(world)
     await compare(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")

@@ -141,7 +141,9 @@ async def test_a_later_payment_of_a_charge_on_another_connection_is_recorded(wor
 async def test_a_payment_on_another_connection_is_recorded_before_the_invoice_is_charged(
     world: World, *, is_canceled: bool
 ):
-    """The next charge would ask the payer for the same money again. [D-123, D-50]"""
+    """The payer paid the charge of the lost invoice. A charge of the new invoice would ask for the same money again.
+    [D-123, D-50]
+    """
     invoice, charge, _ = await billed_elsewhere(world, is_charged=False)
     await pay_silently(world, charge)
     if is_canceled:
@@ -183,8 +185,9 @@ async def test_a_payment_on_another_connection_can_be_refunded(world: World):
 async def test_a_charge_is_only_reported_if_the_connection_of_its_invoice_was_skipped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """The first comparison skips this connection. The other connection shows the charge too. The charge's payment is
-    recorded once. [D-123, D-162]
+    """Two connections list the charge. The first comparison skips the connection of the invoice.
+
+    The charge's payment is recorded once. [D-123, D-162]
     """
     await world.set_up_gateway(behaviour="never_pay")
     first = await connection_id(world)

@@ -107,7 +107,10 @@ async def test_a_reissued_invoice_gets_the_charge_of_the_rest(world: World, *, i
 
 
 async def test_later_payments_of_a_canceled_charge_are_recorded_after_another_was_adopted(world: World):
-    """The engine canceled one of two found charges. [D-123, D-181, D-162]"""
+    """Of two found charges, the invoice adopted one, and the engine canceled the other.
+
+    The payer paid the canceled charge. [D-123, D-181, D-162]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     await end_subscription(world, invoice)
@@ -247,7 +250,9 @@ async def test_an_account_stays_frozen_until_its_replaced_charges_are_read(world
 async def test_a_waiting_manual_payment_is_recorded_before_a_lost_reissue_is_repeated(
     world: World, open_cents: int, status: str
 ):
-    """The 409 promises that the engine records the payment if the charge turns out to be canceled. [D-123, D-52]"""
+    """The API answered 409 to a payment, and promised to record the payment if the charge turns out to be canceled.
+    [D-123, D-52]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     total = invoice["totalCents"]
@@ -290,7 +295,10 @@ async def test_a_paid_second_charge_found_by_the_command_pays_the_invoice_withou
 
 
 async def test_a_canceled_found_charge_pays_the_invoice_before_its_next_one_is_adopted(world: World):
-    """The engine cancels the next charge, so the payer cannot pay both charges. [D-181, D-125]"""
+    """The older of two found charges was paid and then canceled. The engine cancels the newer charge.
+
+    So the payer cannot pay both charges. [D-181, D-125]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)
     older, newer = [

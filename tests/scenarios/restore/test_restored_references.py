@@ -48,7 +48,9 @@ async def reissue(world: World, invoice: Json) -> Json:
 @pytest.mark.parametrize("is_in_backup", [True, False])
 @pytest.mark.usefixtures("natural_ids")
 async def test_the_next_reissue_uses_a_new_reference(world: World, *, is_in_backup: bool):
-    """The invoice is `ready` in the backup, or its cycle is not billed there. [D-123, D-33, D-51]"""
+    """The invoice was reissued after the backup. In the backup, it is `ready`, or its cycle is not billed.
+    [D-123, D-33, D-51]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     if is_in_backup:
         invoice = await ready_invoice(world)

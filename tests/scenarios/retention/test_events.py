@@ -111,8 +111,9 @@ async def test_a_disabled_webhook_keeps_no_events(world: World, receiver: Receiv
 
 
 async def test_a_deleted_delivery_blocks_no_later_one(world: World, receiver: Receiver) -> None:
-    """Delivery 3 is still open when it is deleted. Delivery 2 is closed, but was deleted before it unblocked delivery 4
-    of its invoice. [D-246, D-39]
+    """Deliveries 2 and 4 belong to one invoice. Delivery 2 is closed, but is deleted before it unblocks delivery 4.
+
+    Delivery 3 is still open when it is deleted. [D-246, D-39]
     """
     await register(world, receiver)
     await emit(world, 1)

@@ -308,7 +308,7 @@ async def test_a_worker_that_has_read_the_old_data_brings_nothing_back(world: Wo
 
 
 async def test_a_key_that_is_used_again_keeps_its_new_answer(world: World, monkeypatch: pytest.MonkeyPatch):
-    """The erasure reads the old answer of an expired key, which another request then uses. [D-226, D-14]"""
+    """The erasure reads the old answer of an expired key. Then another request uses the key again. [D-226, D-14]"""
     customer_id = (await former_customer(world))["id"]
     body, read_answers = {"planId": (await world.plan())["id"], "customer": CUSTOMER}, erased_rows.answers
     subscription = (await world.post("/v1/subscriptions", body, key="k")).json

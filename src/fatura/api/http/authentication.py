@@ -35,7 +35,7 @@ class Gate:
         return await self.authenticate(self.deps, bearer_token(scope["headers"]), self.limits.accounts.take)
 
     async def admit_again(self, scope: Scope) -> Caller:
-        """Authenticate a request again, outside the rate limit. Raises EngineError: `engine.unauthorized`."""
+        """Authenticate a request again; the rate limit does not count it. Raises EngineError: `engine.unauthorized`."""
         return await self.authenticate(self.deps, bearer_token(scope["headers"]), _count_nothing)
 
     def client_address(self, scope: Scope) -> str:
@@ -80,7 +80,8 @@ def content_length(headers: Headers) -> int | None:
     sent = values(headers, b"content-length")
     if not sent or not sent[0].isdigit():
         return None
-    # int() refuses more than 4,300 digits, so remove leading zeros. The server has refused lengths above 64 bits.
+    # int() refuses more than 4,300 digits, so remove leading zeros. At most 20 digits then remain, because the server
+    # has already refused lengths above 64 bits.
     return int(sent[0].lstrip(b"0") or b"0")
 
 

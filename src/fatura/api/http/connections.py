@@ -114,7 +114,7 @@ class Connections:
     def refusal(self, connection: Connection, *, requests: int) -> EngineError | None:
         """Return the error for a new request of this connection, or None if it may be served.
 
-        `requests` counts all unfinished requests of the server, also if their clients are slow or have disconnected.
+        `requests` counts all unfinished requests of the server, including those of slow and disconnected clients.
         """
         if requests - len(self._held_up) >= self._all.most.requests:
             return self._all.refusal

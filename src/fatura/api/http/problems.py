@@ -40,7 +40,7 @@ def internal_error() -> EngineError:
 
 
 def server_stopping() -> EngineError:
-    """Return the error for a request that takes longer than a stopping server waits."""
+    """Return the error for a request that is canceled because the server stops."""
     detail = "The server is stopping; repeat the request with the same Idempotency-Key."
     return EngineError(errors.UNAVAILABLE, detail, retry_after_seconds=1)
 

@@ -24,7 +24,8 @@ from fatura.domain.errors import INVALID_REQUEST, EngineError
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
 
-The requests that wait behind another one may together have this size. The count may be up to PIECE_BYTES too high.
+The limit also applies to the total of the requests that wait behind another one. The count can be up to PIECE_BYTES
+higher than the real size.
 """
 PIECE_BYTES = 4 * 1024
 """Size of the pieces in which the bytes of one read are parsed. The size of a request is checked after each piece."""
@@ -56,9 +57,9 @@ class State(Enum):
 
 
 class _Served:
-    """The application, serving one request. If the connection was closed meanwhile, the answer is discarded.
+    """Runs the application for one request. If the connection is already closing, the answer is discarded.
 
-    uvicorn learns of the end of a connection only in the next round of the event loop. Before that, a write would fail.
+    uvicorn notices the closing only in the next iteration of the event loop. A write before that would fail.
     """
 
     def __init__(self, app: Any, cycle: RequestResponseCycle) -> None:
@@ -92,7 +93,7 @@ class _RefusedError(Exception):
 
 
 class _Flow(FlowControl):
-    """Reads nothing while requests wait for the answer to an earlier one. uvicorn would resume too early."""
+    """Pauses reading while requests wait for the answer to an earlier one. uvicorn itself would resume too early."""
 
     def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
         super().__init__(transport)
@@ -116,11 +117,11 @@ class LimitedProtocol(HttpToolsProtocol):
     _in_head: bool = True
     _in_body: bool = False
     _stopped: bool = False
-    """Whether the connection takes no further request. What arrives is discarded."""
+    """True if the connection accepts no further requests. Bytes that still arrive are discarded."""
     _piece_bytes: int = 0
     _framing_bytes: int = 0
     _body_bytes: int = 0
-    """What has arrived of the newest request's body."""
+    """Number of bytes of the newest request's body that have arrived."""
     _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
@@ -142,7 +143,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._watch()
 
     def abort(self) -> None:
-        """Close the connection soon, and discard its answers. uvloop must not close it in the middle of a write."""
+        """Discard the answers and close the connection, but only in the next iteration of the event loop.
+
+        uvloop must not close a connection during a write.
+        """
         self.loop.call_soon(self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -176,8 +180,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _stop(self, refusal: str) -> None:
         """Take no further request, and refuse the one that is arriving.
 
-        Answer 400, unless the client could take the 400 for the answer to an earlier request, which may have taken
-        effect. In that case, only close the connection after the answers that are still to come.
+        Answer 400 only if the client cannot take the 400 for the answer to an earlier request, which may have taken
+        effect. Otherwise, only close the connection after the answers that are still due.
         """
         self._stopped = True
         is_next = not self.cycle.response_started if self._in_body else not self._has_request()
@@ -220,7 +224,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _announces_body(self) -> bool:
-        """Return whether the request has a body. With an Upgrade header, the parser takes the body for a request."""
+        """Return whether the request has a body. After an Upgrade header, the parser takes a body for a new request."""
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -241,7 +245,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # uvicorn called this before it took the next request from the pipeline, so `_Flow` may have ignored that call
+        # uvicorn called `resume_reading` while the next request was in the pipeline, so `_Flow` may have ignored it
         self.flow.resume_reading()
         self._watch()
 

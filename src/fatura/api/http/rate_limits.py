@@ -16,7 +16,7 @@ from fatura.settings import Settings
 BURST_PERIODS = 2
 """After a pause, a sender may send as many requests at once as its limit allows in this number of periods (D-48)."""
 MOST_REMEMBERED = 10_000
-"""Maximum number of buckets. The one that was used longest ago is forgotten first."""
+"""Maximum number of buckets. The bucket that was used longest ago is forgotten first."""
 
 
 class RateLimiter:

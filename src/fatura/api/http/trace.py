@@ -41,7 +41,7 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def trace_parent(scope: Scope) -> str | None:
-    """Return the client's `traceparent`, unless there are several. The tracer ignores a malformed one."""
+    """Return the client's `traceparent`, or None if it is missing or repeated. The tracer ignores a malformed one."""
     sent = values(scope["headers"], b"traceparent")
     return sent[0].decode("latin-1") if len(sent) == 1 else None
 

@@ -225,7 +225,7 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """Cancel the charge of an issued or overdue invoice at the gateway, and issue the invoice with a new charge.
 
     You can also reissue a `ready` invoice if the gateway refused to create its charge. The invoice keeps its due date,
-    its payment method and its installments. Those of the new charge may differ; its entry in `charges` shows them.
+    payment method and installments. The new charge can have others, which its entry in `charges` shows.
 
     If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
     not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.
@@ -324,8 +324,9 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
     problems=[errors.INVOICE_NOT_READY, errors.ACCOUNT_RECOVERING],
 )
 async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
-    """Try now to issue a `ready` invoice: after the gateway refused its charge, or before the next scheduled attempt.
+    """Try to issue a `ready` invoice now.
 
+    Use this after the gateway refused the charge, or if you do not want to wait for the next scheduled attempt.
     The request waits for the gateway. The answer shows the invoice `issued`, or still `ready` if the attempt failed.
     Events give the reason of a failure.
 

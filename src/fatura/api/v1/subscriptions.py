@@ -49,7 +49,7 @@ class CustomerForm(Body):
 
 
 class SubscriptionForm(Body):
-    """A customer to subscribe to a plan."""
+    """The customer who subscribes to a plan, and the terms."""
 
     examples: ClassVar[Examples] = {
         "Ana": {
@@ -130,8 +130,8 @@ async def create_subscription(call: Call, body: SubscriptionForm) -> Response:
     """Subscribe a customer to the plan's current version.
 
     The first invoice is generated three days before it is due, or immediately if it is due sooner. `nextDueDate` in the
-    answer is its due date. If the customer already has an active subscription to this plan, the answer also has
-    `warnings`.
+    answer is the due date of this invoice. If the customer already has an active subscription to this plan, the answer
+    also has `warnings`.
     """
     asked = Enrollment(
         plan_id=body.planId,

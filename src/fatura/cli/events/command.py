@@ -63,7 +63,7 @@ def tail(
 
 
 class _Position:
-    """The next event to print has a number above `after`, which is None until the newest event's number is known."""
+    """`tail` prints events with numbers above `after`, which is None until the newest event's number is known."""
 
     def __init__(self, after: int | None) -> None:
         self.after = after

@@ -37,7 +37,7 @@ class CallTime:
             yield
 
     async def take(self, place: AbstractAsyncContextManager[None], held: AsyncExitStack) -> None:
-        """Wait for a place, and add it to `held`. All waits of a call together take at most MAX_WAIT_SECONDS.
+        """Wait until `place` is free; `held` then releases it. A call waits at most MAX_WAIT_SECONDS in all.
 
         Raises OutOfResourcesError.
         """

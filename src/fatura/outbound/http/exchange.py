@@ -27,7 +27,7 @@ class ExchangeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The result of one call. `status` is None if no complete headers arrived. `body` is what was read of the body."""
+    """The result of one call. `status` is None if no complete headers arrived. `body` may be incomplete."""
 
     outcome: ExchangeOutcome
     status: int | None

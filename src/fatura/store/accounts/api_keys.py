@@ -69,7 +69,7 @@ async def count_live(tx: Tx, *, now: datetime) -> int:
 
 
 async def delete_oldest_ended(tx: Tx, *, now: datetime, kept: int, limit: int) -> None:
-    """Delete up to `limit` revoked or expired keys. Keep the newest `kept` of the revoked and expired keys."""
+    """Delete up to `limit` revoked or expired keys, but keep the `kept` newest of these keys."""
     await tx.execute(
         """
         WITH ended AS MATERIALIZED (

@@ -17,7 +17,7 @@ async def find(db: Database) -> bytes | None:
 
 
 async def is_needed(db: Database) -> bool:
-    """Return whether the database must have a key: a key is stored, or accounts exist.
+    """Return True if a key is stored, or if accounts exist, because accounts need the key.
 
     Raises DatabaseUnavailableError.
     """

@@ -64,7 +64,7 @@ def _json_text(state: Any) -> str | None:
 async def sequence_at(tx: Tx, at: datetime) -> int | None:
     """Return the number of the first entry at or after an instant; None if there is none.
 
-    All later entries have higher numbers, because `counters.add` makes the times follow the numbers.
+    All later entries have higher numbers, because `counters.add` gives no entry an earlier time than the one before it.
     """
     return await tx.fetchval(
         """

@@ -137,7 +137,7 @@ async def advance_subscriptions(tx: Tx, batch: Sequence[NewInvoice]) -> None:
 async def insert_invoices(
     tx: Tx, batch: Sequence[NewInvoice], drafts: Sequence[InvoiceDraft], *, now: datetime
 ) -> None:
-    """Insert a batch of invoices. Invoices with equal content share a draft, which is passed to SQL once."""
+    """Insert a batch of invoices. Invoices with equal content share a draft, and each draft is passed to SQL once."""
     touched = await tx.execute(
         """
         INSERT INTO invoice (account_id, invoice_id, subscription_id, plan_version_id, connection_id, cycle, status,

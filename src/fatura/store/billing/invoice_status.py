@@ -21,7 +21,7 @@ class LockedInvoice:
 class Move:
     """The new state of an invoice, and the values to store.
 
-    If a field is None, the stored value is kept, but a `next_attempt_at` of None means that nothing is scheduled. With
+    If a field is None, the stored value is kept. But None as `next_attempt_at` means that nothing is scheduled. With
     `is_dispute_cleared`, `disputed_at` becomes null. With `keeps_schedule`, the stored `next_attempt_at`, lease and
     issue error are kept.
     """

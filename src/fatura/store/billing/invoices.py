@@ -109,9 +109,9 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
 
 
 async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return a page like `page`, newest first, but skip `skip` invoices from the oldest end.
+    """Return a page, newest first like `page`, but count `skip` and `limit` from the oldest invoice on.
 
-    This is faster for pages in the second half of the list.
+    For pages in the second half of the list, this is faster than `page`.
     """
     rows = await tx.fetch_by_values(
         """

@@ -56,7 +56,7 @@ async def insert_items(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]
 
 
 async def delete_unbilled_items(tx: Tx, plan_version_id: UUID) -> None:
-    """Delete the items and discounts of replaced private terms, unless an invoice was billed by them (D-245)."""
+    """Delete the items and discounts of replaced private terms, unless these terms billed an invoice (D-245)."""
     await tx.allow_replaced_terms()
     await tx.execute(
         """

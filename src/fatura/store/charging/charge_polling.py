@@ -25,7 +25,7 @@ async def make_named_due(
     Return how many invoices changed. Each charge is given by its connection and by the gateway's id of the charge. With
     `polls_first`, the invoices are polled before others that are due.
 
-    A leased invoice is being polled, and the answer may be older than the webhook. It therefore becomes due again.
+    A leased invoice is being polled, and the answer may be older than the webhook. So the invoice becomes due again.
     Invoices that would not change are skipped, so that a repeated webhook writes nothing. Invoices are locked in id
     order, to avoid deadlocks.
     """
@@ -55,9 +55,10 @@ async def make_named_due(
 
 
 async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
-    """Restart the late look-ups of charges with these gateway ids, and make the first look-up due now.
+    """Restart the late look-ups of charges with these gateway ids, and make the first look-up of each due now.
 
-    Only charges of `ready` invoices are looked up; a reissue has replaced them. Return how many look-ups became due.
+    Leave out charges whose invoice is not `ready`. If the invoice is `ready`, a reissue has replaced the charge. Return
+    how many look-ups became due.
     """
     return await tx.execute(
         """

@@ -194,7 +194,7 @@ async def reschedule_issuance(
 
     If another transaction has changed the stored `next_attempt_at` since the claim, the changed value stays. If the
     changed value is a time, the stored error is removed. If the changed value is null, `error` replaces the stored
-    error, but if `error` is None, the stored error stays.
+    error. But if `error` is None too, the stored error stays.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(
@@ -254,7 +254,7 @@ async def reschedule_polls(
     stays. An invoice that a reissue has made `ready` is neither changed nor returned. Invoices are locked first, in id
     order, to avoid deadlocks with `charge_polling`.
 
-    `were_polled` clears `polls_first` of the invoices that no other transaction has rescheduled.
+    With `were_polled`, also clear `polls_first` of the invoices that no other transaction has rescheduled.
     """
     invoice_ids = [invoice.invoice_id for invoice in invoices]
     await stored_invoices.lock(tx, invoice_ids)

@@ -97,7 +97,7 @@ async def release(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
 
 
 async def complete(tx: Tx, of: ClaimedSweep, *, next_sweep_at: datetime) -> None:
-    """End a sweep that has compared all charges, and its lease. The next sweep begins at `next_sweep_at`.
+    """End a sweep that has compared all charges, and end its lease. The next sweep begins at `next_sweep_at`.
 
     Do nothing if another worker has leased the sweep.
     """

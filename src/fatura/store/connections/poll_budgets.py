@@ -1,7 +1,7 @@
 """SQL of the budgets of polls and looks in `connection_health` (D-55, D-162).
 
 Transactions lock rounds, invoices, unmatched charges and budgets in this order. Only a claim locks the budgets first.
-So a claim locks invoices and unmatched charges with SKIP LOCKED.
+To avoid deadlocks, a claim then locks invoices and unmatched charges with SKIP LOCKED.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class LockedBudget:
 
     @property
     def budget(self) -> PollBudget | None:
-        """Return None if the connection has no limit."""
+        """The budget of the connection, or None if the connection has no limit."""
         return None if self.polls_per_second is None else PollBudget(self.polls_per_second, self.free_from)
 
 
@@ -124,7 +124,7 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
 
 
 async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -> None:
-    """Store `polls_from`, when the locked budget allows the next call."""
+    """Store when the locked budget allows the next call (`polls_from`)."""
     await tx.execute(
         "UPDATE connection_health h SET polls_from = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
         connection_id,

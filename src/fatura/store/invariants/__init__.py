@@ -33,7 +33,8 @@ INVARIANTS: tuple[Invariant, ...] = (
 )
 """All invariants, in the order in which `fatura check` starts them.
 
-The slowest read all events. They come first, so that others are checked beside them (`checks.AT_ONCE`).
+The slowest invariants, which read all events, come first. The others are checked while these still run
+(`checks.AT_ONCE`).
 """
 
 
@@ -42,9 +43,9 @@ async def offenders(
 ) -> Sequence[UUID]:
     """Return ids of rows that violate an invariant in the account; `key_ids` are the ids of the key ring's keys.
 
-    A LIMIT directly in the invariant's statement would let PostgreSQL expect to find `limit` rows soon, and choose
-    nested loops. Usually, no row violates the invariant, and a nested loop over a million invoices takes long. After
-    AS MATERIALIZED, PostgreSQL plans to read all rows. It still stops after `limit` violations.
+    If the invariant's statement had the LIMIT itself, PostgreSQL would expect to find `limit` rows soon, and would
+    choose nested loops. But usually, no row violates the invariant, and a nested loop over a million invoices takes
+    long. With AS MATERIALIZED, PostgreSQL plans to read all rows, but still stops after `limit` violations.
     """
     statement = f"WITH offending AS MATERIALIZED ({invariant.sql}) TABLE offending LIMIT $2"
     values = {None: (), "real_now": (real_now,), "key_ids": (key_ids,)}[invariant.needs]

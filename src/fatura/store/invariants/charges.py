@@ -1,4 +1,4 @@
-"""Invariants of charges: for example, an invoice has at most one charge that can be paid or may exist."""
+"""Invariants of charges: for example, an invoice has at most one live charge (`domain.charge.StageRule.is_live`)."""
 
 from fatura.store.invariants.invariant import Invariant
 

@@ -2,7 +2,7 @@
 
 from fatura.store.invariants.invariant import Invariant
 
-# PostgreSQL sorts the rows of a materialized WITH without the events' data.
+# A statement that sorts events uses a materialized WITH, so that the sorted rows do not contain the events' data.
 # Statements that compare two large tables use UNION ALL with GROUP BY, because a join could become a slow nested loop.
 EVENTS: tuple[Invariant, ...] = (
     Invariant(

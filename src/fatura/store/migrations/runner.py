@@ -113,7 +113,8 @@ async def pending(url: str, *, folder: Path = MIGRATIONS) -> list[str]:
 def _pending(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, str]]) -> list[Migration]:
     """Return the migrations that are not applied.
 
-    Raises MigrationError if an applied migration differs from its file, or if one with a lower number was left out.
+    Raises MigrationError if an applied migration differs from its file, or if a file with a lower number than the last
+    applied migration was not applied.
     """
     last = max(applied, default=0)
     for migration in migrations[:last]:

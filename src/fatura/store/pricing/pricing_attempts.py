@@ -184,7 +184,7 @@ async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> N
 
 
 async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
-    """For each item of an invoice, count the calls that clients requested after `since`. Return the largest count."""
+    """Return the largest number of calls that clients requested for one item of an invoice after `since`."""
     return await tx.fetchval(
         """
         SELECT coalesce(max(n.calls), 0) FROM (
@@ -203,8 +203,8 @@ async def of_invoice(
 ) -> Sequence[PricingAttempt]:
     """Return the newest finished calls of each item, and all of its calls with a valid answer, oldest first.
 
-    The newest bodies are whole, at most `whole_bodies_bytes` together. The others have the first `max_cut_chars`
-    characters.
+    The newest bodies are returned whole, up to `whole_bodies_bytes` in total. Of the other bodies, only the first
+    `max_cut_chars` characters are returned.
     """
     return await tx.fetch_as(
         PricingAttempt,

@@ -125,7 +125,7 @@ async def reopen(tx: Tx, charge_id: UUID) -> None:
 
 
 async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
-    """Insert a charge that the restored database lacks, with its possible ids at the gateway.
+    """Insert a charge that the restored database lacks, with the gateway's ids of the charges found for it.
 
     If the customer is erased, set `erased`, so that the charge stores no pay data later (D-229).
     """

@@ -138,9 +138,9 @@ async def delete_entries(tx: Tx, *, after: int, to: int) -> None:
 
 
 async def delete_price_calls(tx: Tx, *, closed_to: datetime, limit: int) -> int:
-    """Delete the price calls of up to `limit` items whose invoices were closed by `closed_to`, oldest first.
+    """Delete the price calls of up to `limit` items whose invoices were closed at `closed_to` or earlier.
 
-    Return the number of items.
+    Begin with the invoices that were closed first. Return the number of items.
     """
     return await tx.execute(
         """

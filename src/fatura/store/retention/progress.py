@@ -1,4 +1,4 @@
-"""SQL of `retention`: how far each kind of old rows is deleted in an account, and which accounts have old rows."""
+"""SQL of `retention`: the number up to which rows are deleted, per account and kind, and the accounts with old rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ async def discover_old(
 
     Each statement reads only the 1,000 oldest rows, so one call may miss accounts. A later call finds them, because the
     lane meanwhile deletes the oldest rows. It does so in every account, even if the account is suspended or its test
-    clock is advancing. Otherwise, the rows of such accounts could fill the 1,000 forever.
+    clock is advancing. Otherwise, the 1,000 oldest rows could belong to such accounts forever.
     """
     keys = await discovery.fetch(
         """

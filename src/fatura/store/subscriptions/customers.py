@@ -96,7 +96,7 @@ async def lock_to_erase(tx: Tx, customer_id: UUID) -> CustomerProfile | None:
 
 
 async def erase(tx: Tx, customer: Customer) -> None:
-    """Overwrite a customer's data with that of `customer`, which `Customer.erased` returned."""
+    """Overwrite the stored data of a customer with `customer`, the result of `Customer.erased`."""
     await tx.execute(
         """
         UPDATE customer c SET external_ref = $3, name = $4, name_key = $5, email = NULL, email_key = NULL,

@@ -43,7 +43,7 @@ MAX_SHOWN = 20
 
 
 async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
-    """Return the active subscriptions, the open invoices, and the closed invoices that are not settled.
+    """Return a customer's active subscriptions, open invoices, and closed invoices that are not settled.
 
     A closed invoice is not settled while it has a charge that could still be created, an open refund, a merchant's
     request in progress, or a price call without an outcome.
@@ -98,7 +98,7 @@ async def uses(tx: Tx, customer_id: UUID, *, real_now: datetime) -> Uses:
 
 
 async def open_invoices(tx: Tx, customer_id: UUID) -> Sequence[UUID]:
-    """Return all open invoices of a customer. `uses` limits their number."""
+    """Return all open invoices of a customer. `uses` returns at most MAX_SHOWN of them."""
     rows = await tx.fetch(
         """
         SELECT v.invoice_id FROM subscription s JOIN invoice v ON v.subscription_id = s.subscription_id

@@ -79,7 +79,7 @@ async def unblock_next_events(tx: Tx) -> None:
 
 
 async def due(tx: Tx, *, now: datetime, limit: int) -> Sequence[int]:
-    """Return the numbers of due deliveries, lowest first. Of each invoice, only the first open delivery is returned."""
+    """Return the numbers of due deliveries, lowest first. Leave out those that wait for another delivery."""
     rows = await tx.fetch(
         """
         SELECT d.sequence FROM delivery d

@@ -28,7 +28,7 @@ class AccountDetail:
 
 
 async def load(deps: Deps, account_id: UUID) -> Account:
-    """Raises EngineError: `engine.not_found`, and DatabaseUnavailableError."""
+    """Return an account. Raises EngineError: `engine.not_found`, and DatabaseUnavailableError."""
     async with deps.db.transaction(account_id, quick=True) as tx:
         account = await accounts.load(tx)
     if account is None:
@@ -51,7 +51,7 @@ async def list_all(deps: Deps) -> AsyncGenerator[AccountSummary]:
 
 
 async def show(deps: Deps, account_id: UUID) -> AccountDetail:
-    """Raises EngineError: `engine.not_found`, and DatabaseUnavailableError."""
+    """Return an account's details. Raises EngineError: `engine.not_found`, and DatabaseUnavailableError."""
     return await in_snapshot(deps, await load(deps, account_id), _show)
 
 

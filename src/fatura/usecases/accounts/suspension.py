@@ -37,9 +37,10 @@ async def suspend(
 ) -> datetime:
     """Stop an account's billing and calls, and return since when they are stopped.
 
-    Wait for billing transactions in progress, then for the calls that they reserved. The account is suspended before
-    the wait begins, so it stays suspended if this process dies while it waits. If the account was already suspended,
-    only wait. If calls can still be sent, `on_wait` is called once with the maximum wait in seconds.
+    Wait until the billing transactions in progress have ended, and then until no reserved call can still be sent. The
+    account is suspended before the wait begins, so it stays suspended if this process dies while it waits. If the
+    account was already suspended, only wait. If calls can still be sent, `on_wait` is called once with the maximum wait
+    in seconds.
     Raises EngineError: `engine.not_found`, and DatabaseUnavailableError, WrongClockError.
     """
     account = await load(deps, account_id)
@@ -65,7 +66,7 @@ async def _wait_for_calls(deps: Deps, account_id: UUID, on_wait: Callable[[float
     until: datetime | None = None
     while True:
         async with deps.db.transaction(account_id, quick=True) as tx:
-            # use the database's clock: leases are long enough even for workers whose clocks differ from it
+            # use the database's clock: a call ends before its lease does, even if the worker's clock differs from it
             now = await tx.clock_time()
             ends_at = await suspension.last_call_ends_at(tx, now=now, until=until or leases.horizon(now))
         if ends_at is None:

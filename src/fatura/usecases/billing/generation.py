@@ -100,7 +100,7 @@ async def _retry_ids(work: Work, *, limit: int) -> Sequence[UUID]:
 
 
 async def _put_off(work: Work, subscription_id: UUID) -> int:
-    """Put off the subscription for an hour. Emit an event at the first failure after its newest invoice (D-142).
+    """Put off the subscription for an hour. At the first failure since its newest invoice, emit an event (D-142).
 
     If the event cannot be built, the engine tries to emit it at the next failure.
     """
@@ -243,7 +243,7 @@ async def _emit_created(
 
 
 def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
-    """Return the view of the new invoice: a copy of `view`, which shows an invoice with the same draft."""
+    """Return the view of the new invoice. `view` shows an invoice with the same draft; replace what differs."""
     return replace(
         view,
         id=str(new.invoice_id),

@@ -50,14 +50,14 @@ class Report:
 
 
 _Shown = dict[UUID, tuple[Transition, InvoiceDetail]]
-"""By invoice id: the invoice's newest transition before its details were read, and the details."""
+"""By invoice id: the transition after which the invoice's details were read, and these details."""
 
 
 async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
     """Lock the invoices, decide and write their transitions, emit the events; return the ids of changed invoices.
 
-    `reports` must contain at most one report for each invoice. Raises EngineError if the fact is a client's request
-    and the invoice's status refuses it.
+    `reports` must contain at most one report for each invoice. Raises EngineError if a fact is a client's request
+    that the invoice's status does not allow.
     """
     return await _report(work, reports, shown={})
 
@@ -143,7 +143,7 @@ def _move(work: Work, locked: LockedInvoice, fact: Report, transition: Transitio
 def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: InvoiceStatus) -> datetime | None:
     """If `to` is READY, return when to issue the invoice. Otherwise, return when to poll its charge; None means never.
 
-    If a fact with a ledger entry does not change the status, `invoice_status.write` ignores the result.
+    `invoice_status.write` ignores the result if the fact has a ledger entry and does not change the status.
     """
     if to is InvoiceStatus.READY:
         return work.now
@@ -156,7 +156,8 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
 async def _read(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]], *, shown: _Shown) -> None:
     """Read the details of an invoice if `shown` lacks them, or if the transition changed them.
 
-    A transition equal to the one in `shown` changed nothing, because a timestamp that is set keeps its first value.
+    If the transition equals the one in `shown`, the details are still current: the timestamps that it sets were set
+    before, and a timestamp keeps its first value.
     """
     after = {
         locked.invoice_id: transition

@@ -27,7 +27,7 @@ WHOLE_BODIES_BYTES = 256 << 10
 SHOWN_CHARS_OF_OLDER_BODIES = 2_000
 
 SHOWN_CHARGES = 100
-"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. After each refusal, the next charge is added."""
+"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. Each refused charge is followed by another one."""
 
 SHOWN_REFUNDS = 100
 """Number of newest refunds that GET /v1/invoices/{invoiceId} shows."""

@@ -127,7 +127,7 @@ async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id
 
 
 async def drop_private_terms(work: Work, replaced: PlanView, plan_version_id: UUID) -> None:
-    """Stop counting the items of a subscription's former private terms.
+    """Subtract the items of a subscription's former private terms from the account's total of plan items.
 
     Delete these items, unless an invoice was billed under the terms.
     """

@@ -133,7 +133,7 @@ async def _report(work: Work, connection_id: UUID, before: ConnectionHealth, aft
     """Log when a connection starts failing or recovers.
 
     Emit `connection.failing` only after all calls, or all reads, have failed for an hour. If the connection recovers
-    after this event, emit `connection.recovered`, and request a round of polls (D-55).
+    after this event, emit `connection.recovered` (D-55).
     """
     shown = after.shown_error
     code = None if shown is None else shown.code

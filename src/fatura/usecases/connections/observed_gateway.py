@@ -45,7 +45,7 @@ _WHY_ANSWERED = {
 
 
 _READ = "get_charge"
-"""The call of a poll. Look-ups and lists may work while polls fail, so they do not count as reads of `FailedReads`."""
+"""The operation of polls. Look-ups and lists may work while polls fail, so they are no reads of `FailedReads`."""
 
 Listed = port.Charge | port.InvalidAnswerError
 """A charge in a provider's list, or the error that says why this charge is invalid."""
@@ -136,7 +136,8 @@ class ObservedGateway:
     async def _observed(self, operation: str) -> AsyncGenerator[None]:
         """Run one call for at most CALL_TIMEOUT_SECONDS.
 
-        If the caller's own limit of about the same length ends the call first, the call counts as timed out too.
+        The caller may have a limit of its own of about the same length. If that limit ends the call first, the
+        call counts as timed out too.
         """
         began = time.monotonic()
         self.operation = operation

@@ -53,7 +53,7 @@ async def _advance(work: Work) -> bool:
     found = await poll_rounds.claim(work.tx, now=work.now)
     if found is None:
         return False
-    # a round that was put off has no result, and has further batches
+    # `all` is true also for a round that was put off: it has no result, but it has further batches
     return all(await each_alone_if_one_fails(work, [found], _run_batches, put_off=_put_off))
 
 

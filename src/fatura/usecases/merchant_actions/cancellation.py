@@ -51,9 +51,9 @@ async def cancel(
 ) -> StoredAnswer:
     """Cancel an invoice, and answer with the canceled invoice.
 
-    If the invoice is issued or overdue, first cancel its charge (D-27). But do not cancel a charge that is missing at
-    the gateway (D-56), or that was paid with less than the total, because nobody can pay such a charge. If the gateway
-    does not confirm that the charge is canceled, poll it immediately and raise `engine.invoice_not_cancelable`.
+    If the invoice is issued or overdue, first cancel its charge (D-27). But nobody can pay a charge that is missing at
+    the gateway (D-56), or that was paid for a part of the total, so do not cancel such a charge. If the gateway does
+    not confirm that the charge is canceled, poll it immediately and raise `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`,
     `engine.account_suspended`; the errors of `begin` and of `Places.take`.
     """
@@ -116,7 +116,7 @@ async def _reserve(
 
 
 async def _about_other_requests(work: Work, request: MerchantRequest) -> str:
-    """Say which other request may be applied instead of a stored request to cancel the invoice (D-171)."""
+    """Name the request that may be applied instead of this stored request to cancel the invoice (D-171)."""
     if await merchant_requests.is_replaced(work, request):
         return f" {charge_release.REPLACED}"
     stored = await merchant_requests.of_invoice(work, request.invoice_id)

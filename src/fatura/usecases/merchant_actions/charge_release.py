@@ -55,7 +55,7 @@ class Reserved:
     """The call to make after the transaction: ask `gateway` to cancel the confirmed `charge`.
 
     `reserved_at` is real time, `send_before` is on the process's monotonic clock. `hold` makes a suspension wait for
-    the call, also if a poll ends the merchant's request meanwhile (D-242).
+    the call, even if a poll ends the merchant's request meanwhile (D-242).
     """
 
     gateway: ObservedGateway

@@ -70,7 +70,7 @@ class Received:
         return tagger.request_id("payment", invoice_id, key=self.key)
 
     def may_be(self, recorded: PaymentEntry) -> bool:
-        """Return whether a request for this payment may have added the entry. Ignore texts: an erasure changes them."""
+        """Return whether `recorded` may be this payment. Texts are not compared, because an erasure changes them."""
         return (
             self.amount_cents in {None, recorded.amount_cents}
             and self.paid_at in {None, recorded.occurred_at}
@@ -179,9 +179,9 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
 
 
 async def _was_rest(work: Work, state: IssuanceState) -> bool:
-    """Return whether a recorded payment may have been for the whole open amount, because payments cover the total.
+    """Return whether payments cover the total, so that one of them may have been for the whole open amount.
 
-    Ignore refunds and disputes, because the gateway may have reported them only afterwards.
+    Ignore refunds and disputes, because the gateway may have reported them after that payment.
     """
     ledger = (await payment_entries.of_invoices(work.tx, [state.invoice_id])).get(state.invoice_id, ())
     assert state.total_cents is not None, "a paid invoice has a total"
@@ -284,9 +284,9 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
 
 
 async def _drop_other_payments(work: Work, stored: Sequence[MerchantRequest]) -> None:
-    """Drop the stored payments of an invoice before a part payment is recorded.
+    """Drop the payments that wait until the charge is canceled, so that a part payment can be recorded.
 
-    Refuse the part payment if a stored payment must be kept, because the engine could record both (D-52, D-171).
+    Refuse the part payment if a waiting payment must be kept, because the engine could record both (D-52, D-171).
     """
     others = [each for each in stored if each.payment is not None]
     if not all([await merchant_requests.may_drop(work, each) for each in others]):

@@ -59,7 +59,7 @@ class Wanted:
     installments: int | None
 
     def may_be(self, planned: InvoiceCharge) -> bool:
-        """Return whether a request for these terms may have planned the charge. Its due date may be later by now."""
+        """Return whether a request for these terms may have planned `planned`, whose due date may be later by now."""
         return (
             self.payment_method in {None, planned.payment_method}
             and self.installments in {None, planned.installments or 1}
@@ -126,7 +126,7 @@ async def _reserve(
             raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
-    # not for a repeat: its due date was valid at the first request, and may have passed since
+    # do not check a repeat: its due date was valid at the first request, and may have passed since
     if all(each.request_id != next_charge_id for each in stored):
         _check_due_date(work, wanted.due_date)
     charge, terms = await _check(work, state, wanted)

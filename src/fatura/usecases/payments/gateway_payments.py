@@ -30,7 +30,7 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""If a charge is parked with such a code, issuance looks up its found charges when they pay the invoice (D-181)."""
+"""Codes of parked charges. If the charges found for a parked charge pay the invoice, issuance looks them up (D-181)."""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 
@@ -59,7 +59,7 @@ async def record(
     new = await new_entries(work, answers)
     if adopting := await _adopting(work, invoices, new):
         await _look_up(work, list(adopting.values()))
-        # a refund that is done needs its entry, so the refunds of these charges are left to issuance too
+        # issuance also records the refunds of these charges, because a refund that is done needs its entry
         left = {(each.invoice_id, id_) for each in adopting.values() for id_ in each.known_charge_ids}
         answers = [each for each in answers if (each.invoice_id, each.charge.charge_id) not in left]
         new = [each for each in new if (each.invoice_id, each.gateway_charge_id) not in left]

@@ -66,8 +66,8 @@ async def _limited(work: Work, request: MerchantRequest, *, now: datetime) -> Me
 async def may_drop(work: Work, request: MerchantRequest) -> bool:
     """Return whether a refund or a part payment may drop a stored request (D-171).
 
-    The request must be over, and the gateway must have answered about the charge after the call that cancels it.
-    Otherwise, the gateway may already have canceled the charge, and nothing would continue the request.
+    The request must be over. The gateway must also have answered about the charge since the call to cancel the charge
+    ended. Otherwise, the gateway may already have canceled the charge, and nothing would continue the request.
     """
     ended_at = request.requested_at + IN_PROGRESS_FOR
     return is_over(work, request) and await charges.was_asked(work.tx, request.charge_id, since=ended_at)
@@ -101,8 +101,8 @@ async def end_unsure(work: Work, request: MerchantRequest) -> bool:
     """End an attempt for which the gateway's answer was lost. Return whether the request stays stored.
 
     An attempt is one HTTP request. If the merchant's request stays stored, and the charge was canceled, a poll applies
-    the request. A reissue or a payment replaces the earlier requests, so drop the earlier requests. But if a repeat of
-    this request has begun, the repeat decides about them. A request to cancel the invoice drops no other requests,
+    the request. A reissue or a payment replaces the earlier requests, so drop them. But if a repeat of this request has
+    begun, do not drop them, because the repeat decides. A request to cancel the invoice drops no other requests,
     because it does not apply if the charge expires. If the request is not stored any more, nothing changes.
     """
     stored = await of_invoice(work, request.invoice_id)

@@ -35,8 +35,8 @@ async def after_sending(work: Work, current: RefundRequest, answer: Answer) -> N
     """Handle the gateway's answer to the request of an open refund.
 
     If the gateway refuses a repeated request, the refund fails only after EMPTY_LOOKUPS_NEEDED look-ups did not find
-    the refund. The earlier request may have made the refund. Then nothing may be left to refund, so that the gateway
-    refuses the repeat.
+    the refund. The gateway may refuse the repeat because the earlier request has made the refund, and nothing is left
+    to refund.
     """
     match answer:
         case port.PermanentError() | port.NotFoundError():

@@ -37,7 +37,7 @@ SEND_WITHIN_SECONDS = 30
 """Maximum time between reserving and sending, so that the call ends before the lease expires."""
 assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 LOOKED_UP_WITHIN = timedelta(minutes=1)
-"""Maximum age of a look-up that must precede a refund's request, when that request is sent (D-53, D-151)."""
+"""Maximum time between a look-up and the refund's request that the look-up must precede (D-53, D-151)."""
 
 
 class _CallKind(Enum):
@@ -67,8 +67,8 @@ class _Call:
 async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed.
 
-    If a look-up must precede a request, send the request in the same batch. Otherwise, other due refunds could come
-    first, and the look-up would be older than LOOKED_UP_WITHIN each time.
+    If a look-up must precede a request, send the request right after it, in the same batch. Otherwise, other due
+    refunds could come first, and the look-up would be older than LOOKED_UP_WITHIN each time.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)
@@ -163,7 +163,7 @@ async def _reserve(
         if connection.gateway is not None and not is_left_out:
             refunds = connection.gateway.capabilities().refunds
             if refunds != "key" and request.unknown_since is not None and stage is RefundStage.PLANNED:
-                # the repeat was planned while the gateway deduplicated refunds; now it must not be sent
+                # the repeat was planned while the gateway deduplicated refunds; now a repeat could refund twice
                 stage = RefundStage.SENDING
             is_safe = request.refund_id not in unsafe and refunds != "lookup"
             kind = _kind(work, replace(request, stage=stage), is_safe=is_safe, is_held=is_held)

@@ -1,6 +1,6 @@
 """Record the outcomes of the refunds that merchants requested (D-53).
 
-A poll or the answer to the refund's request may report an outcome first; the effect is the same.
+A poll may report an outcome before the answer to the refund's request does; the effect is the same.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ async def fail(work: Work, request: RefundRequest, *, code: str, detail: str) ->
 
 
 async def _fail_next(work: Work, late: RefundRequest) -> None:
-    """Fail the unsent refund of the same charge as `late`.
+    """Fail the unsent refund of the same charge, because the gateway has made the refund `late` after all.
 
     The merchant asked for the unsent refund because `late` seemed to have failed (D-151).
     """

@@ -49,5 +49,5 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
 
 
 def _is_missing(charge: InvoiceCharge, *, polled_at: datetime) -> bool:
-    """Return whether the gateway already did not know the charge in a poll at least MISSING_AFTER before this poll."""
+    """Return whether a poll at least MISSING_AFTER before this one already found the charge unknown at the gateway."""
     return charge.unknown_since is not None and polled_at - charge.unknown_since >= MISSING_AFTER

@@ -334,7 +334,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return two instants: an unpaid charge must have been listed since the first, a paid charge since the second."""
+    """Return since when the list must have shown an unpaid charge, and since when it must have shown a paid charge."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

@@ -128,9 +128,9 @@ async def match_by_cycle(
 
 
 def without_invoice(charge: Charge, *, why: str) -> Match:
-    """Return CANCELED for a charge that is canceled at the gateway, else UNMATCHED with the reason `why`.
+    """Return CANCELED for a canceled charge without payments, else UNMATCHED with the reason `why`.
 
-    A canceled charge that was paid is UNMATCHED too, because no invoice records its payments (D-123).
+    A canceled charge with payments is UNMATCHED, because no invoice records its payments (D-123).
     """
     is_canceled = charge.state is ChargeState.CANCELED and not charge.entries
     return Match(MatchKind.CANCELED) if is_canceled else Match(MatchKind.UNMATCHED, why)
@@ -320,7 +320,7 @@ async def _match_elsewhere(
     """Report a charge that the cycle's invoice cannot adopt, because the cycle was billed again on another connection.
 
     With `is_elsewhere`, the invoice's connection certainly lacks the charge, so the charge is a second charge (D-125).
-    Record its payments now, because issuance may charge the invoice when the freeze ends. Without
+    Record its payments now, because issuance may charge the unpaid part of the invoice when the freeze ends. Without
     `is_elsewhere`, record no payments, because both connections could record them.
     """
     charge = found.listed.charge

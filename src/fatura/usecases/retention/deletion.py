@@ -56,7 +56,8 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
 
     The lock of the webhook keeps workers and `redeliver` from using these events at the same time.
     """
-    await progress.lock(work.tx, Kind.DELIVERIES)  # lock it before the webhook, like `_delete_attempts`
+    # lock this row before the webhook, as `_delete_attempts` does
+    await progress.lock(work.tx, Kind.DELIVERIES)
     await webhooks.lock(work.tx)
     after = claimed.deleted_to
     rows = await old_rows.oldest_events(work.tx, after=after, limit=BATCH)
@@ -84,7 +85,8 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
 async def _delete_attempts(work: Work, _claimed: Progress, stored_to: datetime) -> int:
     """Delete old attempts to deliver events; the events and the results of their deliveries stay.
 
-    The oldest attempts are deleted first, not those of the oldest events, because an old event may be sent again.
+    Delete the oldest attempts first, not the attempts of the oldest events. An old event may have recent attempts,
+    because it may be sent again.
     """
     await webhooks.lock(work.tx)
     deleted = await old_rows.delete_old_attempts(work.tx, stored_to=stored_to, limit=ATTEMPTS)

@@ -45,7 +45,7 @@ WAIT_SECONDS = 100
 """How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
 POLL_SHARE = 0.05
-"""`advance` pauses between two polls for this share of the time that it has waited, but at least POLL_SECONDS."""
+"""`advance` pauses between two polls for this share of the time waited so far, but at least POLL_SECONDS."""
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum time by which one call may advance the clock."""
 RUN_SECONDS = 5

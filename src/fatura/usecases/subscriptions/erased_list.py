@@ -84,7 +84,7 @@ async def cancel_and_start(work: Work, customer_id: UUID, asked_by: Actor, *, is
     # lock the customer first, so that no request subscribes the customer during this transaction
     require(await customers.lock_to_erase(work.tx, customer_id), "customer", id_=customer_id)
     canceled = await _cancel_subscriptions(work, customer_id, asked_by)
-    # only now: the cancellation has locked the subscriptions, so no more invoices are generated
+    # start it only now: the cancellation has locked the subscriptions, so no more invoices are generated
     await erasure.start(work, customer_id=customer_id, is_forced=is_forced)
     return canceled
 

@@ -65,7 +65,7 @@ FAN_OUT = 1000
 class Round:
     """The deliveries that one round sends; `send_before` is on the monotonic clock.
 
-    `chosen` also counts the deliveries that were put off because they could not be read.
+    `chosen` is the number of chosen deliveries. It includes those that were put off because they could not be read.
     """
 
     leased_by: UUID

@@ -76,7 +76,7 @@ async def begin_advance(work: Work) -> None:
 async def end_advance(work: Work) -> None:
     """If the endpoint is down, make its open deliveries due now, with new retry schedules (D-250).
 
-    The advance may have used up most of a schedule while the receiver was down for a few seconds.
+    The advance may have used up most of a schedule while the receiver was down for a few seconds of real time.
     """
     stored = await webhooks.lock(work.tx)
     if stored is None or stored.webhook.disabled_at is not None or not stored.health.failures:
@@ -181,7 +181,7 @@ async def _redeliver(work: Work, *, event_id: UUID) -> _Redelivered:
             f"The account has no enabled webhook; {REGISTER}, which also enables a disabled one.",
         )
     await work.refresh()
-    # must run before `reopen`: `unblock_next_events` finds only closed deliveries
+    # must run before `reopen`, because `unblock_next_events` does not find a delivery that is open again
     await deliveries.unblock_next_events(work.tx)
     if event.sequence <= stored.fanned_out_to:
         known = await deliveries.find(work.tx, event.sequence)

@@ -130,7 +130,7 @@ class PixKeyGateway:
         return self._database.transaction(self._config.account_id)
 
     async def _find(self, tx: tables.Tx, charge_id: str) -> port.Charge:
-        """Return a charge. Raises NotFoundError, for a malformed id without a query."""
+        """Return a charge. Raises NotFoundError; if the id is malformed, no query runs."""
         found = None
         if _TXID.fullmatch(charge_id):
             found = await tables.find(tx, self._config.connection_id, charge_id)

@@ -199,7 +199,7 @@ class SandboxGateway:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
             if charge.is_double and charge.entries:
-                # MAX_DOUBLES also limits paid second charges, because a paid one cannot be removed to make room
+                # otherwise a merchant could remove paid second charges, and so pay more than MAX_DOUBLES of them
                 raise port.PermanentError("charge_status", "The sandbox keeps second charges that were paid.")
             await tables.delete_charge(tx, charge_id)
         return charge
@@ -244,7 +244,7 @@ class SandboxGateway:
         faults.fail_after(operation, fault)
 
     async def _find(self, tx: tables.Tx, charge_id: str) -> SandboxCharge:
-        """Return a charge with its current status. Raises NotFoundError, for a malformed id without a query."""
+        """Return a charge with its current status. Raises NotFoundError; if the id is malformed, no query runs."""
         charge = None
         if CHARGE_ID.fullmatch(charge_id):
             charge = await tables.find_charge(tx, self._config.connection_id, charge_id)
