@@ -10,7 +10,7 @@ from tests.support.audit_steps import ROUTES, Recorder
 from tests.support.contract import Contract
 from tests.support.expect import UNKNOWN_ID
 from tests.support.sandbox_steps import connection_id
-from tests.support.world import World, item, plan_body, subscription_body
+from tests.support.world import Merchant, World, item, plan_body, subscription_body
 
 
 @pytest.fixture
@@ -192,6 +192,23 @@ async def integration(world: World) -> None:
     await world.get("/health/ready")
 
 
+async def statement(live: Merchant) -> None:
+    """Import a bank statement into a connection with a Pix key, which only a live account has."""
+    settings = {"pixKey": "pix@example.com", "merchantName": "Academia Sol", "merchantCity": "Sao Paulo"}
+    made = await live.made(
+        "/v1/integration/gateways", {"provider": "pix_key", "credentials": {}, "settings": settings}
+    )
+    for dry_run in (True, False):
+        await live.made(
+            f"/v1/integration/gateways/{made['connectionId']}/statement",
+            {
+                "format": "csv",
+                "statement": "date,amount,id\n2026-01-02,1.00,1\n2026-01-02,-1.00,2\n",
+                "dryRun": dry_run,
+            },
+        )
+
+
 async def test_every_route_answers_as_documented(world: World, judged: Contract):
     """Each successful request that changes something also adds one audit entry, which names the changed resource.
     [spec 4.6 GET /docs-json 200, D-63, D-221, D-13]
@@ -201,11 +218,17 @@ async def test_every_route_answers_as_documented(world: World, judged: Contract)
     for walk in (catalog, billing, charges, integration):
         await walk(world)
 
+    await recorder.check(world, earlier=earlier)
+    live = await world.another(Mode.LIVE)
+    of_live, earlier = Recorder(), len(await live.audit())
+    world._client.event_hooks["response"][-1] = of_live.note
+    await statement(live)
+    await of_live.check(live, earlier=earlier)
+
     wanted = {(method, path) for method, path, _ in judged.operations()}
     done = {(method, path) for method, path, status in judged.seen if status.startswith("2")}
     assert wanted - done == set()
-    await recorder.check(world, earlier=earlier)
-    audited = {each.route.audit for each in recorder.sent if each.owes_entry}
+    audited = {each.route.audit for each in (*recorder.sent, *of_live.sent) if each.owes_entry}
     assert audited == {route.audit for route in ROUTES.values()} - {None}
 
 

@@ -72,6 +72,7 @@ ROUTES = rows("""
     PATCH  | /v1/integration/gateways/{connectionId}       | 200     | 400 404
     POST   | /v1/integration/gateways/{connectionId}/move  | 200     | 202 400 404 409 422
     GET    | /v1/integration/gateways/{connectionId}/move  | 200     | 404
+    POST   | /v1/integration/gateways/{connectionId}/statement | 200 | 400 404 422
     GET    | /v1/test-clock                                | 200     | 409
     POST   | /v1/test-clock/advance                        | 200     | 400 409 422
     DELETE | /v1/test-clock/advance                        | 204     | 409
@@ -148,6 +149,7 @@ FIELDS = rows("""
     PATCH  | /v1/integration/gateways/{connectionId} | active     | no       | boolean
     POST   | /v1/integration/gateways/{connectionId}/move | toConnectionId | yes | string format=uuid
     POST   | /v1/integration/gateways/{connectionId}/move | dryRun         | no  | boolean default=False
+    POST   | /v1/integration/gateways/{connectionId}/statement | format    | yes | string
     GET    | /v1/products        | ?page                          | no       | integer minimum=1 maximum=1000000000
     GET    | /v1/products        | ?page                          | no       | integer default=1
     GET    | /v1/plans           | ?pageSize                      | no       | integer minimum=1 maximum=100 default=25

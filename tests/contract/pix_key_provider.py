@@ -19,11 +19,12 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
     Webhook,
 )
+from fatura.gateways.statement_port import StatementImports, StatementPayment
 from fatura.store.accounts import accounts
 from fatura.store.connections import connections
 from fatura.store.connections.connections import StoredConnection
 from fatura.store.db import Database, Tx
-from tests.contract.provider import NOW
+from tests.contract.provider import NOW, refund_request
 
 SETTINGS = {"pixKey": "pix@example.com", "merchantName": "Café do João", "merchantCity": "São Paulo"}
 
@@ -50,7 +51,6 @@ class FailingDatabase:
 @dataclass(slots=True)
 class PixKeyProvider:
     db: Database
-    reports_payments: bool = False
     databases: dict[int, FailingDatabase] = field(default_factory=dict[int, FailingDatabase])
 
     async def connect(self, **settings: Any) -> Gateway:
@@ -64,7 +64,7 @@ class PixKeyProvider:
             methods=(PaymentMethod.PIX,),
             max_installments=1,
             product_catalog=False,
-            refunds=False,
+            refunds=True,
             created_at=NOW,
         )
         async with self.db.transaction(config.account_id) as tx:
@@ -76,16 +76,19 @@ class PixKeyProvider:
         return gateway
 
     async def pay(self, gateway: Gateway, charge: Charge) -> None:
-        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
+        """Import the payment, as the merchant does from a bank statement."""
+        assert isinstance(gateway, StatementImports)
+        paid = StatementPayment(f"bank-{charge.charge_id}", charge.charge_id, charge.amount_cents, NOW)
+        assert await gateway.import_payments([paid]) == [paid.bank_id]
 
     async def refuse(self, gateway: Gateway, charge: Charge) -> None:
-        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
+        raise NotImplementedError("nobody can refuse a Pix code, and the suite does not ask for it")
 
     async def cancel(self, gateway: Gateway, charge: Charge) -> None:
         await gateway.cancel_charge(charge.charge_id)
 
     async def refund(self, gateway: Gateway, charge: Charge) -> None:
-        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
+        await gateway.refund_charge(refund_request(charge, charge.amount_cents))
 
     async def lose_next_request(self, gateway: Gateway) -> None:
         self.databases[id(gateway)].before = UnknownOutcomeError("the connection broke")
@@ -97,7 +100,7 @@ class PixKeyProvider:
         self.databases[id(gateway)].after = UnknownOutcomeError("the connection broke")
 
     async def lose_next_refund(self, gateway: Gateway) -> None:
-        raise NotImplementedError("a Pix key reports no payments, and the suite does not ask for it")
+        self.databases[id(gateway)].after = UnknownOutcomeError("the connection broke")
 
     async def limit_next_request(self, gateway: Gateway) -> None:
         self.databases[id(gateway)].before = TransientError("no free connection")

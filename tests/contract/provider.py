@@ -20,12 +20,7 @@ DUE_DATE = date(2026, 3, 15)
 
 
 class Provider(Protocol):
-    """A test double of a payment provider. Tests use it to open connections, change charges and cause faults.
-
-    If the provider does not learn of payments, `reports_payments` is False, and the tests do not pay or refund.
-    """
-
-    reports_payments: bool
+    """A test double of a payment provider. Tests use it to open connections, change charges and cause faults."""
 
     async def connect(self) -> Gateway:
         """Return a connection in a new account whose clock shows `NOW`. All capabilities are enabled."""

@@ -27,7 +27,6 @@ from tests.contract.provider import NOW
 @dataclass(frozen=True, slots=True)
 class SandboxProvider:
     db: Database
-    reports_payments: bool = True
 
     async def add(self, *, account_id: UUID | None = None, **settings: Any) -> ConnectionConfig:
         """Insert a sandbox connection, by default in a new account."""

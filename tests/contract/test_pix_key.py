@@ -1,16 +1,18 @@
 """The contract suite against connections with a Pix key, and what is special about them (D-49)."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from fatura.gateways.adapters.pix_key.settings import parse
-from fatura.gateways.port import GatewaySettingsError, PermanentError
+from fatura.gateways.port import ChargeState, GatewaySettingsError, PermanentError
+from fatura.gateways.statement_port import StatementImports, StatementPayment
 from fatura.store.db import Database
 from tests.contract.gateway_contract import GatewayContract
 from tests.contract.pix_key_provider import SETTINGS, PixKeyProvider
-from tests.contract.provider import charge_request, refund_request
+from tests.contract.provider import NOW, charge_request
 
 
 @pytest.fixture
@@ -62,12 +64,44 @@ async def test_what_fits_into_no_code_is_refused(provider: PixKeyProvider, wrong
         await gateway.create_charge(replace(charge_request(), **wrong))
 
 
-async def test_refunds_are_refused(provider: PixKeyProvider) -> None:
-    """[D-256, D-53]"""
+async def test_a_payment_is_imported_once(provider: PixKeyProvider) -> None:
+    """The bank's id identifies a payment. Payments of unknown charges are left out. [D-257]"""
     gateway = await provider.connect()
+    assert isinstance(gateway, StatementImports)
     charge = await gateway.create_charge(charge_request())
-    with pytest.raises(PermanentError):
-        await gateway.refund_charge(refund_request(charge, 1))
+    paid = StatementPayment("bank-1", charge.charge_id, 9990, NOW)
+    unknown = StatementPayment("bank-2", 25 * "X", 9990, NOW)
+
+    assert await gateway.import_payments([paid, unknown]) == ["bank-1"]
+    assert await gateway.import_payments([paid]) == []
+    assert await gateway.import_payments([replace(paid, amount_cents=1)]) == []
+    assert await gateway.imported(["bank-1", "bank-2"]) == {"bank-1": paid}
+    assert [entry.amount_cents for entry in (await gateway.get_charge(charge.charge_id)).entries] == [9990]
+
+
+async def test_only_a_confirmed_payment_may_look_like_another(provider: PixKeyProvider) -> None:
+    """The amount, the charge and the Sao Paulo date are equal, but not the bank's id. [D-257]"""
+    gateway = await provider.connect()
+    assert isinstance(gateway, StatementImports)
+    charge = await gateway.create_charge(charge_request())
+    first = StatementPayment("bank-1", charge.charge_id, 9990, NOW)
+    alike = replace(first, bank_id="bank-2", occurred_at=NOW + timedelta(hours=1))
+
+    assert await gateway.import_payments([first]) == ["bank-1"]
+    assert await gateway.import_payments([alike]) == []
+    assert await gateway.import_payments([replace(alike, is_confirmed=True)]) == ["bank-2"]
+    next_day = replace(alike, bank_id="bank-3", occurred_at=NOW + timedelta(days=1))
+    assert await gateway.import_payments([next_day]) == ["bank-3"]
+
+
+async def test_a_canceled_code_can_still_be_paid(provider: PixKeyProvider) -> None:
+    """[D-256, D-257]"""
+    gateway = await provider.connect()
+    charge = await gateway.cancel_charge((await gateway.create_charge(charge_request())).charge_id)
+    await provider.pay(gateway, charge)
+
+    paid = await gateway.get_charge(charge.charge_id)
+    assert (paid.state, [entry.amount_cents for entry in paid.entries]) == (ChargeState.CANCELED, [9990])
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,10 @@ def valid_bodies(own: Owned) -> dict[str, Json]:
         "post /v1/integration/gateways": {"provider": "sandbox", "credentials": {}},
         "patch /v1/integration/gateways/{connectionId}": {"label": "Main"},
         "post /v1/integration/gateways/{connectionId}/move": {"toConnectionId": own.one("toConnectionId")},
+        "post /v1/integration/gateways/{connectionId}/statement": {
+            "format": "csv",
+            "statement": "date,amount,id\n",
+        },
         "put /v1/integration/webhook": {"url": "https://merchant.example/events"},
         "post /v1/test-clock/advance": {"days": 0},
         "post /v1/sandbox/charges/{chargeId}/pay": {},

@@ -14,6 +14,7 @@ from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, Payment
 from fatura.domain.refunds import RefundRequest, RefundStage
 from fatura.gateways.adapters.pix_key import tables as pix_key
 from fatura.gateways.adapters.pix_key.tables import PixKeyCharge
+from fatura.gateways.statement_port import StatementPayment
 from fatura.store.billing import payment_entries
 from fatura.store.charging import (
     charges,
@@ -87,6 +88,8 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         polled = await poll_rounds.lock(tx, UUID(connection_id))
         await poll_rounds.save(tx, replace(polled, next_step_at=far_ahead))
         await pix_key.insert(tx, UUID(connection_id), _pix_charge(UUID(invoice["id"]), created_at=far_ahead))
+        paid = StatementPayment("bank-1", "X", 1, far_ahead)
+        await pix_key.insert_payments(tx, UUID(connection_id), [paid], now=far_ahead)
     await _refund(merchant, plan, invoice, next_attempt_at=far_ahead)
     return {
         "product_id": product["id"],

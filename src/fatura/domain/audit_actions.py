@@ -24,6 +24,7 @@ GATEWAY_CONNECTION = Resource(
             "minAmountCents",
             "minInstallmentCents",
             "operation",
+            "payments",
             "productCatalog",
             "provider",
             "refunds",
@@ -142,6 +143,9 @@ GATEWAY_MOVE = AuditAction(
     "gateway_connection.move",
     GATEWAY_CONNECTION,
     "a move of a connection's subscriptions to another connection was requested",
+)
+GATEWAY_STATEMENT = AuditAction(
+    "gateway_connection.import_statement", GATEWAY_CONNECTION, "payments of a bank statement were imported"
 )
 GATEWAY_FAULT = AuditAction(
     "gateway_connection.add_fault", GATEWAY_CONNECTION, "a fault of the sandbox gateway was queued"

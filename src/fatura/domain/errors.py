@@ -288,6 +288,12 @@ REFUND_UNSUPPORTED = Problem(
     "Refund unsupported",
     "The gateway connection makes no refunds; refund the payment in the gateway instead.",
 )
+STATEMENT_UNSUPPORTED = Problem(
+    "engine.statement_unsupported",
+    422,
+    "Statement unsupported",
+    "The connection's provider reports payments itself, and takes no bank statements (D-257).",
+)
 REFUND_REFUSED = Problem(
     "engine.refund_refused",
     422,

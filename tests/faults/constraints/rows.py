@@ -237,6 +237,8 @@ CHECKS = rows("""
     delivery_attempts               | delivery           | "attempts": 1, "failures": 2
     delivery_attempt_outcome        | delivery_attempt   | "outcome": "lost"
     pix_key_charge_amount           | pix_key_charge     | "amount_cents": 0
+    pix_key_entry_kind              | pix_key_entry      | "kind": "fee"
+    pix_key_entry_amount            | pix_key_entry      | "amount_cents": 0
     sandbox_charge_status           | sandbox_charge     | "status": "lost"
     sandbox_fault_call              | sandbox_fault      | "operation": "call"
     sandbox_fault_fault             | sandbox_fault      | "fault": "yawns"

@@ -149,6 +149,17 @@ class Text:
         return core_schema.no_info_after_validator_function(_safe, _expecting(message, schema))
 
 
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """The text of a file: 1 to `most` code points, of any kind. Fatura reads the text, but does not store it."""
+
+    most: int
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = core_schema.str_schema(strict=True, min_length=1, max_length=self.most)
+        return _expecting(f"must be text of 1 to {self.most} characters", schema)
+
+
 def _filled(text: str) -> str:
     if not text.strip():
         raise ValueError(text)

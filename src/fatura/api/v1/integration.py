@@ -7,14 +7,16 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fatura.api.http.declare import Routes
-from fatura.api.http.fields import Distinct, Id, Instant, StrictBool, Text
+from fatura.api.http.fields import Distinct, FileText, Id, Instant, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
 from fatura.api.http.replies import answer, answer_once, replay, run, run_dry, run_once
 from fatura.api.http.route import Call, PathId
 from fatura.domain import audit_actions, errors
+from fatura.domain.bank_statement import MAX_BANK_ID, MAX_CREDITS, StatementFormat
 from fatura.domain.credentials import ALL_SCOPES, Scope
 from fatura.usecases.accounts import api_keys, integration_secret
 from fatura.usecases.connections import gateway_connections
+from fatura.usecases.reconciliation import bank_statements
 from fatura.usecases.subscriptions import connection_moves
 from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
 from fatura.views.integration import (
@@ -26,9 +28,12 @@ from fatura.views.integration import (
     NewSecretView,
 )
 from fatura.views.samples.story import CONNECTION
+from fatura.views.statements import StatementView
 
 routes = Routes("Integration", "API keys, the secret that signs calls to you, and connections to gateways.")
 ApiKeyId = Annotated[UUID, PathId("API key")]
+MAX_STATEMENT = 200_000
+"""Maximum number of characters of a bank statement."""
 ConnectionId = Annotated[UUID, PathId("gateway connection")]
 Label = Annotated[str, Text(1, 120), Field(description="Your own name for the connection.")]
 Credentials = Annotated[
@@ -131,6 +136,34 @@ class MoveForm(Body):
     }
 
     toConnectionId: Annotated[Id, Field(description="Connection that bills from now on.")]
+    dryRun: Annotated[
+        StrictBool, Field(description="With true, nothing changes; the answer shows what would change.")
+    ] = False
+
+
+class StatementForm(Body):
+    """A bank statement to import."""
+
+    examples: ClassVar[Examples] = {
+        "a dry run": {
+            "format": "csv",
+            "statement": "date,amount,id,description\n"
+            "2026-11-10,199.80,E18236120202611101512s0123456789,Pix received from Ana Souza\n",
+            "dryRun": True,
+        }
+    }
+
+    format: Annotated[
+        StatementFormat, Field(description="`ofx`, or `csv` with the columns date, amount and id.")
+    ]
+    statement: Annotated[str, FileText(MAX_STATEMENT), Field(description="The text of the file.")]
+    confirmed: Annotated[
+        list[Annotated[str, Text(1, MAX_BANK_ID)]],
+        Field(
+            max_length=MAX_CREDITS,
+            description="`bankId`s of `similar` credits that are payments of their own, as you have checked.",
+        ),
+    ] = []  # noqa: RUF012 - pydantic copies a default
     dryRun: Annotated[
         StrictBool, Field(description="With true, nothing changes; the answer shows what would change.")
     ] = False
@@ -287,3 +320,35 @@ async def move_subscriptions(call: Call, connection_id: ConnectionId, body: Move
 async def read_move(call: Call, connection_id: ConnectionId) -> Response:
     """Return the connection's newest move of subscriptions. While the move runs, the answer has the numbers so far."""
     return await run(call, connection_moves.read_progress, connection_id)
+
+
+@routes.post(
+    "/v1/integration/gateways/{connectionId}/statement",
+    "Import a bank statement",
+    answers=StatementView,
+    audit=audit_actions.GATEWAY_STATEMENT,
+    problems=[errors.STATEMENT_UNSUPPORTED],
+)
+async def import_statement(call: Call, connection_id: ConnectionId, body: StatementForm) -> Response:
+    """Import the Pix payments that a bank statement shows, into a connection with a Pix key.
+
+    A credit pays the charge whose txid it names. Otherwise, it pays the only open charge of its exact amount whose
+    payer has the tax id that the credit names. Fatura records the payments within seconds after the answer, and emits
+    the usual events. A repeated import records nothing twice, because each credit has an id of the bank. Send a dry run
+    first; it ignores the Idempotency-Key.
+    """
+    if not body.dryRun and (repeated := await replay(call)):
+        return repeated
+    imported = await bank_statements.import_payments(
+        call.deps,
+        call.account,
+        connection_id,
+        text=body.statement,
+        format_=body.format,
+        confirmed=frozenset(body.confirmed),
+        is_dry_run=body.dryRun,
+    )
+    if body.dryRun:
+        call.settle()
+        return answer(imported.view)
+    return await run_once(call, bank_statements.poll, connection_id, imported)

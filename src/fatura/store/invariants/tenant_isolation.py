@@ -177,6 +177,10 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.connection_id FROM pix_key_charge c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
+            SELECT c.connection_id FROM pix_key_entry c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM pix_key_charge p
+                WHERE p.account_id = $1 AND p.connection_id = c.connection_id AND p.txid = c.txid)
+            UNION
             SELECT c.connection_id FROM sandbox_fault c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
         ) u

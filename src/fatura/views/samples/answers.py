@@ -50,6 +50,7 @@ from fatura.views.sandbox import (
     SandboxProductView,
     TestClockView,
 )
+from fatura.views.statements import CreditResult, CreditView, MatchedBy, StatementView
 from fatura.views.subscriptions import (
     CanceledSubscriptionView,
     PreviewView,
@@ -149,6 +150,25 @@ _ALL: tuple[View, ...] = (
         next_cycle_cents_after=8792,
         created_at=instant(AT),
         ended_at=instant(AT),
+    ),
+    StatementView(
+        dry_run=True,
+        new=1,
+        duplicates=0,
+        needs_you=0,
+        debits=0,
+        data=[
+            CreditView(
+                number=1,
+                bank_id="E18236120202611101512s0123456789",
+                occurred_on=AT.date(),
+                amount_cents=19980,
+                result=CreditResult.NEW,
+                matched_by=MatchedBy.TXID,
+                invoice_id=str(story.INVOICE_ID),
+                charge_id="7Q2M9ZK4T1V8C6XB3N5R0JWLD",
+            )
+        ],
     ),
     ConnectionMoveView.of(to_connection_id=CONNECTION.connection_id, moved=1, skipped_count=0, skipped=[]),
     ConnectionMoveProgressView.of_progress(

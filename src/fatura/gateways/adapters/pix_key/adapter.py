@@ -1,12 +1,14 @@
 """The provider `pix_key`: Pix codes for the merchant's own Pix key, without a payment provider.
 
-Nobody tells Fatura about payments of these codes: the merchant records them (D-52). A code stays payable as long as the
-Pix key exists, also after its charge was canceled. Each call runs in a transaction of its own.
+Nobody tells Fatura about payments of these codes: the merchant imports bank statements (D-257), or records payments by
+hand (D-52). A code stays payable as long as the Pix key exists, also after its charge was canceled. Each call runs in a
+transaction of its own.
 """
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime
 from typing import ClassVar
@@ -15,11 +17,13 @@ from uuid import UUID
 from fatura.domain.calendar import local_date
 from fatura.domain.charge import PayData
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.payments import EntryKind
 from fatura.gateways import port
 from fatura.gateways.adapters.pix_key import tables
 from fatura.gateways.adapters.pix_key.settings import PixKeySettings, parse
-from fatura.gateways.adapters.pix_key.tables import PixKeyCharge
+from fatura.gateways.adapters.pix_key.tables import PixKeyCharge, PixKeyEntry
 from fatura.gateways.br_code import br_code
+from fatura.gateways.statement_port import StatementPayment
 
 MAX_CENTS = 10**12 - 1
 """The highest amount that fits into a Pix code."""
@@ -29,7 +33,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class PixKeyGateway:
-    """One connection with a Pix key; implements `port.Gateway`.
+    """One connection with a Pix key; implements `port.Gateway` and `statement_port.StatementImports`.
 
     Database errors are raised unchanged. The engine then treats the outcome as unknown, and repeats the request.
     """
@@ -50,6 +54,7 @@ class PixKeyGateway:
             product_catalog=False,
             idempotency="natural_id",
             lists_charges=True,
+            refunds="key",
             polls_per_second=None,
         )
 
@@ -85,8 +90,7 @@ class PixKeyGateway:
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
         async with self._transaction() as tx:
-            found = await tables.find(tx, self._config.connection_id, txid_of(invoice_id, attempt))
-        return [] if found is None else [_as_charge(found)]
+            return await self._read(tx, [txid_of(invoice_id, attempt)])
 
     async def get_charge(self, charge_id: str) -> port.Charge:
         async with self._transaction() as tx:
@@ -97,23 +101,59 @@ class PixKeyGateway:
         while True:
             async with self._transaction() as tx:
                 page = await tables.charges_since(tx, self._config.connection_id, since, after=after)
-            for charge in page:
-                yield _as_charge(charge)
+                charges = await self._with_entries(tx, page)
+            for charge in charges:
+                yield charge
             if not page:
                 return
             since, after = page[-1].created_at, page[-1].txid
 
     async def cancel_charge(self, charge_id: str) -> port.Charge:
+        """Cancel a charge. A paid charge is returned unchanged."""
         async with self._transaction() as tx:
-            await self._find(tx, charge_id)
+            charge = await self._lock(tx, charge_id)
+            if charge.state is not port.ChargeState.OPEN:
+                return charge
             await tables.cancel(tx, self._config.connection_id, charge_id)
             return await self._find(tx, charge_id)
 
-    async def refund_charge(self, request: port.RefundRequest) -> port.Charge:  # noqa: ARG002 - part of the interface
-        """Raises PermanentError `refunds_unsupported`."""
-        raise port.PermanentError(
-            "refunds_unsupported", "Fatura cannot return a payment of a Pix key; return it in the bank's app."
-        )
+    async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
+        """Record a refund, which the merchant makes in the bank's app. A repeated request records nothing more.
+
+        Raises NotFoundError, and PermanentError `charge_status` if the refund is above the payments that are left.
+        """
+        connection_id, reference = self._config.connection_id, str(request.refund_id)
+        async with self._transaction() as tx:
+            charge = await self._lock(tx, request.charge_id)
+            if any(each.refund_id == request.refund_id for each in charge.refunds):
+                return charge
+            left_cents = sum(
+                each.amount_cents if each.kind is EntryKind.PAYMENT else -each.amount_cents
+                for each in charge.entries
+            )
+            if not 0 < request.amount_cents <= left_cents:
+                raise port.PermanentError("charge_status", f"The charge has {left_cents} cents to refund.")
+            now = self._config.now
+            refund = PixKeyEntry(charge.charge_id, EntryKind.REFUND, reference, request.amount_cents, now)
+            await tables.insert_refund(tx, connection_id, refund, now=now)
+            return await self._find(tx, charge.charge_id)
+
+    async def imported(self, bank_ids: Sequence[str]) -> Mapping[str, StatementPayment]:
+        async with self._transaction() as tx:
+            found = await tables.payments(tx, self._config.connection_id, bank_ids)
+        return {
+            each.reference: StatementPayment(each.reference, each.txid, each.amount_cents, each.occurred_at)
+            for each in found
+        }
+
+    async def find_all(self, charge_ids: Sequence[str]) -> Sequence[port.Charge]:
+        async with self._transaction() as tx:
+            return await self._read(tx, [each for each in charge_ids if _TXID.fullmatch(each)])
+
+    async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
+        now = self._config.now
+        async with self._transaction() as tx:
+            return await tables.insert_payments(tx, self._config.connection_id, payments, now=now)
 
     def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:  # noqa: ARG002 - part of the interface
         """Raises AuthFailedError, because there is no provider that could send a webhook."""
@@ -130,13 +170,28 @@ class PixKeyGateway:
         return self._database.transaction(self._config.account_id)
 
     async def _find(self, tx: tables.Tx, charge_id: str) -> port.Charge:
-        """Return a charge. Raises NotFoundError; if the id is malformed, no query runs."""
-        found = None
-        if _TXID.fullmatch(charge_id):
-            found = await tables.find(tx, self._config.connection_id, charge_id)
-        if found is None:
+        """Return a charge. Raises NotFoundError, also for a malformed id."""
+        found = await self._read(tx, [charge_id] if _TXID.fullmatch(charge_id) else [])
+        if not found:
             raise port.NotFoundError(charge_id)
-        return _as_charge(found)
+        return found[0]
+
+    async def _lock(self, tx: tables.Tx, charge_id: str) -> port.Charge:
+        """Return a locked charge. Raises NotFoundError."""
+        if _TXID.fullmatch(charge_id):
+            await tables.lock(tx, self._config.connection_id, charge_id)
+        return await self._find(tx, charge_id)
+
+    async def _read(self, tx: tables.Tx, txids: Sequence[str]) -> Sequence[port.Charge]:
+        return await self._with_entries(tx, await tables.find(tx, self._config.connection_id, txids))
+
+    async def _with_entries(self, tx: tables.Tx, charges: Sequence[PixKeyCharge]) -> Sequence[port.Charge]:
+        of_charge: defaultdict[str, list[PixKeyEntry]] = defaultdict(list)
+        if charges:
+            txids = [charge.txid for charge in charges]
+            for entry in await tables.entries(tx, self._config.connection_id, txids):
+                of_charge[entry.txid].append(entry)
+        return [_as_charge(charge, of_charge[charge.txid]) for charge in charges]
 
 
 def txid_of(invoice_id: UUID, attempt: int) -> str:
@@ -163,14 +218,25 @@ def _check(request: port.ChargeRequest, *, today: date) -> None:
         raise port.PermanentError("due_date_past", f"The due date {request.due_date} has passed.")
 
 
-def _as_charge(stored: PixKeyCharge) -> port.Charge:
+def _as_charge(stored: PixKeyCharge, entries: Sequence[PixKeyEntry]) -> port.Charge:
+    paid_cents = sum(each.amount_cents for each in entries if each.kind is EntryKind.PAYMENT)
+    state = port.ChargeState.PAID if paid_cents >= stored.amount_cents else port.ChargeState.OPEN
     return port.Charge(
         charge_id=stored.txid,
         invoice_id=stored.invoice_id,
         attempt=stored.attempt,
-        state=port.ChargeState.CANCELED if stored.is_canceled else port.ChargeState.OPEN,
+        state=port.ChargeState.CANCELED if stored.is_canceled else state,
         amount_cents=stored.amount_cents,
         due_date=stored.due_date,
         pay=PayData(pix_code=stored.pix_code),
+        entries=tuple(
+            port.ChargeEntry(each.kind, each.reference, each.amount_cents, "BRL", each.occurred_at)
+            for each in entries
+        ),
+        refunds=tuple(
+            port.Refund(UUID(each.reference), port.RefundState.DONE, each.reference)
+            for each in entries
+            if each.kind is EntryKind.REFUND
+        ),
         created_at=stored.created_at,
     )

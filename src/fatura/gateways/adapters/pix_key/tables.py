@@ -1,6 +1,6 @@
 """SQL of the charges of connections with a Pix key. No provider stores these charges, so Fatura does.
 
-These statements use no table of the engine, and the engine's `store` does not use this table.
+These statements use no table of the engine, and the engine's `store` does not use these tables.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, LiteralString, Protocol
 from uuid import UUID
+
+from fatura.domain.calendar import local_date
+from fatura.domain.payments import EntryKind
+from fatura.gateways.statement_port import StatementPayment
 
 CHARGES_A_PAGE = 500
 """Number of charges in a page of `charges_since`."""
@@ -44,6 +48,17 @@ class PixKeyCharge:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class PixKeyEntry:
+    """A payment from a bank statement, or a refund. `reference` is the bank's id, or the engine's id of the refund."""
+
+    txid: str
+    kind: EntryKind
+    reference: str
+    amount_cents: int
+    occurred_at: datetime
+
+
 async def insert(tx: Tx, connection_id: UUID, charge: PixKeyCharge) -> None:
     """Insert a charge. If the connection already has a charge with this `txid`, do nothing."""
     await tx.execute(
@@ -64,16 +79,31 @@ async def insert(tx: Tx, connection_id: UUID, charge: PixKeyCharge) -> None:
     )
 
 
-async def find(tx: Tx, connection_id: UUID, txid: str) -> PixKeyCharge | None:
-    row = await tx.fetchrow(
+async def find(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[PixKeyCharge]:
+    """Return the charges that exist, ordered by `txid`."""
+    rows = await tx.fetch(
         """
         SELECT c.txid, c.invoice_id, c.attempt, c.amount_cents, c.due_date, c.pix_code, c.is_canceled, c.created_at
-        FROM pix_key_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.txid = $3
+        FROM pix_key_charge c
+        WHERE c.account_id = $1 AND c.connection_id = $2 AND c.txid = ANY($3::text[])
+        ORDER BY c.txid
+        """,
+        connection_id,
+        txids,
+    )
+    return [PixKeyCharge(**row) for row in rows]
+
+
+async def lock(tx: Tx, connection_id: UUID, txid: str) -> None:
+    """Keep others from adding refunds to a charge, and from canceling it, until this transaction ends."""
+    await tx.fetch(
+        """
+        SELECT FROM pix_key_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.txid = $3
+        FOR NO KEY UPDATE
         """,
         connection_id,
         txid,
     )
-    return None if row is None else PixKeyCharge(**row)
 
 
 async def cancel(tx: Tx, connection_id: UUID, txid: str) -> None:
@@ -107,3 +137,88 @@ async def charges_since(
         CHARGES_A_PAGE,
     )
     return [PixKeyCharge(**row) for row in rows]
+
+
+async def entries(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[PixKeyEntry]:
+    """Return the payments and refunds of these charges, in the order in which they were recorded."""
+    rows = await tx.fetch(
+        """
+        SELECT e.txid, e.kind, e.reference, e.amount_cents, e.occurred_at FROM pix_key_entry e
+        WHERE e.account_id = $1 AND e.connection_id = $2 AND e.txid = ANY($3::text[])
+        ORDER BY e.recorded_at, e.kind, e.reference
+        """,
+        connection_id,
+        txids,
+    )
+    return [_entry(row) for row in rows]
+
+
+async def payments(tx: Tx, connection_id: UUID, references: Sequence[str]) -> Sequence[PixKeyEntry]:
+    """Return the imported payments with these ids of the bank."""
+    rows = await tx.fetch(
+        """
+        SELECT e.txid, e.kind, e.reference, e.amount_cents, e.occurred_at FROM pix_key_entry e
+        WHERE e.account_id = $1 AND e.connection_id = $2 AND e.kind = 'payment' AND e.reference = ANY($3::text[])
+        ORDER BY e.reference
+        """,
+        connection_id,
+        references,
+    )
+    return [_entry(row) for row in rows]
+
+
+async def insert_payments(
+    tx: Tx, connection_id: UUID, new: Sequence[StatementPayment], *, now: datetime
+) -> Sequence[str]:
+    """Insert payments of charges that exist, and return the references of the inserted payments.
+
+    A payment that violates a unique constraint is left out: its reference is known, or it is not confirmed, and the
+    charge has an unconfirmed payment of the same amount on the same day.
+    """
+    rows = await tx.fetch(
+        """
+        INSERT INTO pix_key_entry (account_id, connection_id, kind, reference, txid, amount_cents, occurred_at,
+            occurred_on, is_confirmed, recorded_at)
+        SELECT c.account_id, c.connection_id, 'payment', n.reference, c.txid, n.amount_cents, n.occurred_at,
+            n.occurred_on, n.is_confirmed, $9
+        FROM unnest($3::text[], $4::text[], $5::bigint[], $6::timestamptz[], $7::date[], $8::boolean[])
+            AS n (reference, txid, amount_cents, occurred_at, occurred_on, is_confirmed)
+        JOIN pix_key_charge c ON c.txid = n.txid
+        WHERE c.account_id = $1 AND c.connection_id = $2
+        ORDER BY n.reference
+        ON CONFLICT DO NOTHING
+        RETURNING reference
+        """,
+        connection_id,
+        [each.bank_id for each in new],
+        [each.charge_id for each in new],
+        [each.amount_cents for each in new],
+        [each.occurred_at for each in new],
+        [local_date(each.occurred_at) for each in new],
+        [each.is_confirmed for each in new],
+        now,
+    )
+    return [row["reference"] for row in rows]
+
+
+async def insert_refund(tx: Tx, connection_id: UUID, refund: PixKeyEntry, *, now: datetime) -> None:
+    await tx.execute(
+        """
+        INSERT INTO pix_key_entry (account_id, connection_id, kind, reference, txid, amount_cents, occurred_at,
+            occurred_on, is_confirmed, recorded_at)
+        VALUES ($1, $2, 'refund', $3, $4, $5, $6, $7, true, $8)
+        """,
+        connection_id,
+        refund.reference,
+        refund.txid,
+        refund.amount_cents,
+        refund.occurred_at,
+        local_date(refund.occurred_at),
+        now,
+    )
+
+
+def _entry(row: Any) -> PixKeyEntry:
+    return PixKeyEntry(
+        row["txid"], EntryKind(row["kind"]), row["reference"], row["amount_cents"], row["occurred_at"]
+    )

@@ -1,0 +1,147 @@
+"""Bank statements are read from OFX and CSV files (D-257)."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from fatura.domain.bank_statement import MAX_CREDITS, Credit, StatementError, StatementFormat, read
+
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+END_TO_END = "E18236120202611281530s0123456789"
+SGML = """OFXHEADER:100
+<OFX><BANKMSGSRSV1><STMTTRNRS><STMTRS><CURDEF>BRL
+<BANKTRANLIST>
+<STMTTRN>
+<TRNTYPE>CREDIT
+<DTPOSTED>20261128153000[-3:BRT]
+<TRNAMT>199.80
+<FITID>N1
+<MEMO>PIX RECEBIDO ANA SOUZA 529.982.247-25
+<STMTTRN>
+<TRNTYPE>DEBIT
+<DTPOSTED>20261128
+<TRNAMT>-12,50
+<FITID>N2
+<MEMO>TARIFA
+</BANKTRANLIST></STMTRS></STMTTRNRS></BANKMSGSRSV1></OFX>
+"""
+
+
+def _csv(*rows: str, header: str = "date,amount,id,description") -> str:
+    return "\n".join((header, *rows))
+
+
+def _one(text: str, format_: StatementFormat = StatementFormat.CSV) -> Credit:
+    [credit] = read(text, format_, now=NOW).credits
+    return credit
+
+
+def test_an_ofx_file_in_sgml_is_read() -> None:
+    """[D-257]"""
+    statement = read(SGML, StatementFormat.OFX, now=NOW)
+
+    [credit] = statement.credits
+    assert (statement.debits, credit.number, credit.bank_id, credit.amount_cents) == (1, 1, "N1", 19980)
+    assert credit.occurred_at == datetime(2026, 11, 28, 18, 30, tzinfo=UTC)
+    assert credit.documents == ("52998224725",)
+    assert "SOUZA" in credit.words
+
+
+def test_an_ofx_file_in_xml_is_read() -> None:
+    """[D-257]"""
+    text = (
+        "<?xml version='1.0'?><OFX><STMTTRN><DTPOSTED>20261128</DTPOSTED><TRNAMT>+99,9</TRNAMT><FITID>7</FITID>"
+        f"<NAME>PIX {END_TO_END}</NAME></STMTTRN></OFX>"
+    )
+    credit = _one(text, StatementFormat.OFX)
+
+    assert (credit.amount_cents, credit.bank_id, credit.occurred_on) == (9990, END_TO_END, date(2026, 11, 28))
+
+
+def test_a_csv_file_with_semicolons_and_portuguese_names_is_read() -> None:
+    """[D-257]"""
+    text = "\ufeffData;Valor;Identificador;Descrição\r\n28/11/2026;1.234,56;a1;Pix de 11.222.333/0001-81\r\n"
+    credit = _one(text)
+
+    assert (credit.amount_cents, credit.bank_id, credit.occurred_on) == (123456, "a1", date(2026, 11, 28))
+    assert credit.documents == ("11222333000181",)
+
+
+@pytest.mark.parametrize(
+    ("amount", "cents"),
+    [
+        ("99.90", 9990),
+        ("99,9", 9990),
+        ("100", 10000),
+        ("R$ 1.234,56", 123456),
+        ('"1,234.56"', 123456),
+        ("0.01", 1),
+    ],
+)
+def test_amounts_are_exact(amount: str, cents: int) -> None:
+    """[D-257]"""
+    header = (
+        "date;amount;id;description" if '"' not in amount and "," in amount else "date,amount,id,description"
+    )
+    separator = ";" if ";" in header else ","
+    row = separator.join(("2026-11-28", amount, "1", "x"))
+
+    assert _one(_csv(row, header=header)).amount_cents == cents
+
+
+@pytest.mark.parametrize(
+    "amount", ["", "x", "1.2.3", "1e3", "99.999", "1.234.5", "--1", "٩٩", "NaN", f"{10**13}", "1_000"]
+)
+def test_an_unclear_amount_is_refused(amount: str) -> None:
+    """[D-257]"""
+    with pytest.raises(StatementError, match="transaction 1 has an amount"):
+        read(_csv(f"2026-11-28,{amount},1,x"), StatementFormat.CSV, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "day", ["", "2026-13-01", "31/02/2026", "11/28/2026", "2026-11-30", "1999-12-31", "20261128120000[+99:X]"]
+)
+def test_an_unclear_or_future_date_is_refused(day: str) -> None:
+    """[D-257]"""
+    with pytest.raises(StatementError, match="transaction 1"):
+        read(_csv(f"{day},1.00,1,x"), StatementFormat.CSV, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "date,amount\n",
+        "a;b;c\n1;2;3",
+        '"',
+        "date,amount,id\n2026-11-28,1",
+        "date,amount,id\n2026-11-28,1,",
+    ],
+)
+def test_a_file_without_the_columns_or_an_id_is_refused(text: str) -> None:
+    """[D-257]"""
+    with pytest.raises(StatementError):
+        read(text, StatementFormat.CSV, now=NOW)
+
+
+@pytest.mark.parametrize("text", ["", "OFX", "<STMTTRN>", "<OFX><CURDEF>USD</OFX>"])
+def test_a_file_that_is_not_ofx_in_reais_is_refused(text: str) -> None:
+    """[D-257]"""
+    with pytest.raises(StatementError):
+        read(text, StatementFormat.OFX, now=NOW)
+
+
+def test_the_number_of_credits_is_limited() -> None:
+    """[D-257]"""
+    rows = [f"2026-11-28,1.00,{number},x" for number in range(MAX_CREDITS + 1)]
+    assert len(read(_csv(*rows[1:]), StatementFormat.CSV, now=NOW).credits) == MAX_CREDITS
+    with pytest.raises(StatementError, match="more than"):
+        read(_csv(*rows), StatementFormat.CSV, now=NOW)
+
+
+def test_masked_and_invalid_documents_are_ignored() -> None:
+    """[D-257]"""
+    credit = _one(_csv("2026-11-28,1.00,1,***.982.247-** 529.982.247-24 1529982247251 52998224725"))
+
+    assert credit.documents == ("52998224725",)
