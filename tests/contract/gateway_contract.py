@@ -102,7 +102,7 @@ class GatewayContract:
     async def test_all_charges_since_an_instant_are_listed(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """The list also has paid and canceled charges, oldest first. Those of one instant are in any order. [D-123]"""
+        """The list also has paid and canceled charges, and is sorted by creation, oldest first. [D-123]"""
         if not gateway.capabilities().lists_charges:
             with pytest.raises(PermanentError):
                 _ = [each async for each in gateway.charges_since(NOW)]

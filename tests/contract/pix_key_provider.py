@@ -1,4 +1,4 @@
-"""A connection with a Pix key is its own provider. The double makes its transactions fail before or after they end."""
+"""The test double for connections with a Pix key, which have no provider. It makes database transactions fail."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ SETTINGS = {"pixKey": "pix@example.com", "merchantName": "Café do João", "merc
 
 @dataclass(slots=True)
 class FailingDatabase:
-    """Raises `before` at the begin of the next transaction, or `after` once the transaction was committed."""
+    """Raises `before` at the start of the next transaction, or `after` as soon as that transaction was committed."""
 
     db: Database
     before: GatewayError | None = None

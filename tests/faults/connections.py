@@ -10,7 +10,7 @@ Send = Callable[[], Coroutine[Any, Any, Any]]
 
 class Around(Protocol):
     async def __call__(self, connection: Any, sql: str, send: Send, *, is_prepared: bool) -> Any:
-        """Call `send`, which sends the statement, and return the result of `send`."""
+        """Send the statement `sql` by calling `send`. Return the result of `send`."""
         ...
 
 

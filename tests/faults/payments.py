@@ -63,9 +63,8 @@ class ReceivedByHand:
 
 @dataclass(slots=True)
 class AskedRefund:
-    """A refund that a merchant asked for, with the HTTP statuses of the final answers to the merchant.
-
-    Each refund has a different reason.
+    """A refund that a merchant asked for. `statuses` has the HTTP status of the final answer to each request, including
+    repeats. Each refund has a reason of its own, by which the run recognizes it.
     """
 
     invoice_id: str
@@ -149,9 +148,10 @@ def differences(
 def unpaid_or_uncovered(
     true: Collection[Entry], *, status: str, total_cents: int | None, complete: bool
 ) -> str | None:
-    """Return what is wrong with an invoice's state. `true` contains the correct entries (D-50, D-150).
+    """Return what is wrong with an invoice's state, judged by the entries `true` (D-50, D-150).
 
-    If `complete` is true, the engine must know the whole ledger.
+    The payments of a paid invoice must cover the total. If `complete` is true, the engine knows all entries, so an
+    invoice must not be open if they have ever covered the total.
     """
     if not total_cents:
         return None
@@ -165,10 +165,10 @@ def unpaid_or_uncovered(
 def may_be_charged(
     amount_cents: int, *, total_cents: int, theirs: Collection[Entry], by_hand: Collection[Entry]
 ) -> bool:
-    """Return whether `amount_cents` may have been the invoice's open amount at some time, as far as the engine knew.
+    """Return whether the engine could, at some time, compute `amount_cents` as the invoice's open amount.
 
     The open amount is the total minus the money that the merchant holds. The engine learns of the entries of a charge
-    from the oldest to the newest, but may learn of different charges and of manual payments in any order.
+    from the oldest to the newest. It learns of different charges and of manual payments in any order.
     """
     ledgers = defaultdict[str, list[Entry]](list)
     for entry in (*theirs, *by_hand):

@@ -57,7 +57,7 @@ def test_bad_requests_are_refused_and_change_nothing() -> None:
 
 
 def test_bad_requests_are_refused_without_assertions_too() -> None:
-    """Python runs with -O, which removes all assertions of the engine. [D-220] [D-11]"""
+    """Bad requests are refused even if Python runs with -O, which removes the engine's assertions. [D-220] [D-11]"""
     environment = {**os.environ, "PYTHONOPTIMIZE": "1"}  # the processes that the run starts inherit it
     ended = subprocess.run(
         [sys.executable, "-m", "tests.faults", "bad-requests", "--short"],

@@ -23,7 +23,7 @@ May = Callable[[Tx], Awaitable[bool]]
 
 @asynccontextmanager
 async def busy(world: World, may: May, *, lanes: int = LANES) -> AsyncGenerator[Counter[str]]:
-    """Run overlapping batches that hold the lock of `may` without a pause. Count running and ended batches."""
+    """Run batches that overlap, so that the lock of `may` is always held. Count running and ended batches."""
     counts = Counter[str]()
 
     async def run(number: int) -> None:
@@ -96,7 +96,10 @@ async def test_a_restore_waits_for_the_running_batches_only(world: World, may: M
 
 
 async def test_an_interrupted_suspension_can_be_repeated(world: World) -> None:
-    """The first command dies while it waits for a batch. [D-242]"""
+    """The first command stores the suspension, and dies while it waits for a batch.
+
+    The second command waits until no batch runs. [D-242]
+    """
     async with busy(world, frozen_accounts.may_charge) as counts:
         with suppress(TimeoutError):
             async with asyncio.timeout(BATCH_SECONDS / 2):
@@ -114,7 +117,7 @@ async def test_an_interrupted_suspension_can_be_repeated(world: World) -> None:
 
 @pytest.mark.parametrize("may", [frozen_accounts.may_charge, stored_suspension.may_work])
 async def test_a_batch_sees_a_suspension_that_was_stored_before_its_lock(world: World, may: May) -> None:
-    """The batch's statement begins before the suspension is stored, and waits until the suspension commits. [D-242]"""
+    """A batch waits for the lock of a transaction that stores a suspension. Then the batch sees it. [D-242]"""
     async with world.deps.db.transaction(world.account_id) as holding:
         await holding.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR UPDATE")
 

@@ -20,7 +20,7 @@ CONNECTIONS = 10
 ENROLLMENTS = 25
 READ_WITHIN_SECONDS = 1
 REFUSED_WITHIN_SECONDS = 4.5
-"""The first enrollments wait 2.5 s for the lock (D-149). The other 2 s are for a busy machine."""
+"""An enrollment that has a connection waits 2.5 s for the lock (D-149). The other 2 s allow for a busy machine."""
 
 
 @pytest_asyncio.fixture
@@ -89,7 +89,7 @@ async def test_requests_that_wait_for_a_lock_do_not_block_other_accounts(world: 
 
 
 async def test_shares_are_given_back() -> None:
-    """A transaction that is canceled while it waits for a connection gives its share back. [D-149]"""
+    """A transaction that is canceled while it waits for a connection keeps no share of the connections. [D-149]"""
     shares, account, other = ConnectionShares(4), uuid4(), uuid4()
     for _ in range(2):
         await shares.take(account, reads=False)

@@ -1,4 +1,4 @@
-"""If text from outside contains markup or control characters, commands show the markup and escape the characters."""
+"""If text from outside contains markup, commands show it as text. They escape control characters."""
 
 import io
 from pathlib import Path

@@ -45,7 +45,7 @@ TEXTS = {"a": "a", "blanks": " ", "quotes": r"\"", "escapes": r"\u00e9", "emoji"
 
 
 def filled(unit: str, before: str, after: str, *, values: int) -> str:
-    """Return JSON text: `before`, as many copies of `unit` as 256 KiB and `values` allow, and `after`."""
+    """Return JSON text: `before`, copies of `unit`, and `after`. It has at most 256 KiB and about `values` values."""
     size, units = len(before) + len(after), list[str]()
     most = values // max(unit.count("[") + unit.count("{") - unit.count("{:x}"), 1)
     while len(units) < most and (size := size + len(unit) + 8) <= MAX_BYTES:
@@ -114,7 +114,7 @@ class Api:
         return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e6
 
     def cost_ms(self, line: str, headers: str = "", body: bytes = b"") -> float:
-        """Return the CPU time of one request: the lowest of TRIES, because other processes slow some tries down."""
+        """Send a request TRIES times and return its lowest CPU time, because other processes slow some tries down."""
         known = (
             f"Host: x\nAuthorization: Bearer {self._key}\nIdempotency-Key: k\nContent-Length: {len(body)}\n"
         )

@@ -164,12 +164,13 @@ class Replicated:
 
 
 async def test_a_commit_without_confirmation_of_the_standby_is_503(replicated: Replicated):
-    """A repeat of the request also waits, until commits no longer need the standby. It then gets the stored answer.
-    [D-14, D-100]
+    """A commit that waits for the standby is canceled, and a repeat of the request waits too.
+
+    As soon as commits no longer need the standby, the repeat gets the stored answer. [D-14, D-100]
     """
     world = replicated.world
-    # At most once a minute, the API commits the instant of an API key's last use. This request makes the API
-    # commit this instant now, so that afterwards only the creations commit.
+    # At most once a minute, the API stores when an API key was last used. This request makes the API store it now,
+    # so that afterwards only the creations commit.
     await world.get("/v1/products")
     async with replicated.without_standby():
         key, asked = await replicated.waiting_create()

@@ -51,7 +51,7 @@ def test_the_tables_of_the_demo_are_consistent(tmp_path: Path) -> None:
     assert calls == failed
     assert int(metered["Smoothies"][6]) >= by_hand > 0
 
-    # The monthly table counts held invoices. The other table counts held items. Each held invoice has one such item.
+    # The monthly table counts held invoices. The other table counts held items. Each held invoice has one held item.
     were_held = [int(row[7]) for row in months]
     assert sum(were_held) == int(footer[7]) == sum(int(row[6]) for row in metered.values())
     assert total[4] < int(footer[7])  # some invoices were held, but are not held any more

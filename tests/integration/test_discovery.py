@@ -43,7 +43,7 @@ _ADVANCE = "UPDATE test_clock c SET status = 'advancing', target_at = now() WHER
 
 
 async def insert_running(world: World, work: str, rows: Mapping[UUID, tuple[int, timedelta]]) -> None:
-    """For each account, insert some running rows whose newest batch was committed some time ago."""
+    """Insert running rows. For each account, `rows` has their number and the age of their newest batch."""
     owner = await asyncpg.connect(as_superuser(world.database_url))
     await owner.execute("SET session_replication_role = replica")  # turns foreign keys off
     for account_id, (count, ago) in rows.items():
@@ -248,7 +248,7 @@ async def test_events_are_found_after_the_webhook_was_changed(world: World, rece
 
 
 async def test_an_event_emitted_while_a_worker_sends_is_found(world: World, receiver: Receiver) -> None:
-    """A worker finds no further event, but one is committed before the worker stores this result. [D-39]"""
+    """A worker finds no further event. Before the worker stores this result, another event is committed. [D-39]"""
     merchant = await at_real_time(world, await world.another())
     await register(merchant, receiver)
     plan = await merchant.plan()

@@ -23,7 +23,7 @@ from tests.support.world import Json, Merchant, api_client, open_account, run_un
 
 @asynccontextmanager
 async def merchant(database_url: str, *, of: Merchant | None = None) -> AsyncGenerator[Merchant]:
-    """Yield a merchant that uses the key ring of the commands, with a new account or with the account of `of`."""
+    """Yield a merchant with the account of `of`, or with a new account. It uses the key ring of the commands."""
     async with (
         opened(settings.read(environment(database_url)), database_url) as deps,
         api_client(deps) as client,
@@ -56,7 +56,7 @@ def test_erased_customers_are_exported_by_id(database_url: str):
 
 
 def test_the_list_erases_customers_of_a_restored_database(database_url: str, tmp_path: Path):
-    """The backup has an active subscription and an open invoice of the customer. [D-230, D-227, D-223]"""
+    """In the restored backup, the customer has an active subscription and an open invoice. [D-230, D-227, D-223]"""
 
     async def restored() -> tuple[Merchant, Json, Json]:
         async with merchant(database_url) as account:

@@ -1,4 +1,4 @@
-"""A command for all accounts skips an account that fails, and its exit code says so."""
+"""A command for all accounts skips an account that fails. The command's exit code shows this."""
 
 import json
 from collections.abc import Mapping

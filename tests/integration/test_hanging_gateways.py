@@ -92,7 +92,7 @@ async def test_hanging_polls_do_not_delay_another_account(world: World) -> None:
 async def test_a_call_that_hangs_ends_at_its_deadline_also_when_the_worker_stops(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The outcome is recorded as unknown. Later, the invoice gets exactly one charge. [D-61 faults, D-33]"""
+    """The call's outcome is recorded as unknown. Later, the invoice gets exactly one charge. [D-61 faults, D-33]"""
     monkeypatch.setattr("fatura.gateways.port.CALL_TIMEOUT_SECONDS", 2)
     await enrolled(world)
     await queue_fault(world, "create_charge", "hang")

@@ -205,7 +205,7 @@ COUNT = """
     UPDATE account_counter SET invoices_STATE = invoices_STATE + 1;
     UPDATE account_counter SET invoices_draft = invoices_draft - 1
 """
-"""Moves one invoice from `draft` to STATE in the counters, which the statements in MOVE leave unchanged."""
+"""Moves one invoice from `draft` to STATE in the counters. The statements in MOVE do not change the counters."""
 
 
 async def reported(world: World, invoice_id: UUID, fact: Fact) -> str:

@@ -67,7 +67,7 @@ async def test_no_ring_is_made_if_accounts_exist(database_url, here, tmp_path) -
 
 
 async def test_a_lost_tag_key_is_not_replaced(database_url, here, tmp_path) -> None:
-    """With another tag key, no API key would work. An operator can restore the row from a backup. [D-240]"""
+    """With another tag key, no API key would work. An operator can restore the lost key from a backup. [D-240]"""
     first = await bootstrap.open_account(
         here, database_url, name="First", mode=Mode.SANDBOX, opened_by=OPERATOR
     )

@@ -33,7 +33,7 @@ RUNS = 3
 The outcomes must be right in every run.
 """
 MAX_SENT_BYTES = 3 * 500_000
-"""Maximum number of bytes that a server can send in three calls, unless the client keeps reading."""
+"""If a server can send more bytes than this in three calls, the client has read too much."""
 SECRETS = ["whsec_c2VjcmV0"]
 ENDINGS = """
     behaviour                        | ended         | status | outcome of a price call

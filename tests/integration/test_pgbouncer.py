@@ -54,7 +54,7 @@ async def _bill(stack: Stack, number: int) -> list[Any]:
         assert bound.status_code == 201, bound.text
         now = datetime.fromisoformat((await client.ask("GET", "/v1/test-clock")).json()["now"])
         target = (now + timedelta(days=40)).date().isoformat()
-        # unlike `days`, `to` may be repeated after a lost answer
+        # after a lost answer, a request with `to` may be repeated, but one with `days` may not
         advanced = await client.ask("POST", "/v1/test-clock/advance", {"to": target})
         assert advanced.status_code in {200, 409}, advanced.text
         async with asyncio.timeout(200):

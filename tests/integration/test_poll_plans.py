@@ -50,7 +50,7 @@ BACKLOGS = {
         WHERE connection_id <> $1::text::uuid
     """,
 }
-"""Statements that change the backlog: the invoices of all connections but `$1`, which have been due for a day."""
+"""Statements that change the backlog. The backlog is the invoices of all connections but `$1`, due for a day."""
 
 
 class _UndoError(Exception):

@@ -147,7 +147,7 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
 
 
 def _send_forged_webhook(front: Front, number: int, *, source: str) -> int:
-    """Send a webhook for an unknown connection. Its header claims another address for each `number`."""
+    """Send a webhook for an unknown connection. Each `number` makes its X-Forwarded-For claim another address."""
     headers = {"X-Forwarded-For": f"192.0.2.{number}, 127.0.0.9"}
     path = f"/gateways/{UNKNOWN_ID}/{UNKNOWN_ID}/webhook"
     return front.ask(path, source=source, body=b"{}", headers=headers).status

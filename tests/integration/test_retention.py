@@ -107,7 +107,7 @@ async def aged(server_url: str) -> AsyncIterator[World]:
 
 @pytest.mark.faults
 async def test_a_batch_reads_few_rows(aged: World) -> None:
-    """Index entries of rows that earlier batches deleted remain until the next vacuum. [D-247]"""
+    """Deleted rows keep their index entries until the next vacuum. A batch must still read few rows. [D-247]"""
     account = await load_account(aged.deps, aged.account_id)
     for _ in range(20):
         assert await deletion.run(aged.deps, account)

@@ -1,4 +1,4 @@
-"""Query plans of a round: one batch reads few of the account's invoices (D-190)."""
+"""Query plans of a round of polls: each batch of the round reads few of the account's invoices (D-190)."""
 
 from dataclasses import replace
 

@@ -23,7 +23,7 @@ async def _reserved(world: World) -> GatewayCall:
 
 
 async def test_a_late_refusal_does_not_undo_a_later_charge(world: World) -> None:
-    """A second worker issues the invoice before the frozen worker records the 429 of its own call. [D-33]"""
+    """A second worker creates the charge. Then the frozen worker records the 429 of its own call. [D-33]"""
     await world.enroll(await world.plan())
     await world.run("generation")
     frozen = await _reserved(world)

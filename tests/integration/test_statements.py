@@ -19,7 +19,7 @@ _SESSION = re.compile(
 )
 """Statements that begin, configure or end a transaction, set or release a savepoint, or notify workers."""
 _INVARIANT = re.compile(r"WITH offending AS MATERIALIZED \((.*)\) TABLE offending LIMIT \$2", re.DOTALL)
-"""What `invariants.offenders` adds to the statement of an invariant, which is the group of this pattern."""
+"""Matches the statements that `invariants.offenders` sends. The group is the invariant's own statement."""
 
 sent: set[str] = set()
 

@@ -66,7 +66,7 @@ async def count(world: World, statement: str) -> int:
 @pytest.mark.faults
 @pytest.mark.parametrize("by", [AHEAD, -AHEAD], ids=["ahead", "behind"])
 async def test_a_worker_with_a_wrong_clock_changes_nothing(world: World, by: timedelta) -> None:
-    """Without a check, a clock 40 days ahead would make invoices overdue and delete keys. [D-5, D-26]"""
+    """Without a check, a clock 40 days ahead would make invoices overdue and delete idempotency keys. [D-5, D-26]"""
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     await world.enroll(await world.plan())
     await world.run()
@@ -127,8 +127,9 @@ async def test_a_clock_that_is_set_during_a_wait_for_a_lock_changes_nothing(worl
 async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_after_its_key_expired(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host's clock jumps ahead just before the host sends a request. The gateway remembers keys for 24 hours.
-    [D-5, D-33]
+    """A host's clock jumps ahead just before the host sends a request.
+
+    After 30 hours, a gateway that remembers keys for 24 hours must not get the request again. [D-5, D-33]
     """
     await world.set_up_gateway(behaviour="never_pay")
     capabilities = SandboxGateway.capabilities
@@ -157,8 +158,9 @@ async def test_a_request_that_a_wrong_clock_dated_is_not_repeated_after_its_key_
 async def test_a_lost_request_that_a_wrong_clock_dated_is_sent_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host whose clock was 40 days ahead sent the request, which never reached the gateway. This gateway remembers
-    keys. [D-5, D-33]
+    """A host whose clock was 40 days ahead sent a request that never reached the gateway.
+
+    The gateway remembers keys, so the request can be sent again. [D-5, D-33]
     """
     await world.set_up_gateway(behaviour="never_pay")
     know_repeats(monkeypatch)

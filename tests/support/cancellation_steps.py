@@ -41,7 +41,7 @@ def suspended(
 ) -> Generator[None]:
     """Suspend the process of the first request before its call to the gateway, until the request has expired.
 
-    During the suspension, call `meanwhile`. Later, call `after` each time the gateway has canceled a charge.
+    During the suspension, call `meanwhile`. After it, call `after` each time the gateway has canceled a charge.
     """
     is_first = True
     is_over = False
@@ -78,6 +78,6 @@ async def killed(
 
 
 async def end_requests(world: World) -> None:
-    """Make the time limit of all requests in progress pass, as if the gateway had not answered them."""
+    """Let the time limit of all requests in progress expire, as if the gateway had not answered in time."""
     await world.sql("UPDATE idempotency_key SET in_progress_until = now() WHERE status IS NULL")
     await world.sql("UPDATE merchant_request SET in_progress_until = now() - interval '1 minute'")

@@ -80,7 +80,10 @@ class ChangingCharges:
         )
 
     async def close_expired(self) -> None:
-        """Cancel the charges that `shown` shows as expired, because `fatura check` reads their stored status."""
+        """Cancel the charges that `shown` shows as expired.
+
+        Their stored status is still `open`, and `fatura check` reads the stored status.
+        """
         await self._set_status("canceled", list(self.expired))
 
     async def _set_status(self, status: str, charge_ids: Sequence[str]) -> None:

@@ -18,7 +18,10 @@ SEALED = {
     ("charge", "request_sealed"): (charges.REQUEST_PLACE, "charge_id"),
     ("idempotency_key", "body_hash"): (idempotency.BODY_PLACE, "key"),
 }
-"""Encrypted columns that may hold data of customers: by table and column, the place and the column of the row's id."""
+"""Encrypted columns that may hold data of customers.
+
+A key names the table and the column. A value has the vault's place for the column, and the column of the row's id.
+"""
 
 
 async def dump(url: str, vault: Vault) -> dict[tuple[str, str], str]:

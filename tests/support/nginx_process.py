@@ -17,7 +17,7 @@ from tests.tidy.sources import ROOT
 
 PROGRAM = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 BURST = 50
-"""How many requests a client may send at once; after that, two per second."""
+"""Number of requests that a client may send at once. Afterwards, nginx accepts two requests per second."""
 _CONF = ROOT / "contrib/nginx/fatura.conf"
 _MAIN = """
 daemon off;
@@ -48,7 +48,7 @@ class Proxy:
 def nginx(api_port: int, folder: Path) -> Generator[Proxy]:
     """Run nginx in front of the API on `api_port` during the block.
 
-    nginx listens on free ports instead of those in `contrib`. A client may send fewer requests, so that tests are fast.
+    nginx listens on free ports instead of those in `contrib`. Its rate limit is lower, so that tests exceed it quickly.
     """
     assert PROGRAM, "check PROGRAM before"
     port, plain_port = free_port(), free_port()

@@ -1,4 +1,7 @@
-"""The actor in audit entries of commands: OPERATOR if a test calls the use case, else the user who runs the tests."""
+"""The actor in audit entries of commands.
+
+It is OPERATOR if a test calls the use case itself. If a test runs a command, it is the user who runs the tests.
+"""
 
 import os
 import pwd

@@ -102,7 +102,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
 
 
 def _pix_charge(invoice_id: UUID, *, created_at: datetime) -> PixKeyCharge:
-    """Return a charge of a Pix key. A live account would have it; this sandbox account gets it for tests of its row."""
+    """Return a charge of a Pix key, for tests of its row. Otherwise, only live accounts have such charges."""
     return PixKeyCharge(
         txid="X",
         invoice_id=invoice_id,

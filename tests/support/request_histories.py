@@ -53,7 +53,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A stopped request or poll. Setting the result of `continues` lets it continue; the result names its fault."""
+    """A stopped request or poll. It continues when `continues` gets a result: one of FAULTS."""
 
     name: str
     continues: asyncio.Future[str | None]
@@ -161,7 +161,10 @@ class History:
             self.log.append(f"  {name} -> {shown}")
 
     async def _begin(self, beginning: str) -> None:
-        """Let polls find the charge expired or missing. Then cancel the charge, and begin another poll."""
+        """Let the first charge expire or be forgotten, and let polls find this (see BEGINNINGS).
+
+        Then cancel the charge at the gateway, and begin another poll. For "nothing", do none of these steps.
+        """
         self.log.append(f"beginning: {beginning}")
         if beginning == "nothing":
             return

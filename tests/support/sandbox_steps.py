@@ -112,7 +112,7 @@ async def refund_silently(world: World, charge_id: str | None = None) -> None:
 
 
 async def end_leases(world: World) -> None:
-    """Expire the leases of invoices and charges. They use real time, so advancing the test clock does not do this."""
+    """Expire the leases of invoices and charges. Advancing the test clock does not expire them: they use real time."""
     await world.sql(
         "UPDATE invoice SET lease_until = now() - interval '1 second' WHERE account_id = $1", world.account_id
     )
@@ -144,7 +144,10 @@ async def stored_charges(world: World) -> list[Json]:
 
 
 async def believed_absent(world: World) -> Json:
-    """Return an invoice whose first request for a charge was lost, and whose second request created a charge."""
+    """Return an invoice whose first request for a charge was lost.
+
+    The engine then believed that the charge was absent, and created one with a second request.
+    """
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")
     await world.run("issuance")

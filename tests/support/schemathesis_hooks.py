@@ -33,7 +33,10 @@ NEEDED = {
     "archive_product": ("productId", RESOURCES["product_id"]),
     "revoke_api_key": ("apiKeyId", FILLED["api_key_id"]),
 }
-"""Resources that later requests need: by the operation that would end the resource, its path parameter and id."""
+"""Resources that later requests need.
+
+A key is the operation that would end the resource. A value has the operation's path parameter and the resource's id.
+"""
 MAX_DAYS = 2
 """Maximum number of days by which one request advances the test clock. The engine's work for a day takes time."""
 
@@ -110,7 +113,7 @@ def whole_numbers(value: Json) -> Json:
 def restrict(operation: str, case: Any, *, is_valid: bool) -> None:
     """Prevent calls to other hosts, long clock advances, and changes of resources that later requests need.
 
-    Also replace faults that would make a call hang, or make the check of credentials fail.
+    Also replace sandbox faults that would make a call hang, and those that would make the check of credentials fail.
     """
     name, needed = NEEDED.get(operation, ("", ""))
     if name and str(case.path_parameters.get(name)).lower() == needed:

@@ -45,7 +45,10 @@ async def double_silently(
 
 
 async def two_charges(world: World, **settings: Json) -> tuple[Json, str, str]:
-    """Return an invoice whose answer was lost, and the ids of its two charges at the gateway, the older one first."""
+    """Return an invoice with two charges at the gateway, and the ids of these charges, the older one first.
+
+    The engine got no answer to its request for the older charge.
+    """
     await world.set_up_gateway(behaviour="never_pay", **settings)
     invoice = await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_after")
@@ -55,7 +58,10 @@ async def two_charges(world: World, **settings: Json) -> tuple[Json, str, str]:
 
 
 async def believe_absent(world: World) -> None:
-    """Let the engine believe that a charge is absent. The connection is then inactive, so no request is repeated."""
+    """Hide a charge from look-ups until the engine believes that it is absent.
+
+    Also deactivate the connection, so that the engine does not repeat the request.
+    """
     await queue_fault(world, "list_charges", "unknown", times=3)
     await pass_time(world, seconds=81)
     await patch_connection(world, active=False)
@@ -64,7 +70,7 @@ async def believe_absent(world: World) -> None:
 
 
 async def cancel_with_refund(world: World, charge_id: str) -> None:
-    """Cancel a charge silently, and add a refund without a payment: the gateway's answers about it become invalid."""
+    """Cancel a charge silently, and add a refund although nothing was paid. The gateway's answers become invalid."""
     await world.sql(
         """
         UPDATE sandbox_charge SET status = 'canceled', entries = jsonb_build_array(jsonb_build_object(
@@ -76,14 +82,14 @@ async def cancel_with_refund(world: World, charge_id: str) -> None:
 
 
 async def hide_payment(world: World, charge_id: str) -> None:
-    """Show a charge silently as paid, but without its payment: the gateway's answers about it become invalid."""
+    """Silently mark a charge as paid, but without a payment. The gateway's answers about it become invalid."""
     await world.sql(
         "UPDATE sandbox_charge SET status = 'paid', entries = '[]' WHERE charge_id = $1", charge_id
     )
 
 
 async def show_payment(world: World, charge_id: str, *, cents: int = 9990) -> None:
-    """Show a charge silently with one payment of `cents`. The charge keeps its status."""
+    """Silently give a charge one payment of `cents` as its only entry. The charge keeps its status."""
     await world.sql(
         """
         UPDATE sandbox_charge SET entries = jsonb_build_array(jsonb_build_object('kind', 'payment',
@@ -147,7 +153,7 @@ async def share_provider_account(world: World, monkeypatch: pytest.MonkeyPatch) 
 
 
 def during_the_look_up(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[None]]) -> None:
-    """Let `work` happen after the gateway has answered the first look-up, and before the engine records the answer."""
+    """Call `work` after the gateway has answered the first look-up, and before the engine records the answer."""
     find, answered = SandboxGateway.find_charges, list[UUID]()
 
     async def find_slowly(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
@@ -161,9 +167,9 @@ def during_the_look_up(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Await
 
 
 async def hide_first_charge(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Json, str]:
-    """Lose the answer to a creation, and hide the charge from the next three look-ups.
+    """Create a charge whose answer is lost, and hide this charge from the next three look-ups.
 
-    The gateway refuses a second charge with the reference. Return the invoice, and the charge's id at the gateway.
+    The gateway refuses another charge with the same reference. Return the invoice, and the charge's id at the gateway.
     """
     await world.set_up_gateway(behaviour="never_pay")
     create = SandboxGateway.create_charge

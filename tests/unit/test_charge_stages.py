@@ -8,8 +8,8 @@ from tests.support.world import rows
 
 MIGRATION = Path(__file__).parents[2] / "src" / "fatura" / "store" / "migrations" / "0006_charging.sql"
 
-# `live`: the payer can pay the charge, or the gateway may have created it. `confirmed`: the gateway gave the
-# charge an id.
+# `live`: the payer can pay the charge, or it is unknown whether the gateway has created it.
+# `confirmed`: the gateway gave the charge an id.
 BY_HAND = rows("""
     stage    | status   | live | confirmed | closed | to
     planned  | sending  | no   | no        | no     | sending unknown failed

@@ -128,7 +128,7 @@ async def test_a_full_server_answers_with_a_problem(limit):
             writer.write(GET.encode())
             await check(reader, UNAVAILABLE)
             await closed_after(reader)
-        # the request whose client has disconnected is still running
+        # the first request is still running, although its client has disconnected
         async with connect() as (reader, writer):
             writer.write(GET.encode())
             await check(reader, UNAVAILABLE)

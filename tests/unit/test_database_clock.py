@@ -1,4 +1,4 @@
-"""The engine uses the time of the database. It measures the difference of the host's clock about once a second."""
+"""The engine uses the database's time. About once a second, it measures how far the host's clock differs from it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -58,7 +58,7 @@ async def test_hosts_with_different_clocks_have_the_same_time(seconds: int) -> N
 
 
 async def test_a_slow_query_does_not_move_a_right_clock() -> None:
-    """The database's answer arrives late, so the measured difference is not zero. [D-5]"""
+    """The database's answer arrives 5 s late, so the host's clock seems 5 s ahead. The engine ignores this. [D-5]"""
 
     async def ask() -> datetime:
         told = now

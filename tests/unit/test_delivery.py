@@ -142,7 +142,7 @@ def test_an_endpoint_is_disabled_after_five_days_or_a_410(
 
 
 def test_an_endpoint_that_no_longer_has_to_be_disabled_soon_is_probed_daily():
-    """A test clock passed five days within ten minutes of real time. [D-250]"""
+    """All pushes have failed for six days on the test clock, but not yet for ten minutes of real time. [D-250]"""
     failing = EndpointHealth(1, 400, NOW - 6 * DAY, None, NOW, REAL)
     assert failing.after_round([BAD], now=NOW, real_now=REAL).next_attempt_at == NOW + DAY
     tried = Delivery(1, 20, 20, NOW - 6 * DAY, NOW - DAY, NOW, None, None)

@@ -1,4 +1,4 @@
-"""The numbers in the decisions equal those in the code, even if other tests replace a number by a smaller number."""
+"""The numbers in the decisions equal those in the code. Other tests replace some numbers by smaller ones."""
 
 import re
 

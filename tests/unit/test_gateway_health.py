@@ -44,7 +44,10 @@ def test_three_failures_in_a_row_count(results: tuple[CallResult, ...], *, is_fa
 
 
 def test_the_pauses_between_probes_grow_to_a_quarter_of_an_hour() -> None:
-    """A probe is also sent when `connection.failing` is due. [D-55 failing, D-55 events]"""
+    """One pause is shorter, because a probe is also sent when `connection.failing` is due.
+
+    [D-55 failing, D-55 events]
+    """
     health, at, pauses = after(FAILED, FAILED, FAILED), NOW, list[float]()
     for _ in range(11):
         assert health.next_probe_at is not None
@@ -61,7 +64,7 @@ def test_jitter_shortens_a_pause() -> None:
 
 
 def test_late_answers_of_other_calls_do_not_delay_the_probe() -> None:
-    """Calls that began before the connection was failing may end with an error later. [D-55 failing]"""
+    """A call that began before the connection was failing ends with an error after that. [D-55 failing]"""
     failing = after(FAILED, FAILED, FAILED)
     later = after(FAILED, health=failing, at=NOW + timedelta(seconds=20))
     assert (later.next_probe_at, later.probes) == (failing.next_probe_at, failing.probes)
@@ -69,7 +72,7 @@ def test_late_answers_of_other_calls_do_not_delay_the_probe() -> None:
 
 
 def reported(minutes: dict[int, CallResult], *, health: ConnectionHealth = HEALTHY) -> list[int]:
-    """Return the minutes in which `connection.failing` is due, if each of the calls ended in the given minute."""
+    """Return the minutes in which `connection.failing` is due. `minutes` maps the end of each call to its result."""
     due: list[int] = []
     for minute, result in minutes.items():
         at = NOW + timedelta(minutes=minute)
@@ -99,7 +102,10 @@ def reported(minutes: dict[int, CallResult], *, health: ConnectionHealth = HEALT
 def test_an_hour_of_failed_reads_is_reported_though_other_calls_succeed(
     minutes: dict[int, CallResult], expected: list[int]
 ) -> None:
-    """At least three reads must fail, and a read must fail after the hour. [D-55 reads]"""
+    """`connection.failing` is due if at least three reads fail in a row, the last an hour or more after the first.
+
+    [D-55 reads]
+    """
     assert reported(minutes) == expected
 
 
@@ -111,7 +117,10 @@ def failing_reads() -> ConnectionHealth:
 
 
 def test_only_a_read_ends_the_failure_of_reads() -> None:
-    """The connection is shown as failing, but no call waits. [D-55 reads, D-55 health]"""
+    """Reads fail for an hour while other calls succeed. The connection is shown as failing, but no call waits.
+
+    [D-55 reads, D-55 health]
+    """
     health = failing_reads()
     for result in (ANSWERED, FAILED, ANSWERED):
         health = after(result, health=health)
@@ -138,7 +147,10 @@ def test_a_connection_recovers_when_both_reads_and_other_calls_work() -> None:
 def test_a_created_charge_ends_no_reported_failure_while_three_polls_failed(
     polls: int, *, recovers: bool
 ) -> None:
-    """The polls began to fail less than an hour ago. [D-55 reads, D-55 events]"""
+    """The gateway of a connection that was reported as failing creates a charge.
+
+    The connection recovers if two polls have just failed, but not if three have. [D-55 reads, D-55 events]
+    """
     health = replace(after(FAILED, FAILED, FAILED), emitted=True)
     health = after(*[FAILED_READ] * polls, health=health, at=NOW + timedelta(hours=2))
     sends = after(ANSWERED, health=health, at=NOW + timedelta(hours=2, minutes=5))

@@ -76,7 +76,10 @@ def test_many_accounts_leave_places_to_others() -> None:
 
 
 def test_every_account_may_have_two_requests() -> None:
-    """30 accounts begin one after another, and each account starts as many requests as it may. [D-175]"""
+    """30 accounts, one after another, start as many requests as they may.
+
+    Another account can still start two requests, but no third. [D-175]
+    """
     limit = OpenCallLimit(MAX_GATEWAY_REQUESTS, most_in_all=MAX_GATEWAY_REQUESTS_IN_ALL, what="requests")
     with ExitStack() as hanging:
         for each in [uuid4() for _ in range(30)]:

@@ -75,7 +75,7 @@ def test_an_invoice_is_covered_when_the_merchant_holds_its_total(
 
 @pytest.mark.parametrize(("won", "held"), [(False, [60, 0, 0, 100]), (True, [60, 0, 0, 100, 100])])
 def test_a_charge_gives_back_at_most_its_payments(*, won: bool, held: list[int]) -> None:
-    """A payment is refunded and also disputed. Then the next charge pays the total. [D-150]"""
+    """A payment is refunded and also disputed, but is given back once. Another charge then pays the total. [D-150]"""
     entries = [
         entry(K.PAYMENT, 60, 0),
         entry(K.REFUND, 60, 1),

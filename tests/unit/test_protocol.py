@@ -68,7 +68,7 @@ async def test_an_oversized_head_is_refused(connect):
 
 @pytest.mark.parametrize(("headers", "status"), [(94, 200), (95, 200), (97, 400), (15_000, 400)])
 async def test_a_request_may_have_a_hundred_headers(connect, headers, status):
-    """A request that follows the refused one is not served. [D-103]"""
+    """A request with more headers is refused, and the requests behind it are not served. [D-103]"""
     async with connect() as (reader, writer):
         writer.write(GET.replace("\r\n\r\n", "\r\n" + "a:\r\n" * headers + "\r\n").encode() + GET.encode())
         assert (await answer(reader))[0] == status
@@ -206,7 +206,7 @@ async def test_pipelined_requests_are_answered_in_order(connect):
 
 @pytest.mark.parametrize("count", [1 + MAX_PIPELINED + 1, 20, 14_000])
 async def test_few_requests_are_pipelined(connect, count):
-    """The connection is closed after the answers to the first requests. [D-103]"""
+    """If a client sends too many requests at once, the first are answered. Then the connection is closed. [D-103]"""
     async with connect() as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n" * count)
         answers = await statuses(reader)
@@ -215,7 +215,7 @@ async def test_few_requests_are_pipelined(connect, count):
 
 
 async def test_the_server_reads_nothing_while_requests_wait(connect):
-    """The last four requests may wait, because they are read only when no other request waits. [D-103]"""
+    """While one request waits, the client sends four more. The server reads them only when none waits. [D-103]"""
     async with connect() as (reader, writer):
         writer.write((GET + PAUSE + GET).encode())
         await asyncio.sleep(PAUSE_SECONDS / 4)
@@ -265,7 +265,10 @@ async def test_a_body_does_not_allow_longer_trailers(connect, small_heads):
     ],
 )
 async def test_a_refusal_does_not_replace_an_earlier_answer(connect, small_heads, tail):
-    """The client would take the refusal for the answer to the earlier request, which took effect. [D-103]"""
+    """A request takes effect, and an invalid request follows it.
+
+    If only the refusal were sent, the client would take it for the answer to the first request. [D-103]
+    """
     async with connect() as (reader, writer):
         writer.write((CREATE + tail).encode())
         assert await statuses(reader) == [201]

@@ -56,7 +56,7 @@ class Lookups:
 
 
 async def test_callers_share_a_lookup_that_has_not_begun():
-    """Every caller gets a result of a look-up that began after the call. A canceled caller does not cancel the others.
+    """A caller gets the result of a look-up that began after the caller asked. A canceled caller cancels no other.
     [D-241]
     """
     shared, lookups = SharedLookups(), Lookups()

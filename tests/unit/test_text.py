@@ -61,7 +61,7 @@ def test_breaks_become_spaces_and_others_visible() -> None:
 
 
 def test_every_control_and_format_character_is_unsafe_or_visible() -> None:
-    """Apart from two joiners, the allowed characters are visible signs of a script. [D-218]"""
+    """Of these characters, only two joiners and the visible signs of some scripts are safe. [D-218]"""
     joiners = {"\u200c", "\u200d"}
     found = {
         char

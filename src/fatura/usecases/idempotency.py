@@ -258,9 +258,9 @@ async def finish(
 ) -> StoredAnswer:
     """Run `function` after the call that `begin` reserved, and store the returned view as the answer.
 
-    `function` must call `Work.audit` for `draft` (D-63).
-    Raises what `function` raises. If the error asks the client to retry later, only a repeat of this request may use
-    the key, because the call was made. After any other error, the key is free again.
+    `function` must call `Work.audit` for `draft` (D-63). Raises what `function` raises. If the error asks the client to
+    retry later, the key stays with this request, so that a repeat can continue after the call. After any other error,
+    the key is free again.
     """
     try:
         return await execute_once(deps, account, request, function, status=200, draft=draft)

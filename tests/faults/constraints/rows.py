@@ -2,7 +2,7 @@
 
 from tests.support.world import rows
 
-# `once`: the columns of a unique index but `account_id`. `where`: values that meet the condition of a partial index.
+# `once`: a unique index's columns except `account_id`. `where`: values that meet the condition of a partial index.
 UNIQUE_ROWS = rows("""
     index                          | table              | once                             | where
     invoice_one_per_cycle          | invoice            | subscription_id cycle            |

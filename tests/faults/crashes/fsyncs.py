@@ -52,8 +52,8 @@ def missing_requirement() -> str | None:
 def run(count: int, *, seed: int, progress: Callable[[int], None]) -> Fsyncs:
     """Kill the server `count` times while clients create products.
 
-    After each kill, repeat the 50 newest acknowledged requests. Each repeat must get the first response
-    again.
+    After each kill, repeat the unanswered requests and the 50 newest acknowledged ones. Each repeat of an acknowledged
+    request must get the first response again.
     """
     tried = Fsyncs()
     with tempfile.TemporaryDirectory(prefix="fatura-fsyncs-") as folder, server(Path(folder)) as postgres:

@@ -50,7 +50,7 @@ _CHARGE = msgspec.json.Decoder(SimCharge)
 def read_record(row: Mapping[str, Any]) -> SimCharge:
     """Return the newest version of a charge from its row of the journal."""
     charge = _CHARGE.decode(row["record"])
-    # If a request is repeated, its delayed charge is created at once, so these times may be newer than `record`.
+    # A repeated request creates its delayed charge at once. Only these columns then have the new times.
     charge.created_at = datetime.fromisoformat(row["created_at"])
     charge.visible_at = datetime.fromisoformat(row["visible_at"])
     return charge

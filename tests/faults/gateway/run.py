@@ -42,7 +42,7 @@ SECOND_CHARGES_PERMILLE = 5
 A worker that is frozen between its lease check and its request can create a second charge, which is canceled later.
 """
 FEW_SECOND_CHARGES = 15
-"""Maximum number of second charges if SECOND_CHARGES_PERMILLE gives a smaller number, as it does in a short run.
+"""Replaces the maximum that SECOND_CHARGES_PERMILLE gives, if that maximum is smaller, as in a short run.
 
 A single frozen worker has several requests in progress, and a busy machine may suspend workers too. If the engine made
 no look-ups, the short run would create about 120 second charges.
@@ -211,9 +211,9 @@ async def _count(
 async def _unreported(world: World, people: People) -> Sequence[str]:
     """Return the gateways' charges that are not stored, and that no `invoice.issue_failed` event names.
 
-    Omit charges that a gateway has forgotten at some time, because the engine may not find them. Also omit charges
-    without a payment that were canceled or that expired, because they can cost the payer no money. But the engine must
-    have stored an expired charge, to see that the gateway opens it again (D-181).
+    Omit charges that a gateway has forgotten at some time, because the engine cannot always find them. Also omit
+    charges without a payment that were canceled, or that the engine has stored as expired: they cost the payer no
+    money. An expired charge must be stored, so that the engine sees when the gateway opens it again (D-181).
     """
     rows = await world.tables.fetch(
         """

@@ -125,7 +125,10 @@ async def drained(world: World, *, seconds: float) -> None:
 
 
 async def swept(world: World, *, give_up_at: float) -> None:
-    """Wait until no sweep is unfinished, or until the monotonic time `give_up_at`. A leased sweep is not due."""
+    """Wait until no sweep is unfinished, or until the monotonic time `give_up_at`.
+
+    `drained` does not wait for leased sweeps, because they are not due.
+    """
     while await world.tables.fetchval(UNFINISHED_SWEEPS):
         if time.monotonic() >= give_up_at:
             return

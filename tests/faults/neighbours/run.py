@@ -24,9 +24,9 @@ REARM_EVERY_SECONDS = 0.5
 SETTLE_SECONDS = 0.3
 """Events this close to a round's end are not measured."""
 ARRIVE_WITHIN_SECONDS = 180
-"""While no endpoint hangs, the maximum wait until healthy merchants have all their events."""
+"""Maximum wait until healthy merchants have all their events, while no endpoint hangs."""
 HELD_SECONDS = DEADLINE_SECONDS - 1
-"""While the endpoints still hang after a noisy round, the maximum wait until healthy merchants have all their events.
+"""Maximum wait after a noisy round until healthy merchants have all their events. The endpoints hang meanwhile.
 
 This wait is shorter than the engine's deadline for a hanging call. An event that had to wait for such a call is
 therefore still missing when the wait ends.
@@ -37,7 +37,7 @@ MOST_TIMES_LONGER = {Scale.SHORT: 8.0, Scale.FULL: 2.0}
 If merchants waited for a hanging call (10 s), the ratio could reach 100.
 """
 LEAST_WAIT_SECONDS = 0.1
-"""In ratios, this value replaces a smaller p99 of quiet rounds, which would depend mostly on the machine."""
+"""Replaces a smaller p99 of the quiet rounds in ratios, because such a p99 depends mostly on the machine."""
 MOST_TIMES_LONGER_BESIDE_A_CROWD = {Scale.SHORT: None, Scale.FULL: 50.0}
 """Maximum ratio of the p99 during a large billing run to the p99 in quiet rounds.
 
@@ -180,7 +180,10 @@ async def _nothing() -> None:
 
 
 async def _during_bulk_billing(setup: Setup, options: Options, report: Report) -> Round:
-    """Run a round during which the engine bills another merchant's due subscriptions, a thousand per transaction."""
+    """Run a round during which the engine bills another merchant's due subscriptions.
+
+    Each transaction of the engine bills a thousand of them.
+    """
     count = options.pick(short=5_000, full=50_000)
     bulk_merchant = await setup.add_bulk(count)
     report.count("due subscriptions of the bulk merchant", count)

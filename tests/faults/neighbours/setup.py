@@ -98,7 +98,7 @@ class Setup:
         merchant = await self.merchant()
         plan = await merchant.plan()
         await self.sql(merchant, SUBSCRIBE_MANY, plan["id"], count)
-        # without this, PostgreSQL would plan queries for small tables, until autovacuum runs about a minute later
+        # otherwise PostgreSQL plans queries as if the tables were small, until autovacuum runs about a minute later
         await self.connection.execute("ANALYZE customer, subscription")
         await self.deps.db.notify("generation")
         return merchant

@@ -32,7 +32,7 @@ class NamedOutcome:
         return frozenset({self.reference, *self.other_references.values()})
 
     def is_met(self, outcome: Outcome, references: Mapping[str, Outcome]) -> bool:
-        """Return whether `outcome` equals the outcomes in `references`, except for the allowed differences."""
+        """Return whether `outcome` differs from other executions only as allowed. `references` has their outcomes."""
         reference = references[self.reference]
         rows = reference.rows_except(self.ignored_tables | self.other_references.keys())
         for table, other in self.other_references.items():
@@ -54,7 +54,10 @@ class NamedOutcome:
 _ASKED = frozenset({"price_pull", "pricing_attempt"})
 _ANSWERED = frozenset({"idempotency_key"})
 _SUCCEEDED: Mapping[str, str] = dict.fromkeys(["idempotency_key", "account_counter", "audit_entry"], "a b")
-"""The tables that differ if a request succeeds but changes nothing else. Both requests succeed in the order `a b`."""
+"""For `other_references`: the tables that record the success of a request must be as after the order `a b`.
+
+In this order, both requests succeed.
+"""
 _ASKED_BEFORE = "the endpoint was called before the other operation, so its answer is only recorded (D-32)"
 _BEING_ISSUED = "the invoice was being issued, so it is not canceled (D-27)"
 _ONE_PROPAGATION = "the second request joined the propagation that was running (D-141)"

@@ -33,7 +33,7 @@ _LOOK_AFTER_SECONDS = 0.002
 _DEADLOCK_LOOKED_SECONDS = 0.01
 """After this time, a blocked statement has made its only deadlock check."""
 _PATIENCE_SECONDS = 2
-"""Maximum time for which the other actors wait for an actor that waits for a socket or a timer."""
+"""Maximum time that an actor may wait for a socket or a timer before the stepper lets other actors continue."""
 _STUCK_SECONDS = 60
 
 
@@ -127,7 +127,7 @@ class Stepper:
         return {thread.name: thread.label for thread in self._threads() if thread.gate is not None}
 
     def act(self, name: str, action: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
-        """Register an actor, which begins when `run` is called. The returned task ends before `run` returns."""
+        """Register an actor, which `run` starts. The returned task ends before `run` returns."""
         assert all(name != each.name for each in self._actors), f"two actors named {name}"
         actor = _Actor(name, asyncio.Event(), WeakKeyDictionary())
         self._actors.append(actor)

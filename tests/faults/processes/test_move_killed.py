@@ -22,7 +22,10 @@ MOVED = "SELECT coalesce(sum(moved), 0) FROM connection_move WHERE account_id = 
 async def test_a_killed_worker_leaves_no_subscription_behind(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During the move, the workers also generate invoices for the subscriptions. [D-59 batches, D-59 move]"""
+    """Two of three workers are killed while they move subscriptions and generate invoices for them.
+
+    The last worker completes the move. Each subscription is moved once, with one event. [D-59 batches, D-59 move]
+    """
     monkeypatch.setattr(connection_moves, "WAIT_SECONDS", 0)
     async with open_crowd(database_url) as crowd:
         await crowd.merchant.set_up_gateway(behaviour="never_pay")

@@ -20,7 +20,9 @@ MOVED = "SELECT coalesce(sum(moved), 0) FROM propagation WHERE account_id = $1"
 async def test_a_killed_worker_loses_no_subscriber(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During the propagation, the workers also generate invoices for the subscriptions.
+    """Two of three workers are killed while they propagate a plan and generate invoices for its subscriptions.
+
+    The last worker completes the propagation. Each subscription gets the new version once, with one event.
     [D-54 target, D-54 terms_changed, D-23 races]
     """
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 0)

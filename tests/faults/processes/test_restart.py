@@ -122,7 +122,10 @@ def test_up_starts_twice_on_one_folder(engine: Up) -> None:
 
 
 def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
-    """The worker and its PostgreSQL processes have a lower priority, so that billing does not delay requests. [D-47]"""
+    """The worker of `fatura up`, with its PostgreSQL processes, has a lower priority than the API with its processes.
+
+    Billing therefore does not delay requests. [D-47]
+    """
     with engine.start() as up:
         children, database = up.children(), postmaster(engine.folder)
         usual = os.getpriority(os.PRIO_PROCESS, database)
@@ -131,7 +134,7 @@ def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
         listed = ["ps", "--no-headers", "-o", "pid=,ni=,args=", "--ppid", str(database)]
 
         def priorities() -> set[tuple[int, str]]:
-            """Return the niceness of each backend, and that of its session."""
+            """Return pairs for the PostgreSQL backends: the backend's niceness, and the niceness of its session."""
             lines = subprocess.run(listed, capture_output=True, text=True, check=False).stdout.splitlines()
             backends = [line.split()[:2] for line in lines if "fatura fatura" in line]
             return {(int(niceness), session_niceness(int(pid))) for pid, niceness in backends}
@@ -143,7 +146,7 @@ def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
 
 
 def session_niceness(pid: int) -> str:
-    """Return the niceness of a process's session, or an empty text if `/proc` does not show it."""
+    """Return the niceness of a process's session (autogroup), or an empty text if `/proc` does not show it."""
     try:
         return Path(f"/proc/{pid}/autogroup").read_text().rpartition(" ")[2].strip()
     except OSError:

@@ -32,7 +32,10 @@ PAID = "SELECT count(*) FROM invoice WHERE account_id = $1 AND status = 'paid'"
 
 
 async def test_a_killed_worker_leaves_out_no_charge(database_url: str, tmp_path: Path) -> None:
-    """The two workers record every payment and cancel every duplicate charge. [D-161]"""
+    """A worker is killed in the middle of a sweep, and another worker continues this sweep.
+
+    Together, they record every payment and cancel every duplicate charge. [D-161]
+    """
     async with open_crowd(database_url) as crowd:
         await crowd.merchant.set_up_gateway(behaviour="never_pay")
         plan = await crowd.merchant.plan(await crowd.merchant.product(100))

@@ -27,7 +27,7 @@ RESTORES_A_STORY = 5
 DAYS_AFTER = 3
 """All work must be complete this many days after a restore."""
 DIES = 0.7
-"""The chance that the lanes are canceled before a backup, and the chance that a comparison is canceled."""
+"""The chance that the lanes are canceled before a backup. A comparison is canceled with the same chance."""
 
 
 def run(options: Options) -> Report:

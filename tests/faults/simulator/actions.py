@@ -174,7 +174,7 @@ class Merchant(Client):
         merchants.rotating.discard(self.account_id)
 
     async def redeliver(self) -> None:
-        """Redeliver a random event. A repeated request shows the delivery's current state, which may differ (D-14)."""
+        """Redeliver a random event. Each repeat of the request shows the delivery's state at that time (D-14)."""
         events = (await self.get(f"/v1/events?limit=200&cursor={self.rng.randrange(50)}"))["data"]
         if events:
             path = f"/v1/events/{self.rng.choice(events)['id']}/redeliver"

@@ -129,7 +129,7 @@ async def send_missing_webhooks(world: World, *, only_unpolled: bool) -> None:
 def _is_polled(charge: SimCharge) -> bool:
     """Return whether a poll finds the charge's newest entry (D-55).
 
-    The entry must be less than POLLED_FOR after the first payment, and the charge must not be canceled.
+    A poll finds it if it happened less than POLLED_FOR after the first payment, and the charge is not canceled.
     """
     payments = [each.occurred_at for each in charge.entries if each.kind is EntryKind.PAYMENT]
     return charge.state != "canceled" and charge.entries[-1].occurred_at < min(payments) + POLLED_FOR

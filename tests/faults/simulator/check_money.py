@@ -80,7 +80,7 @@ class Books:
 
     @property
     def named_charge(self) -> SimCharge | None:
-        """Return the charge that the invoice shows."""
+        """Return the gateway's charge whose id the invoice shows, or None if there is none."""
         known = self.invoice["gateway_invoice_id"]
         return next((each for each in self.made if each.charge_id == known), None)
 
@@ -226,7 +226,7 @@ class MoneyChecker:
     def _unfinished(self, books: Books) -> Iterator[str]:
         """Yield what the engine has left undone for an invoice, although it had enough time.
 
-        Examples: a charge that should be canceled can still be paid, or no poll has found a canceled charge.
+        Examples: a charge that should be canceled can still be paid, or no poll has found that a charge was canceled.
         """
         now, status, shown = self._world.schedule.now, books.invoice["status"], books.named_charge
         others = [
@@ -262,8 +262,8 @@ class MoneyChecker:
     async def _check_spacing(self, books: Iterable[Books]) -> None:
         """Check that two invoices of one subscription were charged at least SPACING apart, if both waited (D-57).
 
-        Of each invoice, only the first charge that has not failed counts: later ones belong to reissues. If an earlier
-        charge has failed, a person requested this one, so it did not wait for other invoices.
+        Of each invoice, only the first charge that has not failed counts, because later charges belong to reissues. If
+        a failed charge precedes the counted charge, a person requested the counted charge, so the invoice did not wait.
         """
         failed = {
             (row["invoice_id"], row["number"]) for row in await self._world.observer.fetch(_FAILED_CHARGES)

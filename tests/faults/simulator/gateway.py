@@ -286,7 +286,7 @@ class SimGateway:
             raise AuthFailedError("the token is old")
 
     def _is_refusing(self, name: str) -> bool:
-        """Return whether the gateway refuses this call of the connection for days. If it does, count the fault."""
+        """Return whether the gateway now refuses all such calls of the connection. If it does, count the fault."""
         side, connection_id = self._side, self._config.connection_id
         until = {"gateway: refuses calls for days": side.gateway.refuses_until.get(connection_id)}
         if name == _POLL:

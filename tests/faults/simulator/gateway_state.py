@@ -60,9 +60,9 @@ class SimCharge:
 
     `is_forgotten` is true while the gateway does not know the charge. `was_forgotten` stays true afterwards.
     `was_paid_late` is true if a payment arrived although the gateway had closed the charge. `is_double` is true if the
-    engine may not know the charge, because the gateway created another charge with the same reference. `was_returned`
-    is true if a person canceled the charge and returned its payments. `told` counts the entries that the gateway
-    returned in its most recent answer.
+    gateway created another charge with the same reference, so that the engine possibly knows only the other one.
+    `was_returned` is true if a person canceled the charge and returned its payments. `told` counts the entries that the
+    gateway returned in its most recent answer.
     """
 
     charge_id: str
@@ -100,8 +100,9 @@ class SimCharge:
 
     @property
     def refundable_cents(self) -> int:
-        """Return how many cents the gateway refunds on request: all that is left, except money in an open dispute
-        or lost in one.
+        """Return how many cents the gateway refunds on request.
+
+        These are the cents that are left, except money in an open dispute or lost in a dispute.
         """
         disputed = self.cents_of(EntryKind.DISPUTE_OPENED) - self.cents_of(EntryKind.DISPUTE_WON)
         return max(self.left_cents - disputed, 0)
@@ -169,8 +170,8 @@ class GatewayState:
 
     `refuses_until` has, by connection, the time until which the gateway refuses all calls. `refuses_polls_until` has
     the time until which it refuses polls. `refused_at` has the times of a connection's refused calls since its last
-    answered call, and `polls_refused_at` those of its polls. `refusals` has the earlier series of both kinds. The ids
-    of all charges begin with `prefix`.
+    answered call. `polls_refused_at` has the times of its refused polls since its last answered poll. `refusals` has
+    the series of both kinds that an answer has ended. The ids of all charges begin with `prefix`.
     """
 
     payers: Payers
@@ -254,7 +255,7 @@ class GatewayState:
         is_late: bool,
         is_slow: bool,
     ) -> PermanentError | None:
-        """Accept a refund, or return the refusal if its amount is more than the gateway refunds.
+        """Accept a refund, or return a refusal if the amount exceeds `refundable_cents`.
 
         If the gateway deduplicates and knows the refund's id, change nothing and return None.
 
@@ -372,7 +373,7 @@ class GatewayState:
     def let_all_pay(self, now: datetime) -> None:
         """Make most payers pay: the payers of existing charges now, those of new charges on the due date.
 
-        The gateway then refuses no more calls for days.
+        Also end all refusals of calls that would last for days.
         """
         self.payers.all_pay = True
         self.refuses_until.clear()

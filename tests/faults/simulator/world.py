@@ -165,7 +165,7 @@ async def run_in_database(url: str, seed: int, *, small: bool = False) -> Outcom
 async def _count_money(world: World) -> Counter[str]:
     """Count what the engine recorded, so that the report shows how many entries the run compared.
 
-    Only a world that stopped early has open refunds: the last check reports them as problems.
+    Omit open refunds, because the last check reports them as problems.
     """
     rows = await world.observer.fetch(
         """

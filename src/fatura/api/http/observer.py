@@ -31,7 +31,10 @@ _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"
 
 
 class Observer:
-    """ASGI middleware around the whole application. It serves HEAD as GET; uvicorn omits the body of the answer."""
+    """ASGI middleware around the whole application: request id, log line, metrics, and answers to errors.
+
+    It serves HEAD as GET, and uvicorn omits the body.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -104,8 +104,8 @@ async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until
 async def discover_probes(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
     """Return the accounts with a failing connection whose probe is due and not leased.
 
-    Accounts with an advancing test clock are left out, because the worker that moves the clock does their work. A
-    suspended account is never left out, because its clock does not advance.
+    Accounts with an advancing test clock are left out, because the worker that moves the clock makes their probes. This
+    does not apply to suspended accounts, whose clocks stand still.
     """
     return await discovery.fetch_as(
         Account,

@@ -83,7 +83,7 @@ async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
 async def settle_one(deps: Deps, account: Account, refund_id: UUID, *, places: Places) -> None:
     """Send a refund that was not sent yet. Look up a sent refund that is due; repeat its request only if that is safe.
 
-    Before a call, take one of `places` (D-175). Raises EngineError: the errors of `Places.take`.
+    Count each call in `places`, which limits open calls (D-175). Raises EngineError: the errors of `Places.take`.
     """
     for _ in range(2):
         calls = await in_transaction(deps, account, _claim_one, refund_id, places)
