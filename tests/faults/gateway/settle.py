@@ -85,7 +85,8 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
     since = time.monotonic()
     while time.monotonic() < give_up_at:
         now = world.clock()
-        # Read `frozen` once: even if the frozen worker continues before the jump, the jump must be short.
+        # Read `frozen` only here, because the list can change during the awaits below. If a worker was frozen here, the
+        # jump is short, even if the worker continues meanwhile.
         is_frozen = bool(workers.frozen)
         unsettled: int = await world.tables.fetchval(OPEN, include_polls, now, 1)
         if not unsettled and not is_frozen:

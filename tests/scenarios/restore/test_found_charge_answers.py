@@ -84,7 +84,10 @@ async def test_a_requested_amount_above_the_rest_is_not_adopted(world: World):
 
 
 async def test_the_payment_of_a_cycle_that_was_billed_again_is_recorded(world: World):
-    """A worker billed the cycle again before `fatura restored`, so the charge names another invoice. [D-181, D-123]"""
+    """A worker bills the cycle again before the command `fatura restored` runs.
+
+    The found charge therefore names the lost invoice, not the new one. [D-181, D-123]
+    """
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())
     old_id = await lost_invoice_id(world, subscription)

@@ -225,7 +225,8 @@ async def reissue_invoice(call: Call, invoice_id: InvoiceId, body: ReissueForm) 
     """Cancel the charge of an issued or overdue invoice at the gateway, and issue the invoice with a new charge.
 
     You can also reissue a `ready` invoice if the gateway refused to create its charge. The invoice keeps its due date,
-    payment method and installments. The new charge can have others, which its entry in `charges` shows.
+    payment method and installments. The new charge can have a different due date, payment method or number of
+    installments, which its entry in `charges` shows.
 
     If the gateway does not confirm that the charge is canceled, the answer is 409 with the reason, and the invoice does
     not change. If the gateway's answer was lost and the charge turns out to be canceled, Fatura completes the reissue.

@@ -58,8 +58,8 @@ async def distribute(
 def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str], list[ForeignKey]]:
     """Return the tables, parents before children, and the foreign keys that close a cycle.
 
-    The caller must add the keys that close a cycle after it has distributed all tables. A parent that is not in
-    `tables` counts as distributed.
+    After the caller has distributed all tables, it must add the returned keys. A parent that is not in `tables` counts
+    as distributed.
     """
     ordered: list[str] = []
     closing: list[ForeignKey] = []

@@ -52,7 +52,7 @@ async def record(work: Work, reported: _Reported) -> None:
 
 
 async def fail(work: Work, request: RefundRequest, *, code: str, detail: str) -> None:
-    """End a locked refund that the gateway did not make, and emit `invoice.refund_failed`."""
+    """Mark a locked refund as failed, because the gateway did not make it, and emit `invoice.refund_failed`."""
     failed = request.failed_with(code, detail, at=work.now)
     await refund_requests.update(work.tx, [failed])
     detail_of = (await invoices.details(work.tx, [request.invoice_id]))[request.invoice_id]

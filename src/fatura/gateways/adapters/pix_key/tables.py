@@ -50,7 +50,10 @@ class PixKeyCharge:
 
 @dataclass(frozen=True, slots=True)
 class PixKeyEntry:
-    """A payment from a bank statement, or a refund. `reference` is the bank's id, or the engine's id of the refund."""
+    """A payment from a bank statement, or a refund.
+
+    The `reference` of a payment is the bank's id of it. The `reference` of a refund is the engine's id of it.
+    """
 
     txid: str
     kind: EntryKind
