@@ -1,4 +1,5 @@
-"""Bill through gateways that lose responses, and create and show charges late. Payers pay in parts, twice or late.
+"""Bill through gateways that lose responses, create charges late, or show new charges late. Payers pay in parts, twice
+or late.
 
 Workers and gateways are separate processes. The run kills and freezes workers, while merchants reissue, cancel and
 refund invoices. In the end, the journals of gateways and merchants must agree with the database (D-33, D-35, D-50,

@@ -39,7 +39,9 @@ class Client:
         keyed: bool = True,
         key: str | None = None,
     ) -> Answer:
-        """Repeat a request until a final response arrives. Raises NoAnswerError.
+        """Send a request, and repeat it after a lost answer, 429, 503 or `engine.idempotency_in_progress`.
+
+        Raises NoAnswerError if no attempt gets another answer.
 
         If the response is no success and its status is not in `allowed`, a problem is reported. If a POST succeeds
         twice, both responses must have the same bytes (D-14). With `keyed=False`, the responses are not compared. `key`

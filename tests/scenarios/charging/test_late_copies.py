@@ -39,8 +39,8 @@ async def _the_newer_was_adopted(world: World, invoice: Json, *, older: str, new
 async def test_a_late_look_up_adopts_the_better_charge(
     world: World, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
-    """The engine believed two charges absent. Then the older charge expires, or the payer pays the newer charge.
-    [D-125, D-181]
+    """The engine believes that two charges do not exist. Then the older charge expires, or the payer pays the newer
+    one. [D-125, D-181]
     """
     invoice, older, newer = await two_charges(world)
     await believe_absent(world)
