@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from fatura.domain.connection import Connection
 from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
+from fatura.domain.statement_payments import StatementPayment
 from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
 from fatura.gateways.port import (
     Charge,
@@ -19,7 +20,7 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
     Webhook,
 )
-from fatura.gateways.statement_port import StatementImports, StatementPayment
+from fatura.gateways.statement_port import StatementImports
 from fatura.store.accounts import accounts
 from fatura.store.connections import connections
 from fatura.store.connections.connections import StoredConnection

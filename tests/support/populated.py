@@ -12,9 +12,9 @@ import asyncpg
 from fatura.domain.audit import Origin
 from fatura.domain.payments import EntryKind, EntrySource, ManualMethod, PaymentEntry
 from fatura.domain.refunds import RefundRequest, RefundStage
+from fatura.domain.statement_payments import StatementPayment
 from fatura.gateways.adapters.pix_key import tables as pix_key
 from fatura.gateways.adapters.pix_key.tables import PixKeyCharge
-from fatura.gateways.statement_port import StatementPayment
 from fatura.store.billing import payment_entries
 from fatura.store.charging import (
     charges,

@@ -4,7 +4,15 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from fatura.domain.bank_statement import MAX_CREDITS, Credit, StatementError, StatementFormat, read
+from fatura.domain.bank_statement import (
+    MAX_CREDITS,
+    MAX_TEXT,
+    MAX_TRANSACTIONS,
+    Credit,
+    StatementError,
+    StatementFormat,
+    read,
+)
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 END_TO_END = "E18236120202611281530s0123456789"
@@ -145,3 +153,91 @@ def test_masked_and_invalid_documents_are_ignored() -> None:
     credit = _one(_csv("2026-11-28,1.00,1,***.982.247-** 529.982.247-24 1529982247251 52998224725"))
 
     assert credit.documents == ("52998224725",)
+
+
+def _ofx(*tags: str) -> str:
+    return f"<OFX><CURDEF>BRL<STMTTRN><DTPOSTED>20261128<FITID>1{''.join(tags)}</STMTTRN></OFX>"
+
+
+def test_all_texts_of_a_transaction_are_read() -> None:
+    """Also a second MEMO, and text in CDATA. The bank may write spaces inside tags. [D-257]"""
+    text = _ofx("<TRNAMT>1.00<MEMO >ONE<NAME>TWO<MEMO><![CDATA[THREE <B>]]></MEMO>").replace(
+        "<STMTTRN>", "<STMTTRN >"
+    )
+
+    assert {"ONE", "TWO", "THREE"} <= _one(text, StatementFormat.OFX).words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _ofx("<TRNAMT>0.01<MEMO>Pix <TRNAMT>99.90"),
+        _ofx("<TRNAMT>0.01<MEMO>Pix <FITID>2"),
+        _ofx("<TRNAMT>0.01<MEMO>Pix <DTPOSTED>20261127"),
+        _ofx("<TRNTYPE>DEBIT<TRNAMT>99.90"),
+        _ofx("<TRNAMT>99.90<CURRENCY><CURSYM>USD</CURRENCY>"),
+        _ofx("<TRNAMT>99.90") + "<STMTRS><CURDEF>USD</STMTRS>",
+        _ofx("<TRNAMT>99.90").replace("<CURDEF>BRL", "<CURDEF >USD"),
+    ],
+)
+def test_an_ofx_file_that_may_have_two_meanings_is_refused(text: str) -> None:
+    """A payer's message may have tags. Debits must have a minus, and every currency must be BRL. [D-257]"""
+    with pytest.raises(StatementError):
+        read(text, StatementFormat.OFX, now=NOW)
+
+
+def test_an_empty_currency_means_reais() -> None:
+    """[D-257]"""
+    assert (
+        _one(_ofx("<TRNAMT>1").replace("<CURDEF>BRL", "<CURDEF></CURDEF>"), StatementFormat.OFX).amount_cents
+        == 100
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _csv('2026-11-28,5.00,1,"Pix Bob', "2026-11-28,99.90,2,Pix Ana"),
+        _csv('2026-11-28,5.00,1,"Pix Bob', '2026-11-28,99.90,2,Pix Ana"'),
+        _csv("2026-11-28,99.90,1,D"),
+        "date;valor;valor (r$);id\n2026-11-28;1,00;2,00;1",
+    ],
+)
+def test_a_csv_file_that_may_have_two_meanings_is_refused(text: str) -> None:
+    """A quote may join rows. A cell may mark a debit. Two columns may have the amount. [D-257]"""
+    with pytest.raises(StatementError):
+        read(text, StatementFormat.CSV, now=NOW)
+
+
+@pytest.mark.parametrize("amount", ["99 90", "1R$2", "R$-", "-R$ -1,00", "1,00-", "(1,00)"])
+def test_an_amount_with_something_inside_is_refused(amount: str) -> None:
+    """[D-257]"""
+    with pytest.raises(StatementError, match="transaction 1 has an amount"):
+        read(_csv(f"2026-11-28;{amount};1;x", header="date;amount;id;x"), StatementFormat.CSV, now=NOW)
+
+
+def test_a_later_time_of_today_counts_as_now() -> None:
+    """Some banks give all transactions of a day the same time. [D-257]"""
+    text = _ofx("<TRNAMT>1.00").replace("20261128", "20261129235900[-3:BRT]")
+
+    assert _one(text, StatementFormat.OFX).occurred_at == NOW
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "date,amount,id\n" + "2026-11-28,0,\n" * (MAX_TRANSACTIONS + 1),
+        _csv(f"2026-11-28,1.00,1,{'x' * (MAX_TEXT + 1)}"),
+    ],
+)
+def test_what_would_take_long_is_refused(text: str) -> None:
+    """[D-257, D-105]"""
+    with pytest.raises(StatementError):
+        read(text, StatementFormat.CSV, now=NOW)
+
+
+def test_a_credit_with_many_documents_names_no_payer() -> None:
+    """[D-257]"""
+    documents = "52998224725 11144477735 11222333000181 12ABC34501DE35"
+
+    assert _one(_csv(f"2026-11-28,1.00,1,{documents}")).documents == ()

@@ -4,26 +4,11 @@ For billing, the engine uses such a connection only through `gateways.port`, lik
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Set as AbstractSet
 from typing import Protocol, runtime_checkable
 
+from fatura.domain.statement_payments import StatementPayment
 from fatura.gateways.port import Charge, Gateway
-
-
-@dataclass(frozen=True, slots=True)
-class StatementPayment:
-    """A credit of a bank statement that pays a charge.
-
-    `bank_id` is the bank's id of the credit. `is_confirmed` is true if a person has confirmed that this is not a
-    payment of which the connection has the same amount of the same day.
-    """
-
-    bank_id: str
-    charge_id: str
-    amount_cents: int
-    occurred_at: datetime
-    is_confirmed: bool = False
 
 
 @runtime_checkable
@@ -31,17 +16,21 @@ class StatementImports(Gateway, Protocol):
     """A connection whose provider reports no payments. The merchant imports them from bank statements."""
 
     async def imported(self, bank_ids: Sequence[str]) -> Mapping[str, StatementPayment]:
-        """Return the imported payments with these ids of the bank, by id."""
+        """Return the payments with these ids of the bank, by id, that any connection of the account has imported."""
         ...
 
     async def find_all(self, charge_ids: Sequence[str]) -> Sequence[Charge]:
-        """Return the charges that have one of these ids, in no particular order."""
+        """Return the connection's charges that have one of these ids, in no particular order."""
+        ...
+
+    async def elsewhere(self, charge_ids: Sequence[str]) -> AbstractSet[str]:
+        """Return those of these ids that are charges of the account's other connections of this provider."""
         ...
 
     async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
-        """Add payments to charges that exist, and return the `bank_id`s of the payments that were added.
+        """Add payments to charges of the connection, and return the `bank_id`s of the payments that were added.
 
-        A payment is not added if the connection has a payment with its `bank_id`. Without `is_confirmed`, it is not
-        added either if the charge has another payment of the same amount and Sao Paulo date.
+        A payment is not added if any connection of the account has imported its `bank_id`, or if its charge may have
+        the payment already (`ChargePayments.may_have`). Simultaneous imports count each other's payments.
         """
         ...

@@ -52,7 +52,7 @@ class CreditView(View):
             description="`new`: a payment, imported now. `duplicate`: imported before, or recorded by hand with this "
             "`bankId` as its `reference`. `similar`: may be recorded already; send its `bankId` in `confirmed` if it "
             "is another payment. `ambiguous`: may pay several invoices; record it by hand. `id_reused`: the bank gave "
-            "the id to two credits; record this one by hand. `unmatched`: pays no invoice of this connection."
+            "the id to several credits; record this one by hand. `unmatched`: pays no invoice of this connection."
         ),
     ]
     matched_by: Annotated[

@@ -5,68 +5,20 @@ from typing import Any
 
 import pytest
 
-from fatura.domain.calendar import local_date
 from fatura.domain.credentials import Mode
-from tests.support.world import Answer, Merchant, World, columns
-
-SETTINGS = {"pixKey": "pix@example.com", "merchantName": "Academia Sol", "merchantCity": "Sao Paulo"}
-CPF = "52998224725"
-BANK_ID = "E18236120202611281530s0123456789"
-
-
-class Shop:
-    """A live account with a Pix key."""
-
-    def __init__(self, world: World, merchant: Merchant, connection_id: str) -> None:
-        self.world = world
-        self.merchant = merchant
-        self.connection_id = connection_id
-
-    async def bill(self, **customer: str) -> Any:
-        """Enroll a customer, and return the issued invoice."""
-        subscription = await self.merchant.enroll(await self.merchant.plan(), customer=_customer(**customer))
-        await self.world.run()
-        [invoice] = await self.merchant.invoices(subscription)
-        return await self.read(invoice)
-
-    async def read(self, invoice: Any) -> Any:
-        return (await self.merchant.get(f"/v1/invoices/{invoice['id']}")).json
-
-    async def send(self, *rows: str, **fields: Any) -> Answer:
-        today = local_date(self.merchant.deps.clock()).isoformat()
-        text = "\n".join(("date,amount,id,description", *(f"{today},{row}" for row in rows)))
-        body = {"format": "csv", "statement": text, **fields}
-        return await self.merchant.post(f"/v1/integration/gateways/{self.connection_id}/statement", body)
-
-    async def imported(self, *rows: str, **fields: Any) -> list[tuple[str, ...]]:
-        """Import a statement, let the lanes work, and return the result and the way of matching of each credit."""
-        answer = await self.send(*rows, **fields)
-        assert answer.status == 200, answer.json
-        await self.world.run()
-        assert await self.world.broken() == []
-        return columns(answer.json["data"], "result", "matchedBy")
-
-
-def _customer(**fields: str) -> dict[str, str]:
-    return {"externalRef": "ana", "name": "Ana", "email": "ana@example.com", **fields}
+from tests.support.pix_shop import BANK_ID, CPF, Shop, txid
+from tests.support.world import World
 
 
 @pytest.fixture
 async def shop(world: World) -> Shop:
-    live = await world.another(Mode.LIVE)
-    body = {"provider": "pix_key", "credentials": {}, "settings": SETTINGS}
-    made = await live.made("/v1/integration/gateways", body)
-    return Shop(world, live, made["connectionId"])
-
-
-def _txid(invoice: Any) -> str:
-    return invoice["charges"][-1]["gatewayInvoiceId"]
+    return await Shop.opened(world)
 
 
 async def test_a_credit_with_the_txid_pays_the_invoice(shop: Shop) -> None:
     """A dry run shows the same result, and changes nothing. [D-257]"""
     invoice = await shop.bill()
-    row = f"99.90,{BANK_ID},Pix {_txid(invoice)}"
+    row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
     shown = (await shop.send(row, dryRun=True)).json
     assert (shown["dryRun"], shown["new"], shown["data"][0]["invoiceId"]) == (True, 1, invoice["id"])
     await shop.world.run()
@@ -84,7 +36,7 @@ async def test_a_credit_with_the_txid_pays_the_invoice(shop: Shop) -> None:
 async def test_a_repeated_import_records_nothing_twice(shop: Shop) -> None:
     """[D-257]"""
     invoice = await shop.bill()
-    row = f"99.90,{BANK_ID},Pix {_txid(invoice)}"
+    row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
     await shop.imported(row)
 
     assert await shop.imported(row) == [("duplicate", "None")]
@@ -95,7 +47,7 @@ async def test_a_repeated_import_records_nothing_twice(shop: Shop) -> None:
 async def test_simultaneous_imports_record_a_payment_once(shop: Shop) -> None:
     """[D-257]"""
     invoice = await shop.bill()
-    row = f"99.90,{BANK_ID},Pix {_txid(invoice)}"
+    row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
     answers = await asyncio.gather(*(shop.send(row) for _ in range(5)))
     await shop.world.run()
 
@@ -119,7 +71,7 @@ async def test_a_credit_that_may_pay_two_invoices_pays_none(shop: Shop) -> None:
     invoices = [await shop.bill(document=CPF), await shop.bill(document=CPF)]
 
     assert await shop.imported(f"99.90,1,Pix {CPF}") == [("ambiguous", "None")]
-    both = " ".join(map(_txid, invoices))
+    both = " ".join(map(txid, invoices))
     assert await shop.imported(f"99.90,1,Pix {both}") == [("ambiguous", "None")]
     assert [(await shop.read(each))["status"] for each in invoices] == ["issued", "issued"]
 
@@ -138,10 +90,10 @@ async def test_two_credits_do_not_pay_one_charge_by_its_amount(shop: Shop) -> No
 async def test_a_part_and_the_rest_pay_the_invoice(shop: Shop) -> None:
     """[D-257, D-50]"""
     invoice = await shop.bill()
-    await shop.imported(f"40.00,1,Pix {_txid(invoice)}")
+    await shop.imported(f"40.00,1,Pix {txid(invoice)}")
     assert (await shop.read(invoice))["paidCents"] == 4000
 
-    await shop.imported(f"59.90,2,Pix {_txid(invoice)}")
+    await shop.imported(f"59.90,2,Pix {txid(invoice)}")
     assert (await shop.read(invoice))["status"] == "paid"
 
 
@@ -150,7 +102,7 @@ async def test_the_payment_of_a_canceled_code_is_recorded_and_reported(shop: Sho
     invoice = await shop.bill()
     await shop.merchant.made(f"/v1/invoices/{invoice['id']}/cancel")
 
-    assert await shop.imported(f"99.90,1,Pix {_txid(invoice)}") == [("new", "txid")]
+    assert await shop.imported(f"99.90,1,Pix {txid(invoice)}") == [("new", "txid")]
     canceled = await shop.read(invoice)
     assert (canceled["status"], canceled["paidCents"]) == ("canceled", 9990)
     assert await shop.merchant.events("invoice.payment_unexpected") != []
@@ -162,7 +114,7 @@ async def test_the_payment_of_a_replaced_code_pays_the_reissued_invoice(shop: Sh
     await shop.merchant.made(f"/v1/invoices/{invoice['id']}/reissue", {})
     await shop.world.run()
 
-    await shop.imported(f"99.90,1,Pix {_txid(invoice)}")
+    await shop.imported(f"99.90,1,Pix {txid(invoice)}")
     paid = await shop.read(invoice)
     assert (paid["status"], paid["paidCents"]) == ("paid", 9990)
     assert [each["status"] for each in paid["charges"]] == ["canceled", "canceled"]
@@ -175,7 +127,7 @@ async def test_a_payment_that_was_recorded_by_hand_is_not_recorded_again(shop: S
         f"/v1/invoices/{invoice['id']}/payments", {"method": "pix", "reference": BANK_ID}
     )
 
-    assert await shop.imported(f"99.90,{BANK_ID},Pix {_txid(invoice)}") == [("duplicate", "txid")]
+    assert await shop.imported(f"99.90,{BANK_ID},Pix {txid(invoice)}") == [("duplicate", "None")]
     assert (await shop.read(invoice))["paidCents"] == 9990
 
 
@@ -183,7 +135,7 @@ async def test_a_payment_like_one_recorded_by_hand_waits_for_a_person(shop: Shop
     """The manual payment has no reference. After a confirmation, the credit is a second payment. [D-257, D-52]"""
     invoice = await shop.bill()
     await shop.merchant.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "pix"})
-    row = f"99.90,{BANK_ID},Pix {_txid(invoice)}"
+    row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
 
     answer = (await shop.send(row)).json
     assert (answer["new"], answer["needsYou"]) == (0, 1)
@@ -196,7 +148,7 @@ async def test_a_payment_like_one_recorded_by_hand_waits_for_a_person(shop: Shop
 async def test_a_payment_of_the_same_day_under_another_id_waits_for_a_person(shop: Shop) -> None:
     """The bank's OFX and CSV files may give one payment two ids. [D-257]"""
     invoice = await shop.bill()
-    text = f"Pix {_txid(invoice)}"
+    text = f"Pix {txid(invoice)}"
 
     assert await shop.imported(f"99.90,1,{text}", f"99.90,2,{text}") == [("new", "txid"), ("similar", "txid")]
     assert await shop.imported(f"99.90,3,{text}") == [("similar", "txid")]
@@ -208,17 +160,17 @@ async def test_an_id_that_the_bank_used_twice_needs_a_person(shop: Shop) -> None
     """[D-257]"""
     invoice = await shop.bill()
 
-    assert await shop.imported(f"40.00,1,Pix {_txid(invoice)}", f"59.90,1,Pix {_txid(invoice)}") == [
+    assert await shop.imported(f"40.00,1,Pix {txid(invoice)}", f"59.90,1,Pix {txid(invoice)}") == [
         ("new", "txid"),
         ("id_reused", "None"),
     ]
-    assert await shop.imported(f"59.90,1,Pix {_txid(invoice)}") == [("id_reused", "None")]
+    assert await shop.imported(f"59.90,1,Pix {txid(invoice)}") == [("id_reused", "None")]
 
 
 async def test_an_import_that_ended_before_its_polls_is_completed_by_a_repeat(shop: Shop) -> None:
     """The process died after the payment was stored, and before the invoice's poll was due. [D-257]"""
     invoice = await shop.bill()
-    row = f"99.90,{BANK_ID},Pix {_txid(invoice)}"
+    row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
     await shop.send(row)
     async with shop.merchant.deps.db.transaction(shop.merchant.account_id) as tx:
         await tx.execute(
@@ -235,7 +187,7 @@ async def test_an_import_that_ended_before_its_polls_is_completed_by_a_repeat(sh
 async def test_a_refund_of_an_imported_payment_is_recorded(shop: Shop) -> None:
     """The merchant returns the money in the bank's app. [D-257, D-53]"""
     invoice = await shop.bill()
-    await shop.imported(f"99.90,1,Pix {_txid(invoice)}")
+    await shop.imported(f"99.90,1,Pix {txid(invoice)}")
     await shop.merchant.made(f"/v1/invoices/{invoice['id']}/refunds", {"amountCents": 990})
     await shop.world.run()
 
@@ -247,8 +199,8 @@ async def test_a_refund_of_an_imported_payment_is_recorded(shop: Shop) -> None:
 async def test_an_import_is_audited_without_its_text(shop: Shop) -> None:
     """A dry run has no audit entry. [D-257, D-63]"""
     invoice = await shop.bill()
-    await shop.send(f"99.90,1,Pix {_txid(invoice)}", dryRun=True)
-    await shop.imported(f"99.90,1,Pix {_txid(invoice)}", "-5.00,2,fee")
+    await shop.send(f"99.90,1,Pix {txid(invoice)}", dryRun=True)
+    await shop.imported(f"99.90,1,Pix {txid(invoice)}", "-5.00,2,fee")
 
     [entry] = await shop.merchant.audit("gateway_connection.import_statement")
     assert (entry["resource"]["id"], entry["after"]) == (shop.connection_id, {"payments": 1})

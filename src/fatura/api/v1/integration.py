@@ -9,7 +9,7 @@ from starlette.responses import Response
 from fatura.api.http.declare import Routes
 from fatura.api.http.fields import Distinct, FileText, Id, Instant, StrictBool, Text
 from fatura.api.http.forms import Body, Examples, Paging, unsent
-from fatura.api.http.replies import answer, answer_once, replay, run, run_dry, run_once
+from fatura.api.http.replies import answer, answer_once, answer_stored, replay, run, run_dry, run_once
 from fatura.api.http.route import Call, PathId
 from fatura.domain import audit_actions, errors
 from fatura.domain.bank_statement import MAX_BANK_ID, MAX_CREDITS, StatementFormat
@@ -337,18 +337,26 @@ async def import_statement(call: Call, connection_id: ConnectionId, body: Statem
     the usual events. A repeated import records nothing twice, because each credit has an id of the bank. Send a dry run
     first; it ignores the Idempotency-Key.
     """
-    if not body.dryRun and (repeated := await replay(call)):
-        return repeated
-    imported = await bank_statements.import_payments(
+    confirmed = frozenset(body.confirmed)
+    if body.dryRun:
+        call.settle()
+        view = await bank_statements.dry_run(
+            call.deps,
+            call.account,
+            connection_id,
+            text=body.statement,
+            format_=body.format,
+            confirmed=confirmed,
+        )
+        return answer(view)
+    stored = await bank_statements.import_statement(
         call.deps,
         call.account,
+        call.request,
         connection_id,
         text=body.statement,
         format_=body.format,
-        confirmed=frozenset(body.confirmed),
-        is_dry_run=body.dryRun,
+        confirmed=confirmed,
+        draft=call.draft,
     )
-    if body.dryRun:
-        call.settle()
-        return answer(imported.view)
-    return await run_once(call, bank_statements.poll, connection_id, imported)
+    return answer_stored(stored)

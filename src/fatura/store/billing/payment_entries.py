@@ -84,6 +84,21 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequ
     return {invoice_id: in_order(entries) for invoice_id, entries in found.items()}
 
 
+async def manual_by_reference(tx: Tx, references: Sequence[str]) -> Sequence[PaymentEntry]:
+    """Return the account's manual payments that have one of these references."""
+    return await tx.fetch_as(
+        PaymentEntry,
+        """
+        SELECT e.payment_entry_id, e.invoice_id, e.charge_id, e.connection_id, e.gateway_charge_id, e.kind,
+            e.amount_cents, e.fee_cents, e.currency, e.occurred_at, e.source, e.reference, e.method, e.note,
+            e.recorded_at
+        FROM payment_entry e
+        WHERE e.account_id = $1 AND e.source = 'manual' AND e.kind = 'payment' AND e.reference = ANY($2::text[])
+        """,
+        references,
+    )
+
+
 async def newest_of_invoices(
     tx: Tx, invoice_ids: Sequence[UUID], *, limit: int
 ) -> Mapping[UUID, Sequence[PaymentEntry]]:

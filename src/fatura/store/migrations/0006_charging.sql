@@ -180,6 +180,8 @@ CREATE TABLE payment_entry (
 CREATE UNIQUE INDEX payment_entry_reference_once ON payment_entry (account_id, reference, connection_id, kind)
     WHERE source = 'gateway';
 CREATE INDEX payment_entry_by_invoice ON payment_entry (account_id, invoice_id);
+CREATE INDEX payment_entry_by_reference ON payment_entry (account_id, reference)
+    WHERE source = 'manual' AND reference IS NOT NULL;
 CREATE TRIGGER payment_entry_kept BEFORE UPDATE OR DELETE ON payment_entry
     FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('reference', 'note');
 

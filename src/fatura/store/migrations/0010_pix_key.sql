@@ -32,7 +32,7 @@ CREATE TABLE pix_key_entry (
     occurred_on date NOT NULL,
     is_confirmed boolean NOT NULL,
     recorded_at timestamptz NOT NULL,
-    CONSTRAINT pix_key_entry_pk PRIMARY KEY (account_id, connection_id, kind, reference),
+    CONSTRAINT pix_key_entry_pk PRIMARY KEY (account_id, kind, reference),
     CONSTRAINT pix_key_entry_charge_fk FOREIGN KEY (account_id, connection_id, txid)
         REFERENCES pix_key_charge (account_id, connection_id, txid),
     CONSTRAINT pix_key_entry_kind CHECK (kind IN ('payment', 'refund')),

@@ -4,84 +4,45 @@ The connection's adapter stores the payments. A poll of their charges then recor
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain import bank_statement
 from fatura.domain.account import Account
 from fatura.domain.bank_statement import Credit, Statement, StatementError, StatementFormat
-from fatura.domain.calendar import local_date
 from fatura.domain.errors import STATEMENT_UNSUPPORTED, EngineError, invalid_fields, require
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
-from fatura.gateways.checked import CheckedGateway
-from fatura.gateways.port import Charge
-from fatura.gateways.statement_port import StatementImports, StatementPayment
+from fatura.domain.statement_payments import StatementPayment
+from fatura.gateways.statement_port import StatementImports
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charge_polling, payable_charges
 from fatura.store.connections import connections
 from fatura.store.subscriptions import customers
+from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
-from fatura.usecases.reconciliation import scheduled_looks
+from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish
+from fatura.usecases.reconciliation import scheduled_looks, statement_matching
+from fatura.usecases.reconciliation.statement_matching import Decided, Known, ManualPayments, Payers
 from fatura.usecases.transaction import LaneName, Work, in_transaction
-from fatura.views.statements import CreditResult, CreditView, MatchedBy, StatementView
+from fatura.views.statements import CreditResult, CreditView, StatementView
 
-Payers = Mapping[tuple[str, int], tuple[str, int]]
-"""By the key of a tax document and an amount: the id of an open charge, and how many such charges there are."""
+IN_PROGRESS_FOR = timedelta(minutes=1)
+"""If the process dies, a repeat of the request imports the statement again after this time."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What is stored before the import. `manual` are the manual payments by the invoice of the charge."""
+class _Opened:
+    """The connection's adapter, and the open charges of the payers that the credits name."""
 
-    payments: Mapping[str, StatementPayment]
-    charges: Mapping[str, Charge]
+    gateway: StatementImports
     payers: Payers
-    manual: Mapping[UUID, Sequence[PaymentEntry]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """What the import does with a credit. `payment` is set if the credit belongs to `charge`."""
-
-    credit: Credit
-    result: CreditResult
-    matched_by: MatchedBy | None = None
-    charge: Charge | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import did with the credits of a statement, or would do in a dry run."""
-
-    decided: Sequence[_Decided]
-    debits: int
-    is_dry_run: bool
-
-    @property
-    def view(self) -> StatementView:
-        counts = Counter(each.result for each in self.decided)
-        return StatementView(
-            dry_run=self.is_dry_run,
-            new=counts[CreditResult.NEW],
-            duplicates=counts[CreditResult.DUPLICATE],
-            needs_you=sum(counts[each] for each in CreditResult if each.needs_you),
-            debits=self.debits,
-            data=[
-                CreditView.of(
-                    each.credit,
-                    result=each.result,
-                    matched_by=each.matched_by,
-                    invoice_id=None if each.charge is None else str(each.charge.invoice_id),
-                    charge_id=None if each.charge is None else each.charge.charge_id,
-                )
-                for each in self.decided
-            ],
-        )
-
-
-async def import_payments(
+async def dry_run(
     deps: Deps,
     account: Account,
     connection_id: UUID,
@@ -89,46 +50,48 @@ async def import_payments(
     text: str,
     format_: StatementFormat,
     confirmed: Collection[str],
-    is_dry_run: bool,
-) -> Imported:
-    """Add the credits that pay charges of the connection to these charges. With `is_dry_run`, add nothing.
+) -> StatementView:
+    """Return what `import_statement` would answer, and store nothing. Raises the same errors."""
+    statement = _read(text, format_, account, deps)
+    opened = await in_transaction(deps, account, _open, connection_id, statement.credits)
+    known = await _known(deps, account, opened, statement.credits)
+    return _view(
+        statement_matching.decide(statement.credits, known, confirmed=confirmed), statement, is_dry_run=True
+    )
 
-    `confirmed` are the bank's ids of payments that a person has confirmed although they are `similar`. Call `poll`
-    afterwards. A repeated import adds nothing.
-    Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.statement_unsupported`.
+
+async def import_statement(
+    deps: Deps,
+    account: Account,
+    request: IdempotentRequest | None,
+    connection_id: UUID,
+    *,
+    text: str,
+    format_: StatementFormat,
+    confirmed: Collection[str],
+    draft: AuditDraft | None,
+) -> StoredAnswer:
+    """Add the credits that pay charges of the connection to these charges, and make polls of the charges due.
+
+    `confirmed` are the bank's ids of payments that a person has confirmed although they are `similar`. A repeated
+    import adds nothing, but makes the polls due again.
+    Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.statement_unsupported`; the errors of
+    `begin`.
     """
     statement = _read(text, format_, account, deps)
-    gateway, payers = await in_transaction(deps, account, _open, connection_id, statement.credits)
-    known = await _known(deps, account, gateway, payers, read=statement.credits)
-    decided = list(_decide(statement.credits, known, confirmed=confirmed))
-    if not is_dry_run:
-        decided = await _import(gateway, decided, confirmed=confirmed)
-    return Imported(decided, statement.debits, is_dry_run)
-
-
-async def poll(work: Work, connection_id: UUID, imported: Imported) -> StatementView:
-    """Make polls of the paid charges due, also after a repeated import: the earlier one may have ended before this."""
-    paid = sorted(
-        {
-            each.charge.charge_id
-            for each in imported.decided
-            if each.charge is not None and each.result in {CreditResult.NEW, CreditResult.DUPLICATE}
-        }
-    )
-    due = await charge_polling.make_named_due(
-        work.tx,
-        [(connection_id, charge_id) for charge_id in paid],
-        now=work.now,
-        real_now=work.deps.clock(),
-        polls_first=True,
-    )
-    due += await charge_polling.make_earlier_due(work.tx, connection_id, paid, now=work.now)
-    await scheduled_looks.look_later(work, connection_id, paid)
-    if due:
-        work.notify(LaneName.RECONCILIATION)
-    view = imported.view
-    work.audit(connection_id, before={}, after={"payments": view.new})
-    return view
+    start = partial(_open, connection_id=connection_id, read=statement.credits)
+    begun = await begin(deps, account, request, start, draft=draft, in_progress_for=IN_PROGRESS_FOR)
+    if isinstance(begun, StoredAnswer):
+        return begun
+    try:
+        known = await _known(deps, account, begun, statement.credits)
+        decided = statement_matching.decide(statement.credits, known, confirmed=confirmed)
+        decided = await _import(begun.gateway, decided)
+    except EngineError:
+        await in_transaction(deps, account, abandon, request)
+        raise
+    end = partial(_poll, connection_id=connection_id, decided=decided, statement=statement)
+    return await finish(deps, account, request, end, draft=draft)
 
 
 def _read(text: str, format_: StatementFormat, account: Account, deps: Deps) -> Statement:
@@ -138,26 +101,28 @@ def _read(text: str, format_: StatementFormat, account: Account, deps: Deps) -> 
         raise invalid_fields(("statement", str(error))) from None
 
 
-async def _open(work: Work, connection_id: UUID, read: Sequence[Credit]) -> tuple[StatementImports, Payers]:
-    """Return the connection's adapter, and the open charges of the payers that the credits name."""
+async def _open(work: Work, connection_id: UUID, read: Sequence[Credit]) -> _Opened:
     stored = require(await connections.find(work.tx, connection_id), "gateway connection", id_=connection_id)
     opened = gateway_connections.open_gateway(work, stored)
-    adapter = None if opened is None else opened.adapter
-    if not isinstance(adapter, CheckedGateway) or not isinstance(adapter.adapter, StatementImports):
+    if opened is None:
+        detail = "The connection's credentials cannot be decrypted; send them again with a PATCH of the connection."
+        raise EngineError(STATEMENT_UNSUPPORTED, detail)
+    adapter = opened.adapter.adapter
+    if not isinstance(adapter, StatementImports):
         raise EngineError(
             STATEMENT_UNSUPPORTED,
             f"The provider {stored.connection.provider} reports payments itself; only connections with a Pix key take "
             "bank statements.",
         )
-    return adapter.adapter, await _payers(work, connection_id, read)
+    return _Opened(adapter, await _payers(work, connection_id, read))
 
 
 async def _payers(work: Work, connection_id: UUID, read: Sequence[Credit]) -> Payers:
-    documents = {document for credit in read for document in credit.documents}
+    account_id = work.account.account_id
     by_hash = {
         hash_: document
-        for document in documents
-        for hash_ in customers.document_hashes(work.deps.vault, document, account_id=work.account.account_id)
+        for document in sorted({document for credit in read for document in credit.documents})
+        for hash_ in customers.document_hashes(work.deps.vault, document, account_id=account_id)
     }
     if not by_hash:
         return {}
@@ -172,115 +137,37 @@ async def _payers(work: Work, connection_id: UUID, read: Sequence[Credit]) -> Pa
     return found
 
 
-async def _known(
-    deps: Deps, account: Account, gateway: StatementImports, payers: Payers, *, read: Sequence[Credit]
-) -> _Known:
-    payments = await gateway.imported([credit.bank_id for credit in read])
-    ids = {word for credit in read for word in credit.words}
-    ids |= {charge_id for charge_id, _ in payers.values()} | {each.charge_id for each in payments.values()}
-    charges = {charge.charge_id: charge for charge in await gateway.find_all(sorted(ids))}
+async def _known(deps: Deps, account: Account, opened: _Opened, read: Sequence[Credit]) -> Known:
+    bank_ids = [credit.bank_id for credit in read]
+    imported = await opened.gateway.imported(bank_ids)
+    words = {word for credit in read for word in credit.words}
+    ids = words | {charge_id for charge_id, _ in opened.payers.values()}
+    ids |= {payment.charge_id for payment in imported.values()}
+    charges = {charge.charge_id: charge for charge in await opened.gateway.find_all(sorted(ids))}
+    elsewhere = await opened.gateway.elsewhere(sorted(words))
     invoice_ids = sorted({charge.invoice_id for charge in charges.values()})
-    manual = await in_transaction(deps, account, _manual_payments, invoice_ids)
-    return _Known(payments, charges, payers, manual)
+    manual = await in_transaction(deps, account, _manual_payments, bank_ids, invoice_ids)
+    return Known(imported, charges, elsewhere, opened.payers, manual)
 
 
-async def _manual_payments(work: Work, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[PaymentEntry]]:
+async def _manual_payments(
+    work: Work, bank_ids: Sequence[str], invoice_ids: Sequence[UUID]
+) -> ManualPayments:
+    """Return the manual payments that have an id of the bank as their reference, and those of the charges' invoices."""
     ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
-    return {
-        invoice_id: [
-            entry
-            for entry in entries
-            if entry.kind is EntryKind.PAYMENT and entry.source is EntrySource.MANUAL
-        ]
-        for invoice_id, entries in ledgers.items()
-    }
-
-
-def _decide(read: Sequence[Credit], known: _Known, *, confirmed: Collection[str]) -> Iterator[_Decided]:
-    """Yield a decision about each credit, as if the credits before it were imported already."""
-    payments, new = dict(known.payments), list[_Decided]()
-    for credit in read:
-        if (earlier := payments.get(credit.bank_id)) is not None:
-            is_same = (earlier.amount_cents, local_date(earlier.occurred_at)) == (
-                credit.amount_cents,
-                credit.occurred_on,
-            )
-            result = CreditResult.DUPLICATE if is_same else CreditResult.ID_REUSED
-            yield _Decided(credit, result, charge=known.charges.get(earlier.charge_id))
-            continue
-        decided = _match(credit, known, new)
-        if decided.charge is not None and decided.result is CreditResult.NEW:
-            if _is_recorded_by_hand(credit, decided.charge, known):
-                decided = replace(decided, result=CreditResult.DUPLICATE)
-            elif credit.bank_id not in confirmed and _is_similar(credit, decided.charge, known, new):
-                decided = replace(decided, result=CreditResult.SIMILAR)
-            else:
-                new.append(decided)
-                payments[credit.bank_id] = _payment(decided, confirmed)
-        yield decided
-
-
-def _match(credit: Credit, known: _Known, new: Sequence[_Decided]) -> _Decided:
-    """Find the charge that a credit pays: by its txid, or else by its amount and the payer's tax document."""
-    named = [known.charges[word] for word in sorted(credit.words) if word in known.charges]
-    if len(named) > 1:
-        return _Decided(credit, CreditResult.AMBIGUOUS)
-    if named:
-        return _Decided(credit, CreditResult.NEW, MatchedBy.TXID, named[0])
-    candidates = [
-        known.payers[document, credit.amount_cents]
-        for document in credit.documents
-        if (document, credit.amount_cents) in known.payers
-    ]
-    if sum(charges for _, charges in candidates) > 1:
-        return _Decided(credit, CreditResult.AMBIGUOUS)
-    taken = {each.charge.charge_id for each in new if each.charge is not None}
-    for charge_id, _ in candidates:
-        charge = known.charges.get(charge_id)
-        if charge is not None and charge.is_payable and not charge.entries and charge_id not in taken:
-            return _Decided(credit, CreditResult.NEW, MatchedBy.DOCUMENT, charge)
-    return _Decided(credit, CreditResult.UNMATCHED)
-
-
-def _is_recorded_by_hand(credit: Credit, charge: Charge, known: _Known) -> bool:
-    return any(entry.reference == credit.bank_id for entry in known.manual.get(charge.invoice_id, ()))
-
-
-def _is_similar(credit: Credit, charge: Charge, known: _Known, new: Sequence[_Decided]) -> bool:
-    """Return whether this may be a payment that is recorded already, under another id or by hand."""
-    by_hand = known.manual.get(charge.invoice_id, ())
-    imported = [
-        (entry.amount_cents, local_date(entry.occurred_at))
-        for entry in charge.entries
-        if entry.kind is EntryKind.PAYMENT
-    ]
-    imported += [
-        (each.credit.amount_cents, each.credit.occurred_on)
-        for each in new
-        if each.charge is not None and each.charge.charge_id == charge.charge_id
-    ]
-    return (credit.amount_cents, credit.occurred_on) in imported or any(
-        entry.amount_cents == credit.amount_cents for entry in by_hand
+    return ManualPayments.of(
+        await payment_entries.manual_by_reference(work.tx, bank_ids),
+        [entry for entries in ledgers.values() for entry in entries if _is_manual(entry)],
     )
 
 
-def _payment(decided: _Decided, confirmed: Collection[str]) -> StatementPayment:
-    credit, charge = decided.credit, decided.charge
-    assert charge is not None, "a new payment belongs to a charge"
-    return StatementPayment(
-        bank_id=credit.bank_id,
-        charge_id=charge.charge_id,
-        amount_cents=credit.amount_cents,
-        occurred_at=credit.occurred_at,
-        is_confirmed=credit.bank_id in confirmed,
-    )
+def _is_manual(entry: PaymentEntry) -> bool:
+    return entry.kind is EntryKind.PAYMENT and entry.source is EntrySource.MANUAL
 
 
-async def _import(
-    gateway: StatementImports, decided: Sequence[_Decided], *, confirmed: Collection[str]
-) -> list[_Decided]:
+async def _import(gateway: StatementImports, decided: Sequence[Decided]) -> Sequence[Decided]:
     """Add the new payments. Return the decisions again, changed if another import added a payment meanwhile."""
-    new = [_payment(each, confirmed) for each in decided if each.result is CreditResult.NEW]
+    new = [each.payment for each in decided if each.payment is not None]
     added = set(await gateway.import_payments(new)) if new else set[str]()
     left_out = [each.bank_id for each in new if each.bank_id not in added]
     meanwhile = await gateway.imported(left_out) if left_out else dict[str, StatementPayment]()
@@ -288,10 +175,55 @@ async def _import(
 
 
 def _after_import(
-    decided: _Decided, added: Collection[str], meanwhile: Mapping[str, StatementPayment]
-) -> _Decided:
+    decided: Decided, added: Collection[str], meanwhile: Mapping[str, StatementPayment]
+) -> Decided:
     bank_id = decided.credit.bank_id
-    if decided.result is not CreditResult.NEW or bank_id in added:
+    if decided.payment is None or bank_id in added:
         return decided
-    is_known = bank_id in meanwhile
-    return replace(decided, result=CreditResult.DUPLICATE if is_known else CreditResult.SIMILAR)
+    result = CreditResult.DUPLICATE if bank_id in meanwhile else CreditResult.SIMILAR
+    return replace(decided, result=result, payment=None)
+
+
+async def _poll(
+    work: Work, *, connection_id: UUID, decided: Sequence[Decided], statement: Statement
+) -> StatementView:
+    """Make polls of the paid charges due, also after a repeated import: the earlier one may have ended before this."""
+    is_paid = {CreditResult.NEW, CreditResult.DUPLICATE}
+    paid = sorted(
+        {each.charge.charge_id for each in decided if each.charge is not None and each.result in is_paid}
+    )
+    due = await charge_polling.make_named_due(
+        work.tx,
+        [(connection_id, charge_id) for charge_id in paid],
+        now=work.now,
+        real_now=work.deps.clock(),
+        polls_first=True,
+    )
+    due += await charge_polling.make_earlier_due(work.tx, connection_id, paid, now=work.now)
+    await scheduled_looks.look_later(work, connection_id, paid)
+    if due:
+        work.notify(LaneName.RECONCILIATION)
+    view = _view(decided, statement, is_dry_run=False)
+    work.audit(connection_id, before={}, after={"payments": view.new})
+    return view
+
+
+def _view(decided: Sequence[Decided], statement: Statement, *, is_dry_run: bool) -> StatementView:
+    counts = Counter(each.result for each in decided)
+    return StatementView(
+        dry_run=is_dry_run,
+        new=counts[CreditResult.NEW],
+        duplicates=counts[CreditResult.DUPLICATE],
+        needs_you=sum(counts[each] for each in CreditResult if each.needs_you),
+        debits=statement.debits,
+        data=[
+            CreditView.of(
+                each.credit,
+                result=each.result,
+                matched_by=each.matched_by,
+                invoice_id=None if each.charge is None else str(each.charge.invoice_id),
+                charge_id=None if each.charge is None else each.charge.charge_id,
+            )
+            for each in decided
+        ],
+    )

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime
 from typing import ClassVar
@@ -18,12 +19,12 @@ from fatura.domain.calendar import local_date
 from fatura.domain.charge import PayData
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
+from fatura.domain.statement_payments import ChargePayments, StatementPayment
 from fatura.gateways import port
 from fatura.gateways.adapters.pix_key import tables
 from fatura.gateways.adapters.pix_key.settings import PixKeySettings, parse
 from fatura.gateways.adapters.pix_key.tables import PixKeyCharge, PixKeyEntry
 from fatura.gateways.br_code import br_code
-from fatura.gateways.statement_port import StatementPayment
 
 MAX_CENTS = 10**12 - 1
 """The highest amount that fits into a Pix code."""
@@ -140,7 +141,7 @@ class PixKeyGateway:
 
     async def imported(self, bank_ids: Sequence[str]) -> Mapping[str, StatementPayment]:
         async with self._transaction() as tx:
-            found = await tables.payments(tx, self._config.connection_id, bank_ids)
+            found = await tables.payments(tx, bank_ids)
         return {
             each.reference: StatementPayment(each.reference, each.txid, each.amount_cents, each.occurred_at)
             for each in found
@@ -150,10 +151,24 @@ class PixKeyGateway:
         async with self._transaction() as tx:
             return await self._read(tx, [each for each in charge_ids if _TXID.fullmatch(each)])
 
-    async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
-        now = self._config.now
+    async def elsewhere(self, charge_ids: Sequence[str]) -> AbstractSet[str]:
+        txids = [each for each in charge_ids if _TXID.fullmatch(each)]
         async with self._transaction() as tx:
-            return await tables.insert_payments(tx, self._config.connection_id, payments, now=now)
+            return set(await tables.find_elsewhere(tx, self._config.connection_id, txids))
+
+    async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
+        connection_id, now = self._config.connection_id, self._config.now
+        txids = [each.charge_id for each in payments]
+        async with self._transaction() as tx:
+            await tables.lock(tx, connection_id, txids)
+            paid = {each.charge_id: payments_of(each) for each in await self._read(tx, txids)}
+            new: list[StatementPayment] = []
+            for payment in payments:
+                stored = paid.get(payment.charge_id)
+                if stored is not None and not stored.may_have(payment):
+                    stored.add(payment.amount_cents, payment.occurred_at)
+                    new.append(payment)
+            return await tables.insert_payments(tx, connection_id, new, now=now)
 
     def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:  # noqa: ARG002 - part of the interface
         """Raises AuthFailedError, because there is no provider that could send a webhook."""
@@ -179,7 +194,7 @@ class PixKeyGateway:
     async def _lock(self, tx: tables.Tx, charge_id: str) -> port.Charge:
         """Return a locked charge. Raises NotFoundError."""
         if _TXID.fullmatch(charge_id):
-            await tables.lock(tx, self._config.connection_id, charge_id)
+            await tables.lock(tx, self._config.connection_id, [charge_id])
         return await self._find(tx, charge_id)
 
     async def _read(self, tx: tables.Tx, txids: Sequence[str]) -> Sequence[port.Charge]:
@@ -192,6 +207,13 @@ class PixKeyGateway:
             for entry in await tables.entries(tx, self._config.connection_id, txids):
                 of_charge[entry.txid].append(entry)
         return [_as_charge(charge, of_charge[charge.txid]) for charge in charges]
+
+
+def payments_of(charge: port.Charge) -> ChargePayments:
+    payments = [each for each in charge.entries if each.kind is EntryKind.PAYMENT]
+    return ChargePayments.of(
+        charge.amount_cents, [(each.amount_cents, each.occurred_at) for each in payments]
+    )
 
 
 def txid_of(invoice_id: UUID, attempt: int) -> str:

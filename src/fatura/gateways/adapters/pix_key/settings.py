@@ -68,6 +68,6 @@ def _ascii(value: object, most: int) -> str | None:
     """Return a text without its accents, or None if it is blank, too long or has characters that are not ASCII."""
     if not isinstance(value, str):
         return None
-    parts = unicodedata.normalize("NFKD", value.strip())
-    plain = "".join(each for each in parts if not unicodedata.combining(each))
+    parts = unicodedata.normalize("NFKD", value)
+    plain = "".join(each for each in parts if not unicodedata.combining(each)).strip()
     return plain if _PRINTABLE.fullmatch(plain) and len(plain) <= most else None

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from fatura.domain.calendar import local_date
 from fatura.domain.payments import EntryKind
-from fatura.gateways.statement_port import StatementPayment
+from fatura.domain.statement_payments import StatementPayment
 
 CHARGES_A_PAGE = 500
 """Number of charges in a page of `charges_since`."""
@@ -97,15 +97,29 @@ async def find(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[Pi
     return [PixKeyCharge(**row) for row in rows]
 
 
-async def lock(tx: Tx, connection_id: UUID, txid: str) -> None:
-    """Keep others from adding refunds to a charge, and from canceling it, until this transaction ends."""
-    await tx.fetch(
+async def find_elsewhere(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[str]:
+    """Return those of these txids that are charges of the account's other connections."""
+    rows = await tx.fetch(
         """
-        SELECT FROM pix_key_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.txid = $3
-        FOR NO KEY UPDATE
+        SELECT c.txid FROM pix_key_charge c
+        WHERE c.account_id = $1 AND c.connection_id <> $2 AND c.txid = ANY($3::text[])
+        ORDER BY c.txid
         """,
         connection_id,
-        txid,
+        txids,
+    )
+    return [row["txid"] for row in rows]
+
+
+async def lock(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> None:
+    """Keep others from adding entries to these charges, and from canceling them, until this transaction ends."""
+    await tx.fetch(
+        """
+        SELECT FROM pix_key_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.txid = ANY($3::text[])
+        ORDER BY c.txid FOR NO KEY UPDATE
+        """,
+        connection_id,
+        txids,
     )
 
 
@@ -156,15 +170,14 @@ async def entries(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence
     return [_entry(row) for row in rows]
 
 
-async def payments(tx: Tx, connection_id: UUID, references: Sequence[str]) -> Sequence[PixKeyEntry]:
-    """Return the imported payments with these ids of the bank."""
+async def payments(tx: Tx, references: Sequence[str]) -> Sequence[PixKeyEntry]:
+    """Return the account's imported payments with these ids of the bank."""
     rows = await tx.fetch(
         """
         SELECT e.txid, e.kind, e.reference, e.amount_cents, e.occurred_at FROM pix_key_entry e
-        WHERE e.account_id = $1 AND e.connection_id = $2 AND e.kind = 'payment' AND e.reference = ANY($3::text[])
+        WHERE e.account_id = $1 AND e.kind = 'payment' AND e.reference = ANY($2::text[])
         ORDER BY e.reference
         """,
-        connection_id,
         references,
     )
     return [_entry(row) for row in rows]
@@ -173,10 +186,9 @@ async def payments(tx: Tx, connection_id: UUID, references: Sequence[str]) -> Se
 async def insert_payments(
     tx: Tx, connection_id: UUID, new: Sequence[StatementPayment], *, now: datetime
 ) -> Sequence[str]:
-    """Insert payments of charges that exist, and return the references of the inserted payments.
+    """Insert payments of locked charges, and return the references of the inserted payments.
 
-    A payment that violates a unique constraint is left out: its reference is known, or it is not confirmed, and the
-    charge has an unconfirmed payment of the same amount on the same day.
+    A payment whose reference the account knows is left out.
     """
     rows = await tx.fetch(
         """

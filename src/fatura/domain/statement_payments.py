@@ -1,0 +1,61 @@
+"""Payments of bank statements, and whether a charge may have such a payment already (D-257)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime
+
+from fatura.domain.calendar import local_date
+
+MAX_PAYMENTS = 100
+"""Maximum number of imported payments of a charge."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementPayment:
+    """A credit of a bank statement that pays a charge.
+
+    `bank_id` is the bank's id of the credit. `is_confirmed` is true if a person says that this is no payment that the
+    charge has already. `is_guess` is true if the charge was found by the amount and the payer, not by its txid.
+    """
+
+    bank_id: str
+    charge_id: str
+    amount_cents: int
+    occurred_at: datetime
+    is_confirmed: bool = False
+    is_guess: bool = False
+
+
+@dataclass(slots=True)
+class ChargePayments:
+    """The payments of a charge of `amount_cents`, stored or about to be stored."""
+
+    amount_cents: int
+    count: int = 0
+    paid_cents: int = 0
+    known: set[tuple[int, date]] = field(default_factory=set[tuple[int, date]])
+
+    @classmethod
+    def of(cls, amount_cents: int, payments: Iterable[tuple[int, datetime]]) -> "ChargePayments":
+        """Return the payments of a charge, each given by its amount and its time."""
+        made = cls(amount_cents)
+        for paid_cents, occurred_at in payments:
+            made.add(paid_cents, occurred_at)
+        return made
+
+    def add(self, paid_cents: int, occurred_at: datetime) -> None:
+        self.count += 1
+        self.paid_cents += paid_cents
+        self.known.add((paid_cents, local_date(occurred_at)))
+
+    def may_have(self, payment: StatementPayment) -> bool:
+        """Return whether the charge may have the payment already, under another id of the bank.
+
+        This is so if the payments cover the charge, or if one has the same amount and Sao Paulo date. A person can
+        confirm that it is not so. A guessed payment must be the charge's only one. A charge with MAX_PAYMENTS payments
+        takes no more.
+        """
+        if self.count >= MAX_PAYMENTS or (payment.is_guess and self.count > 0):
+            return True
+        is_alike = (payment.amount_cents, local_date(payment.occurred_at)) in self.known
+        return not payment.is_confirmed and (is_alike or self.paid_cents >= self.amount_cents)
