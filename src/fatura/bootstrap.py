@@ -47,7 +47,7 @@ from fatura.workers.loop import Loop
 KEY_RING_FILE = "secret_keys"
 MAX_OPEN_FILES = 65_536
 SANDBOX_TRANSACTIONS = 2
-"""Limit of the sandbox gateway's concurrent transactions in a process. It leaves connections for live accounts."""
+"""Limit of the sandbox gateway's concurrent transactions in a process, so that live accounts get connections too."""
 WORKER_NICENESS = 5
 """Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
 
@@ -82,11 +82,11 @@ def real_clock() -> datetime:
 
 
 async def key_ring(settings: Settings, db: Database) -> tuple[str, ...]:
-    """Return the key ring from FATURA_SECRET_KEYS, or else from the file in the data folder.
+    """Return the key ring from FATURA_SECRET_KEYS or, if the variable is not set, from the file in the data folder.
 
-    If there is neither the variable nor the file, and the database has no secrets yet, create the file.
-    Raises KeyRingError if both lack keys but the database has secrets, because a new key ring cannot decrypt them.
-    Raises KeyRingError also if the file is unreadable, or if other users may open it.
+    If the variable is not set, the file does not exist, and the database has no secrets yet, create the file.
+    Raises KeyRingError if neither has keys but the database has secrets, because a new key ring cannot decrypt them.
+    Raises KeyRingError also if the file cannot be created or read, or if other users may open it.
     """
     if settings.secret_keys:
         return settings.secret_keys
@@ -156,7 +156,7 @@ def wire(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrls:
-    """Two URLs of one database: one has the role of the engine, the other the role that owns the tables (D-238)."""
+    """URLs of one database: `url` with the engine's role, `owner_url` with the role that owns the tables (D-238)."""
 
     url: str
     owner_url: str
@@ -186,9 +186,9 @@ def migrate(urls: DatabaseUrls) -> Sequence[str]:
 
 
 def _engine_role(urls: DatabaseUrls) -> str | None:
-    """Return the role that needs rights on the tables: the engine's role, or None if that role owns the tables.
+    """Return the engine's role, which needs rights on the tables, or None if this role owns the tables.
 
-    Raises SettingsError.
+    Raises SettingsError if the engine's URL names no role.
     """
     if urls.url == urls.owner_url:
         return None
@@ -216,7 +216,7 @@ def revive_database(settings: Settings) -> None:
 
 @contextmanager
 def migrated_database(settings: Settings) -> Generator[str]:
-    """Migrate the embedded database, or check that the database in FATURA_DATABASE_URL is migrated; yield the URL.
+    """Migrate the embedded database, or check that the database in FATURA_DATABASE_URL is migrated; yield its URL.
 
     Raises EmbeddedPostgresError, MigrationError.
     """
@@ -287,7 +287,7 @@ async def open_account(
 async def open_first_account(
     settings: Settings, url: str, *, name: str, mode: Mode, opened_by: Actor
 ) -> OpenedAccount | None:
-    """Open an account if there is none, else return None (D-47).
+    """Open an account and return it, or return None if an account exists already (D-47).
 
     Of several processes that start at the same time, only one opens an account.
     Raises MigrationError and the errors of `open_account`.
@@ -367,7 +367,7 @@ async def serve(
             port=address.port,
             limits_addresses=not settings.trusted_proxies,
         )
-        # without this, a garbage collection would visit the objects of all modules, and stop all requests for 50 ms
+        # otherwise a garbage collection would visit the objects of all modules, and stop all requests for 50 ms
         gc.freeze()
         await asyncio.gather(api, _serve_metrics(deps, stop, metrics))
 

@@ -22,7 +22,7 @@ _CAUSES = {
     errno.ENOENT: "the socket file does not exist; start the server, or correct the path",
 }
 _REFUSED = re.compile(r"Connect call failed \('([^']+)', (\d+)")
-"""Part of asyncio's text for a refused connection. If asyncio tried several addresses, the text has several parts."""
+"""Finds host and port in asyncio's text for a refused connection, which names each address that asyncio tried."""
 _NO_NAME = "the host name is unknown; check how it is spelt"
 _TIMEOUT = "no answer in time; check that the server runs and that no firewall blocks it"
 _OTHER = "the connection failed; try again"

@@ -211,7 +211,10 @@ _LEAST_DAYS: Mapping[str, int] = {
 }
 MAX_DAYS = 36_500
 _LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
-"""End of the names of Kubernetes' variables for a service. Those for a service `fatura` begin with FATURA_."""
+"""Matches the end of the name of a variable that Kubernetes sets for a service.
+
+If the service is called `fatura`, the name begins with FATURA_.
+"""
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -357,7 +360,7 @@ def _whole_number(values: Mapping[str, str], name: str, *, least: int) -> int:
 
 
 def _days(values: Mapping[str, str], name: str, *, least: int) -> int:
-    """Return for how many days rows are kept, or 0 if they are never deleted."""
+    """Return the number of days for which rows are kept; 0 means that they are never deleted. Raises SettingsError."""
     days = _whole_number(values, name, least=0)
     if 0 < days < least or days > MAX_DAYS:
         raise SettingsError(

@@ -25,7 +25,7 @@ class SharedCall(Generic[T]):
         self._running: asyncio.Task[T] | None = None
 
     async def get(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Return the kept result, or wait for the running call, or call `function`."""
+        """Return the result of the running call. If no call runs, return the kept result, or else call `function`."""
         if self._running is None:
             if self._clock() < self._kept_until:
                 return self._kept

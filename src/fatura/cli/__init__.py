@@ -60,7 +60,7 @@ def options(
 
 
 def main() -> None:
-    """Run the command. For a failure that the operator can fix, print a message to stderr and exit with 1."""
+    """Run the command. If it raises an exception, print a message or a traceback to stderr, and exit with 1."""
     try:
         app()
     except STARTUP_FAILURES as error:

@@ -44,7 +44,7 @@ def create(
 ) -> None:
     """Open an account and show its API key and integration secret, which are not shown again.
 
-    If the output is not a terminal, they go into a file that only you can read, unless you ask for --json.
+    If the output is not a terminal, they go into a file that only you can read. With --json, they are always printed.
     """
     opened, folder = run_with_deps(data_dir, partial(_create, name=name, mode=mode, opened_by=operator()))
     if json_:
@@ -107,7 +107,7 @@ def show_(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fals
 
 
 def _minute(instant_: str | None) -> str:
-    """Return an instant of the API without its seconds, so that a table fits into 80 columns."""
+    """Return an instant without its seconds, so that a table fits into 80 columns. Return "never" for None."""
     return "never" if instant_ is None else instant_[:16].replace("T", " ")
 
 
@@ -116,7 +116,7 @@ def suspend(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = Fa
     """Stop an account: it is not billed, nothing new is sent for it, and its API keys are refused.
 
     Payments of charges that exist are still recorded. `fatura account resume` lets the account continue.
-    `suspend` waits for charges, refunds and cancellations that are being sent: usually seconds, at most minutes.
+    The command waits until no charge, refund or cancellation can still be sent: usually seconds, at most minutes.
     """
     suspend_now = partial(
         suspension.suspend, account_id=account_id, asked_by=operator(), on_wait=_say_waiting
@@ -141,7 +141,7 @@ def _say_waiting(seconds: float) -> None:
 
 @app.command()
 def resume(account_id: AccountId, data_dir: DataDir = None, *, json_: Json = False) -> None:
-    """Let a suspended account continue where it stopped. Missed cycles are billed one a day."""
+    """Let a suspended account continue where it stopped. Missed cycles are billed, one per day."""
     changed = run_with_deps(data_dir, partial(suspension.resume, account_id=account_id, asked_by=operator()))
     if json_:
         typer.echo(
@@ -161,7 +161,8 @@ def erase_customer(
 ) -> None:
     """Cancel a customer's subscriptions and erase the customer, even while the account is suspended.
 
-    If the customer has an open invoice or a call in progress, nothing changes. The erasure cannot be undone.
+    If the customer has an open invoice, or a call about an invoice is in progress, nothing changes. The erasure cannot
+    be undone.
     """
     erase = partial(
         operator_erasure.erase, account_id=account_id, customer_id=customer_id, asked_by=operator()
@@ -211,6 +212,9 @@ def as_json(opened: OpenedAccount) -> str:
 
 
 def show(opened: OpenedAccount, *, folder: Path) -> None:
-    """Show a new account's credentials (D-208). Raises SettingsError."""
+    """Print a new account's credentials, or write them to a file (D-208).
+
+    Raises SettingsError if the file cannot be written.
+    """
     text = f"account   {opened.account_id}\nAPI key   {opened.api_key}\nsecret    {opened.secret}"
     credentials.show(text, folder=folder, name=f"account-{opened.account_id}.txt")

@@ -52,7 +52,7 @@ def create(
 ) -> None:
     """Create an API key and show it once, for example if an account has lost all its keys.
 
-    If the output is not a terminal, the key goes into a file that only you can read, unless you ask for --json.
+    If the output is not a terminal, the key goes into a file that only you can read. With --json, it is always printed.
     """
     scopes = frozenset(scope) if scope else ALL_SCOPES
     key, folder = run_with_deps(

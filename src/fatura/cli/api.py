@@ -35,7 +35,7 @@ def api(
     bootstrap.check_port(address)
     metrics = metrics_address(metrics_host, metrics_port)
     with bootstrap.migrated_database(settings) as url:
-        if not until_stdin_closes:  # `fatura up` has printed this line for its children
+        if not until_stdin_closes:  # `fatura up` calls `announce` itself, so its children do not
             announce(settings)
         run_until_stopped(
             lambda stop: bootstrap.serve(settings, url, stop=stop, address=address, metrics=metrics),

@@ -17,7 +17,7 @@ CALL_WITHIN_SECONDS = 130
 
 
 class ApiError(Exception):
-    """The API refused a call; the message comes from its problem document."""
+    """A command cannot continue, for example because the API refused a call. The message is for the user."""
 
 
 class ApiUnavailableError(ApiError):
@@ -41,7 +41,7 @@ class Client:
         self.api_key = api_key
 
     async def wait_until_ready(self) -> None:
-        """Wait until the API is ready. Raises TimeoutError."""
+        """Wait until the API is ready. Raises TimeoutError after START_WITHIN_SECONDS."""
         async with asyncio.timeout(START_WITHIN_SECONDS):
             while not await self._is_ready():  # noqa: ASYNC110 - another process serves the API
                 await asyncio.sleep(0.1)
@@ -54,15 +54,18 @@ class Client:
             return False
 
     async def get(self, path: str) -> Any:
-        """Send a GET request. Raises ApiUnavailableError, ApiError."""
+        """Send a GET request, and return the JSON of the answer. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("GET", path))
 
     async def post(self, path: str, body: object) -> Any:
-        """Send a POST request with a new Idempotency-Key. Raises ApiUnavailableError, ApiError."""
+        """Send a POST request with a new Idempotency-Key, and return the JSON of the answer.
+
+        Raises ApiUnavailableError, ApiError.
+        """
         return json.loads(await self.read("POST", path, body=body, idempotency_key=str(uuid4())))
 
     async def put(self, path: str, body: object) -> Any:
-        """Send a PUT request. Raises ApiUnavailableError, ApiError."""
+        """Send a PUT request, and return the JSON of the answer. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("PUT", path, body=body))
 
     async def read(

@@ -40,7 +40,7 @@ class _Report:
 
 @app.command()
 def export(data_dir: DataDir = None) -> None:
-    """Print the ids of all erased customers, one JSON object a line: `accountId` and `customerId`.
+    """Print the ids of all erased customers, one JSON object per line: `accountId` and `customerId`.
 
     Export the list after each erasure, and keep it apart from the database and its backups: after a restore, you need
     the ids of the customers who were erased after the backup. An account that cannot be read is passed over; the exit

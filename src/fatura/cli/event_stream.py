@@ -45,7 +45,8 @@ class _Events:
 class Stream:
     """Reads one account's events, or only those of one type.
 
-    While the API is unavailable, the stream retries each call, and reports the outage once with `print_note`.
+    While the API is unavailable, the stream retries each call. `print_note` gets one note when an outage begins, and
+    another when it ends.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Stream:
 
         Event numbers have no gaps (D-37), so a binary search finds the newest with a few dozen calls.
         """
-        first = (await self._page(0, limit=1)).complete_from  # older events are deleted
+        first = (await self._page(0, limit=1)).complete_from  # events with lower numbers are deleted
         low, step = first - 1, 1
         while (await self._page(low + step - 1, limit=1)).events:
             low, step = low + step, step * 2

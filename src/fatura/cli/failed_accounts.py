@@ -11,6 +11,6 @@ def failed_as_json(failed: Sequence[FailedAccount]) -> list[dict[str, str]]:
 
 
 def print_failed(failed: Sequence[FailedAccount], what: str) -> None:
-    """Print a line to stderr for each account; `what` says what did not happen to it."""
+    """Print a line to stderr for each account. `what` completes "account ...", for example "was not checked"."""
     for each in failed:
         echo(f"account {each.account_id} {what}: {each.why}", err=True)

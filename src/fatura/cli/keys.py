@@ -22,7 +22,7 @@ app = typer.Typer(help="Manage the key ring that encrypts secrets at rest.", no_
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The use of each key. `ring` has the ring's key ids in order; `used` counts the encrypted values by key id.
+    """The use of each key. `ring` has the key ids in the ring's order; `used` counts the encrypted values by key id.
 
     The values of a `failed` account may be missing from `used`.
     """
@@ -35,7 +35,7 @@ class _State:
 
     @property
     def done(self) -> bool:
-        """Return whether all counted values are encrypted with the first key."""
+        """Return whether all counted values are encrypted with the ring's first key."""
         return not (set(self.used) - {self.ring[0]})
 
     def lines(self) -> list[tuple[str, int, str]]:
@@ -67,9 +67,10 @@ def list_(data_dir: DataDir = None, *, json_: Json = False) -> None:
 
 @app.command()
 def rotate(data_dir: DataDir = None, *, json_: Json = False) -> None:
-    """Re-encrypt all secrets with the first key while the engine runs; exit 1 if a secret could not be re-encrypted.
+    """Re-encrypt all secrets with the key ring's first key. The engine may run meanwhile.
 
-    An account that fails is passed over; the exit code is then 3. You can repeat the command.
+    The exit code is 1 if a secret could not be re-encrypted. An account that fails is passed over; the exit code is
+    then 3. You can repeat the command.
 
     Before you run this, first add the new key to the end of every process's key ring, then move the key to the start
     of each ring.
@@ -87,7 +88,7 @@ async def _list(deps: Deps) -> _State:
 
 
 async def _read_state(deps: Deps, each: EachAccount) -> _State:
-    """Count the values that each key encrypts. Accounts in which `rotate` failed are counted too, if possible."""
+    """Count the values that each key encrypts, if possible also in accounts for which `rotate` failed."""
     used = Counter[bytes]((await tag_key.ring_key(deps),))
     for account_id in await all_accounts(deps):
         async with each.attempt(account_id):

@@ -7,7 +7,7 @@ from fatura.domain.audit import Actor, ActorKind
 
 
 def operator() -> Actor:
-    """Return the operating system's user, or its number if it has no name, which is common in containers."""
+    """Return the operating system's user by name. In a container, the user often has no name; then use its number."""
     uid = os.geteuid()
     try:
         name = pwd.getpwuid(uid).pw_name

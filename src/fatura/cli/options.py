@@ -88,7 +88,7 @@ def checked_name(name: str) -> str:
 
 
 def metrics_address(host: str, port: int | None) -> Address | None:
-    """Return the address for the metrics, or None without a port. Raises PortTakenError."""
+    """Return the address for the metrics, or None if `port` is None. Raises PortTakenError if the port is in use."""
     if port is None:
         return None
     address = Address(host, port)
@@ -97,7 +97,7 @@ def metrics_address(host: str, port: int | None) -> Address | None:
 
 
 def read_settings(data_dir: Path | None, *, quiet: bool = False) -> Settings:
-    """Read the environment, apply the options, and configure logging. Raises SettingsError."""
+    """Return the settings from the environment and the options, and configure logging. Raises SettingsError."""
     unknown = settings.unknown_variables(os.environ)
     found = settings.read(os.environ)
     if data_dir is not None:
@@ -137,9 +137,9 @@ def require_database(settings: Settings) -> None:
 
 
 def run_with_deps(data_dir: Path | None, function: Callable[[Deps], Awaitable[T]]) -> T:
-    """Run `function` with the engine's dependencies.
+    """Run `function` with the engine's dependencies, and return its result.
 
-    Raises SettingsError and what `migrated_database` and `opened` raise.
+    Raises SettingsError, and the errors of `migrated_database`, `opened` and `function`.
     """
     settings = read_settings(data_dir)
     require_database(settings)

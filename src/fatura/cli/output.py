@@ -13,17 +13,17 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return the number and the word, in the plural if needed: `1 customer`, `2 customers`."""
+    """Return a number with its noun, in the plural if needed: `1 customer`, `2 customers`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def printable_lines(text: str) -> str:
-    """Escape unprintable characters, except line breaks."""
+    """Return the text with its unprintable characters escaped, except line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def table(*columns: str | Column, title: str | None = None) -> Table:
-    """Return a table that cuts no text: too long words continue on the next line."""
+    """Return a table without rows. The table cuts no text: a word that is too long continues on the next line."""
     made = Table(*columns, title=title)
     for each in made.columns:
         each.overflow = "fold"
@@ -31,5 +31,5 @@ def table(*columns: str | Column, title: str | None = None) -> Table:
 
 
 def add_row(table: Table, *cells: object) -> None:
-    """Add a row. A cell may have several lines."""
+    """Add a row, with unprintable characters escaped. A cell may have several lines."""
     table.add_row(*(Text(printable_lines(str(cell))) for cell in cells))

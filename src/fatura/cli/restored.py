@@ -78,9 +78,10 @@ def _instant(text: str) -> datetime:
 async def _recover(
     deps: Deps, *, since: datetime, skipping: frozenset[UUID], dry_run: bool
 ) -> Sequence[RestoreReport]:
-    """Freeze all accounts, except in a dry run. Then compare each account with its gateways.
+    """Freeze all accounts, except in a dry run. Then compare each account with its gateways, and return the reports.
 
-    If the comparison of an account fails, the account stays frozen, and the next account is compared (D-216).
+    An account that cannot be frozen is not compared. If a comparison fails, its account stays frozen. In both cases,
+    the command continues with the next account (D-216).
     """
     accounts, freezing, comparing = await all_accounts(deps), EachAccount(deps), EachAccount(deps)
     reports: list[RestoreReport] = []

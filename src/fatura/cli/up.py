@@ -74,7 +74,7 @@ def _show_account(settings: Settings, url: str) -> None:
 
 
 async def greet_when_ready(address: Address) -> None:
-    """Print the addresses once the API answers, so that the first request succeeds."""
+    """Wait until the API is ready, then print its addresses, so that a request to them succeeds."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     url = f"http://{host}:{address.port}"
     async with connect(url, api_key="") as client:
@@ -125,7 +125,7 @@ async def _run_meanwhile(meanwhile: Callable[[], Awaitable[None]], stop: asyncio
 
 
 async def _keep_database_running(settings: Settings, stop: asyncio.Event) -> None:
-    """Restart the embedded PostgreSQL when it dies."""
+    """Restart the embedded PostgreSQL whenever it dies, until `stop` is set."""
     while not stop.is_set():
         try:
             await asyncio.to_thread(bootstrap.revive_database, settings)

@@ -29,7 +29,7 @@ def worker(
     require_database(settings)
     metrics = metrics_address(metrics_host, metrics_port)
     with bootstrap.migrated_database(settings) as url:
-        if not until_stdin_closes:  # `fatura up` has printed this line for its children
+        if not until_stdin_closes:  # `fatura up` calls `announce` itself, so its children do not
             announce(settings)
         run_until_stopped(
             lambda stop: bootstrap.work(settings, url, stop=stop, metrics=metrics, beside_api=beside_api),

@@ -46,7 +46,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of thing that changes. Entries show the values of the fields in `shown`, and only name other fields."""
+    """A kind of thing that changes. Entries show the values of the fields in `shown`, and just the names of others."""
 
     type: str
     shown: frozenset[str] = frozenset()
@@ -83,9 +83,9 @@ def new_entry(
 ) -> NewEntry:
     """Return an entry with the differences between two states of a resource.
 
-    `before` is None for a new resource, and `after` is None for a removed resource. `hidden` has the names of fields
-    that changed but whose values are in neither state. The entry keeps only values of fields in the resource's `shown`
-    (D-222).
+    `before` is None for a new resource, and `after` is None for a removed resource. `hidden` has the names of changed
+    fields whose values are in neither state. The entry has the values of the fields in the resource's `shown`, and
+    REDACTED in place of the values of other fields (D-222).
     """
     old, new = before or {}, after or {}
     changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]

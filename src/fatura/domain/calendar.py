@@ -80,14 +80,14 @@ def next_period_start(period_start: date, *, charge_day: int, period_months: int
 
 
 def generation_instant(due_date: date) -> datetime:
-    """Return the instant at which a cycle becomes due for generation (D-2)."""
+    """Return when a cycle's invoice becomes due for generation: when the day LEAD before the due date begins (D-2)."""
     return start_of_day(due_date - LEAD)
 
 
 def next_generation_instant(due_date: date, *, generated_at: datetime) -> datetime:
-    """Return when to generate the cycle with this due date (D-5).
+    """Return when to generate the invoice of the cycle with this due date (D-5).
 
-    `generated_at` is when the previous cycle was generated. This cycle is generated at its own generation instant, but
-    not before 24 hours have passed since `generated_at`.
+    `generated_at` is when the previous cycle's invoice was generated. The result is the cycle's own generation instant,
+    or CATCH_UP_GAP after `generated_at` if that is later.
     """
     return max(generation_instant(due_date), generated_at + CATCH_UP_GAP)

@@ -13,7 +13,7 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_CHARGES = 50
-"""An invoice that has this many confirmed charges is not reissued, because a poll reads all its charges (D-176)."""
+"""An invoice with this many confirmed charges is not reissued, because a poll reads all of its charges (D-176)."""
 
 
 class ChargeStage(StrEnum):
@@ -145,7 +145,7 @@ STAGES: Mapping[ChargeStage, StageRule] = {
 IN_DOUBT = frozenset({_G.SENDING, _G.UNKNOWN})
 """Stages in which the engine does not know the result of the charge's request."""
 MAY_APPEAR = IN_DOUBT | {_G.ABSENT, _G.PARKED}
-"""Stages in which the engine adopts the charge as the invoice's charge if it finds the charge at the gateway."""
+"""Stages of a charge that the engine adopts as the invoice's charge if the charge is found at the gateway."""
 PAYABLE = frozenset({_G.OPEN, _G.REFUSED})
 """Stages in which a payer can pay the charge."""
 UNPAID = PAYABLE | {_G.EXPIRED}
@@ -227,7 +227,7 @@ class InvoiceCharge:
 
     @property
     def is_unpaid_at_gateway(self) -> bool:
-        """Return whether the charge is unpaid at the gateway. If so, it must be canceled before another is made."""
+        """Return whether the charge is unpaid at the gateway. It must then be canceled before another is created."""
         return self.stage in UNPAID
 
 

@@ -24,23 +24,23 @@ PAID_POLLS_AFTER = tuple(timedelta(days=days) for days in (1, 7, 30, 60, 120))
 PAID_POLL_JITTER = timedelta(hours=1)
 """Maximum delay of a paid charge's polls, which spreads the polls of charges that were paid at the same instant."""
 LONGEST_BUDGET_WAIT = timedelta(minutes=3)
-"""Maximum wait for a poll budget. A longer wait was stored by a host with a wrong clock, and is ignored (D-5)."""
+"""Maximum wait for a poll budget. A longer stored wait is ignored: a host with a wrong clock has stored it (D-5)."""
 ISSUES_APART = timedelta(hours=24)
-"""Minimum time between issuing two invoices of one subscription if both wait for issuance at once (D-57)."""
+"""Minimum time between issuing two invoices of one subscription that wait for issuance at the same time (D-57)."""
 BEHIND_DELAY = timedelta(hours=1)
 """Pause before the next try to issue an invoice that waits for an earlier cycle's invoice (D-57)."""
 MISSING_AFTER = timedelta(hours=1)
-"""If two polls or looks, at least this far apart, do not find a charge, the charge counts as missing (D-56)."""
+"""A charge counts as missing when two polls or look-ups, at least this far apart, have not found it (D-56)."""
 ISSUE_DELAYED_AFTER = timedelta(hours=1)
 """`invoice.issue_delayed` is emitted when issuance has failed for this long (D-34)."""
 EMPTY_LOOKUPS_NEEDED = 2
 """A charge of unknown outcome is treated as absent after this many look-ups that found no charge (D-33)."""
 EMPTY_LOOKUP_GAP = timedelta(seconds=60)
-"""Minimum time between two counted look-ups that found no charge (D-33)."""
+"""If a look-up found no charge and was counted, the next one counts only after this time (D-33)."""
 LOOKUP_COUNTS_AFTER = timedelta(seconds=80)
-"""A look-up that finds no charge counts only if it is this much later than the reservation of the charge's request.
+"""A look-up that finds no charge counts only if the charge's request was reserved at least this long before.
 
-Until then, the request may still be in transit.
+A younger request may still be in transit.
 """
 CANCEL_AGAIN_AFTER = timedelta(minutes=10)
 """Pause before the second attempt to cancel a charge that should not be paid (D-125, D-171)."""
@@ -61,7 +61,7 @@ RETRY_WINDOW = MAX_RETRIES * RETRY_GAP
 
 
 def paced_retry(paced_until: datetime | None, *, real_now: datetime) -> tuple[datetime, timedelta]:
-    """Count a retry of an invoice's issuance; return the new `paced_until`, and how long the client must still wait.
+    """Count a retry of an invoice's issuance; return the new `paced_until`, and how long the client must wait first.
 
     Each retry moves `paced_until` ahead by RETRY_GAP, starting from now if `paced_until` has passed. If the new value
     is more than RETRY_WINDOW after now, the client must wait, and the caller does not store the new value. If a stored
@@ -158,11 +158,11 @@ class PollBudget:
         return max(self.free_from - real_now, timedelta())
 
     def room(self, *, real_now: datetime) -> int:
-        """Return how many polls may be made now. All polls of a second may be made at the start of the second."""
+        """Return how many polls may be made now: none if the next poll must wait, else all polls of one second."""
         return 0 if self.delay(real_now=real_now) else self.per_second
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
-        """Return when the next poll is allowed after `polls` polls, which begin as soon as the budget allows."""
+        """Return when a further poll is allowed if `polls` polls are made as soon as the budget allows them."""
         return real_now + self.delay(real_now=real_now) + polls * timedelta(seconds=1) // self.per_second
 
 
@@ -179,7 +179,7 @@ def next_paid_poll_at(invoice_id: UUID, *, paid_at: datetime, polled_at: datetim
 
 
 def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | None:
-    """Return when to try again to cancel a second charge that was found at `found_at`, or None to stop (D-125).
+    """Return when to try again to cancel a second charge that was found at `found_at`, or None after POLL_FOR (D-125).
 
     The pause equals the time since `found_at`, but lasts at least CANCEL_AGAIN_AFTER and at most a day. For a charge
     whose cancellation a merchant requested, `found_at` is the time of the request (D-171).
@@ -189,7 +189,10 @@ def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | Non
 
 
 def next_late_look_at(found_at: datetime, *, now: datetime) -> datetime | None:
-    """Return when to look again at a charge that was not payable at `found_at`, or None to stop (D-181)."""
+    """Return the time of the next late look-up of a charge or refund, or None after the last one (D-181).
+
+    At `found_at`, the charge was not payable, or the refund failed. LATE_CHECK_GAPS are the pauses between look-ups.
+    """
     return next((found_at + after for after in accumulate(LATE_CHECK_GAPS) if found_at + after > now), None)
 
 

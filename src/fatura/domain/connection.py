@@ -99,7 +99,7 @@ def check_support(
 def check_minimums(connection: Connection, amount_cents: int, *, installments: int | None) -> None:
     """Refuse a charge below the provider's minimum for a charge or for an installment (D-49).
 
-    `installments` is None for a single payment. An amount of 0 is never charged (D-9).
+    `installments` is None for a single payment. An amount of 0 is accepted, because it is never charged (D-9).
     Raises EngineError: `engine.amount_unsupported` or `engine.installments_unsupported`.
     """
     if amount_cents == 0:
@@ -131,6 +131,7 @@ def check_minimums(connection: Connection, amount_cents: int, *, installments: i
 def choose(connections: Sequence[Connection], requested: UUID | None) -> Connection:
     """Return the connection that bills a new subscription (spec 4.4 gateway rules 1 to 4, D-21).
 
+    If `requested` is None, exactly one connection must have `may_bill`.
     Raises EngineError: `engine.gateway_choice_required` or `engine.gateway_connection_not_found`.
     """
     options = [connection for connection in connections if connection.may_bill]

@@ -15,7 +15,7 @@ ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ACCOUNT_CHARS = 22
 SECRET_BYTES = 24
 SECRET_CHARS = 43
-"""Length of the secret (24 bytes) and its tag (8 bytes) in base 62."""
+"""Number of base-62 characters that encode the secret (24 bytes) and its tag (8 bytes) together."""
 VISIBLE_SECRET_CHARS = 4
 
 

@@ -24,7 +24,7 @@ MAX_JITTER_PERMILLE = 100
 PROBE_DELAYS = (*RETRY_DELAYS[:4], timedelta(minutes=10))
 """Pause after each failed round of requests before the endpoint is tried again.
 
-The last pause repeats. After DISABLE_AFTER of failures, the pause is LAST_RESORT_DELAY.
+The last pause repeats. Once the endpoint has failed for DISABLE_AFTER, the pause is LAST_RESORT_DELAY.
 """
 MAX_CONCURRENT = 64
 """Maximum number of concurrent requests to one endpoint."""

@@ -102,7 +102,7 @@ def without_path(url: str) -> str:
 
 
 def _cure(target: Target) -> str:
-    """Return the part of the error that names the settings for this host and port; empty if no setting allows them."""
+    """Return the end of an error text: which setting allows this host and port. Empty if no setting can allow them."""
     host = f"[{target.host}]" if ":" in target.host else target.host
     if not _ALLOWABLE.fullmatch(host):
         return ""

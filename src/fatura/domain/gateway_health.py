@@ -4,7 +4,8 @@ A connection whose calls fail FAILURES_TO_FAIL times in a row is *failing* until
 two kinds of calls to a failing connection: single probes, and the calls that people request.
 
 A *read* asks for a charge by the charge's id, as polls do. If all reads fail while other calls succeed, the engine sees
-no payments. So the engine counts failed reads separately, until a read succeeds. Failed reads alone delay no call.
+no payments. So the engine counts failed reads separately, until a read succeeds. If only reads fail, the engine delays
+no call.
 """
 
 from collections.abc import Sequence
@@ -110,7 +111,10 @@ class ConnectionHealth:
 
     @property
     def shown_error(self) -> CallError | None:
-        """Return the error of the failure that the API shows."""
+        """Return the error that the API shows: of the newest failed read if only reads are reported, else `error`.
+
+        `error` may be set although the API shows no failure.
+        """
         return self.reads.error if self.reads.is_reported and not self.is_failing else self.error
 
     def after_calls(
@@ -149,7 +153,7 @@ def _after_call(health: ConnectionHealth, result: CallResult, *, now: datetime) 
 
 
 def _with_next_probe(health: ConnectionHealth, *, now: datetime, jitter_permille: int) -> ConnectionHealth:
-    """Schedule the next probe after the usual pause. If `connection.failing` is due sooner, probe at that time."""
+    """Return the health with the next probe after the usual pause, or when `connection.failing` is due, if sooner."""
     assert 0 <= jitter_permille <= MAX_JITTER_PERMILLE, jitter_permille
     assert health.failing_since is not None, "it has failed"
     delay = PROBE_DELAYS[min(health.probes, len(PROBE_DELAYS) - 1)]

@@ -158,7 +158,7 @@ def _item(product: BilledProduct, *, months: int, cycle: int) -> ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceItem:
-    """A stored item (spec 2.5). Events show `product_external_ref`."""
+    """A stored item (spec 2.5). Only events show its `product_external_ref`."""
 
     item_id: UUID
     product_id: UUID

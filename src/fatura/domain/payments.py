@@ -170,7 +170,7 @@ def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents:
 
 
 def open_cents(entries: Sequence[PaymentEntry], *, total_cents: int) -> int:
-    """Return what is still to be paid, which is at most the total (D-150)."""
+    """Return how much of the total is still to be paid: at least 0, at most the total (D-150)."""
     return max(total_cents - balance_of(entries).held_cents, 0)
 
 
@@ -185,9 +185,9 @@ def facts(
     """Return the facts that follow from the new entries of a ledger, in order (D-50).
 
     `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
-    were made on another charge than the invoice's own. One payment can cause several facts: it is unexpected, it covers
-    the total, and the payments exceed the total. The result does not depend on the order in which entries were
-    recorded. If the total has just become known, `new` can be empty.
+    were made on another charge than the invoice's own. One payment can cause several facts, for example that it is
+    unexpected, that it covers the total, and that the payments exceed the total. The result does not depend on the
+    order in which entries were recorded. If the total has just become known, `new` can be empty.
     """
     is_open = status in _OPEN
     covering = None

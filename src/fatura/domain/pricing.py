@@ -35,7 +35,7 @@ OFFSETS: tuple[timedelta, ...] = tuple(
 JITTER_PERCENT = 10
 """Maximum jitter in percent of an interval. Jitter spreads the retries of calls that failed at the same time (D-29)."""
 WARN_AFTER = timedelta(minutes=15)
-"""Time from an item's first failure to its `invoice.pricing_warning` (D-29)."""
+"""Time from an item's first failed price call to the event `invoice.pricing_warning` (D-29)."""
 
 
 class CallMode(StrEnum):
@@ -155,7 +155,7 @@ class PricingAttempt:
 
 
 def stored_body(body: bytes) -> str:
-    """Return the first 64 KiB of a body as text; bytes that are not UTF-8 are replaced (D-30)."""
+    """Return the first 64 KiB of a body as text; NUL and bytes that are not UTF-8 are replaced (D-30)."""
     text = body[:MAX_STORED_BYTES].decode(errors="replace").replace("\x00", "\ufffd")
     return text.encode()[:MAX_STORED_BYTES].decode(errors="ignore")
 

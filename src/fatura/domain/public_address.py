@@ -50,7 +50,7 @@ _DENIED_IPV6 = tuple(
     )
 )
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
-"""Bits 64 to 95 of an address that contains an IPv4 address for ISATAP, in any network."""
+"""Values of bits 64 to 95 that identify an ISATAP address, in any network. Such an address contains an IPv4 address."""
 
 
 def may_call(

@@ -28,8 +28,9 @@ def setting(quota: Quota) -> str:
 
 
 def check(limits: Mapping[str, int], *, added: Mapping[str, int], stored: Mapping[str, int]) -> None:
-    """Check the quotas in a transaction. `added` is what the transaction adds; `stored` includes `added`.
+    """Check that a transaction does not exceed the quotas of what it adds.
 
+    `added` has the numbers that the transaction adds. `stored` has the account's totals, which include `added`.
     Raises EngineError: `engine.quota_exceeded`.
     """
     for quota in Quota:

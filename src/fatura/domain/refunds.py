@@ -89,11 +89,11 @@ class RefundRequest:
     """A refund that a merchant asked for, committed before it is sent (D-33, D-53).
 
     `left_cents` is the amount that could be refunded when the refund was stored. A refund of manual payments has no
-    connection. `sent_at` is when the newest request was reserved. If the answer to a request was lost, `unknown_since`
-    is when that request was reserved. If a look-up did not find the refund, `looked_up_at` is when the newest such
-    look-up was reserved. `empty_lookups` counts such look-ups, except those that were made too early. `lease_until` is
-    real time; other instants are on the account's clock. `next_attempt_at` is None if the refund is done, or if it
-    failed and no late look-up follows.
+    connection. `sent_at` is when the newest request was reserved. If the outcome of a request is unknown,
+    `unknown_since` is when this request was reserved. If a look-up did not find the refund, `looked_up_at` is when the
+    newest such look-up was reserved. `empty_lookups` counts such look-ups, except those that were made too early.
+    `lease_until` is real time; other instants are on the account's clock. `next_attempt_at` is None if the refund is
+    done, or if it failed and no late look-up follows.
     """
 
     refund_id: UUID
@@ -215,7 +215,8 @@ def choose(
 ) -> tuple[Part, int]:
     """Return the part that a refund uses, and the refund's amount. `failed_count` counts the invoice's failed refunds.
 
-    If `amount_cents` is None, exactly one part must have money left; the refund returns all of it.
+    If `amount_cents` is None, exactly one part must have money left, and the refund returns all of this money.
+    Otherwise, the refund uses the first part that has enough money left.
     Raises EngineError: `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`, `engine.too_many_refunds`.
     """
     paid = parts(ledger)
@@ -245,9 +246,9 @@ def choose(
 
 
 def _check_count(ledger: Sequence[PaymentEntry], part: Part, amount_cents: int, *, failed_count: int) -> None:
-    """Refuse more than MAX_REFUNDS of an invoice, unless the refund returns all that is left of the part.
+    """Refuse a refund of an invoice that has MAX_REFUNDS, unless the refund returns all that is left of the part.
 
-    The number is limited because each event about a refund reads all entries (D-178).
+    Failed refunds count too. The number is limited because each event about a refund reads all entries (D-178).
     """
     count = failed_count + sum(entry.kind is EntryKind.REFUND for entry in ledger)
     if count >= MAX_REFUNDS and amount_cents < part.left_cents:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 LOOK_AGAIN = timedelta(hours=1)
-"""Minimum time between two searches for an account's old rows. The longer the pause, the more rows a search finds."""
+"""Minimum time between two searches for an account's old rows, so that each search finds many rows."""
 
 
 class Kind(StrEnum):
@@ -20,7 +20,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A numbered row. `stored_at` is real time; `created_at` is on the account's clock. A held row is still needed."""
+    """A row that may be old. `stored_at` is real time; `created_at` is on the account's clock.
+
+    `sequence` is the number of the row. `is_held` is true if the row is still needed, even if it is old.
+    """
 
     sequence: int
     stored_at: datetime
@@ -30,9 +33,9 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rows to delete, and the instant `kept_from` (real time), which decides when the next search runs.
+    """The rows to delete, and an instant `kept_from` (real time) that decides when the next search for rows runs.
 
-    This search for old rows runs when the time for which rows of this kind are kept has passed since `kept_from`.
+    The next search runs at `kept_from` plus the time for which rows of this kind are kept.
     """
 
     old: Sequence[Old]
@@ -56,7 +59,7 @@ def cut(rows: Sequence[Old], *, stored_to: datetime, limit: int, real_now: datet
 
 
 def next_kept_from(first: datetime | None, *, stored_to: datetime, real_now: datetime) -> datetime:
-    """Return the new `kept_from` (see Cut). `first` is when the oldest remaining row was stored."""
+    """Return the new `kept_from` (see Cut). `first` is when the oldest row left was stored; None if no row is left."""
     if first is None:
         return real_now
     return first if first <= stored_to else max(first, stored_to + LOOK_AGAIN)

@@ -7,19 +7,19 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charging import DAY, HOUR, PAID_POLLS_AFTER, jitter
 
 WINDOW = PAID_POLLS_AFTER[-1] + timedelta(days=10)
-"""A sweep begins with the charges that were created this long before the most recent complete sweep.
+"""A sweep begins with the charges that were created this long before the previous complete sweep.
 
-So even after a long pause, a sweep compares all charges that could have changed since that sweep.
+So even after a long pause, a sweep compares all charges that may have changed since the previous complete sweep.
 """
 NIGHT_FROM, NIGHT = HOUR, 4 * HOUR
 """Sweeps begin between 01:00 and 05:00, Sao Paulo time. A connection's sweep begins at the same time each night."""
 MARGIN = timedelta(hours=1)
-"""The provider's list can lack a charge that was created this close to the start or end of the swept time.
+"""A charge created this close to the start or end of the swept time need not be in the provider's list.
 
-The reason is that the provider's clock can differ from Fatura's.
+The provider's clock can differ from Fatura's, so the provider may date such a charge outside the swept time.
 """
 PAID_LISTED_AGAIN_AFTER = timedelta(days=6)
-"""Every sweep checks unpaid charges. A paid charge is checked again this long after it was most recently listed."""
+"""Every sweep checks the unpaid charges. A paid charge is checked again this long after a sweep noted it as listed."""
 
 
 def next_sweep_at(connection_id: UUID, *, now: datetime) -> datetime:

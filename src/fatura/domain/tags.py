@@ -1,7 +1,7 @@
 """Authentication tags, by which the engine recognizes API keys and connection ids that it has made (ADR 0018).
 
 Checking a tag needs no query, so a forged key or id costs no transaction. A tag does not show whether a key is revoked.
-The engine uses the same secret key to derive the ids of stored requests, and the ids of what these requests create.
+The secret key of the tags also serves to derive the ids of what clients' requests create (see `Tagger.request_id`).
 """
 
 import hmac
@@ -11,7 +11,7 @@ from uuid import UUID
 KEY_BYTES = 32
 API_KEY_TAG_BYTES = 8
 _ID_TAG_BITS = 48
-"""A UUIDv7 has 12 random bits after its timestamp and 62 at its end. The tag replaces the last 48 bits."""
+"""Number of bits at the end of a UUIDv7 that a tag replaces. The id keeps 26 of its 74 random bits."""
 
 
 RequestKind = Literal["cancel", "payment", "refund", "reissue"]
@@ -29,7 +29,7 @@ class Tagger:
         return self._tag(b"api key", parts)[:API_KEY_TAG_BYTES]
 
     def tagged_connection_id(self, new_id: UUID, *, account_id: UUID) -> UUID:
-        """Return a new UUIDv7 with a tag as its last bits."""
+        """Return the UUIDv7 `new_id` with a tag for the account in place of its last bits."""
         head = new_id.int >> _ID_TAG_BITS
         tag = self._tag(b"connection", account_id.bytes + head.to_bytes(10))
         return UUID(int=head << _ID_TAG_BITS | int.from_bytes(tag[: _ID_TAG_BITS // 8]))
@@ -40,9 +40,9 @@ class Tagger:
         return hmac.compare_digest(expected.bytes, connection_id.bytes)
 
     def request_id(self, kind: RequestKind, invoice_id: UUID, *, key: str) -> UUID:
-        """Return the id of what a request creates. A repeat with the same Idempotency-Key gets the same id.
+        """Return the id of what a request creates. A repeat with the same Idempotency-Key `key` gets the same id.
 
-        An attacker without the tagger's secret key cannot find the Idempotency-Key of an id by trying keys (D-228).
+        Whoever knows this id, but not the tagger's secret key, cannot find the Idempotency-Key by trying (D-228).
         """
         digest = self._tag(b"request", invoice_id.bytes + f"{kind} {key}".encode())
         return UUID(bytes=digest[:16], version=5)

@@ -28,9 +28,10 @@ def refusal(document: str) -> str | None:
 
 
 def _is_valid(plain: str, weights: Sequence[int]) -> bool:
-    """Check the two check digits. `weights` are those of the second digit; the first digit uses `weights[1:]`.
+    """Return whether the two check digits of a document are correct, and the document does not repeat one digit.
 
-    A document of one repeated digit has correct check digits, but was never issued, and is not valid.
+    `weights` are those of the second check digit; the first uses `weights[1:]`. A document that repeats one digit has
+    correct check digits, but was never issued.
     """
     values = [ord(character) - ord("0") for character in plain]
     first, second = values[-2:]

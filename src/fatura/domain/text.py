@@ -34,5 +34,5 @@ def unsafe_character(text: str) -> str | None:
 
 
 def with_safe_characters(text: str) -> str:
-    """Replace tabs and ASCII characters that break a line by spaces, and all other unsafe characters by U+FFFD."""
+    """Replace tabs and ASCII line breaks with spaces, and all other unsafe characters with U+FFFD."""
     return _UNSAFE.sub(lambda found: " " if found[0] in _BREAKS else "\ufffd", text)

@@ -26,7 +26,7 @@ class InvalidFieldError(OwnTextError, InvalidAnswerError):
 MAX_ID_LENGTH = 255
 MAX_CENTS = 10**15
 MAX_CHARGES_OF_REFERENCE = 100
-"""Maximum number of charges that a provider may show for one reference."""
+"""Maximum number of charges of one reference that the engine uses; it ignores all further ones."""
 MAX_AHEAD = timedelta(days=1)
 """Maximum time by which the instant of an entry may be ahead of the account's clock."""
 _CLOSING = frozenset({EntryKind.DISPUTE_WON, EntryKind.DISPUTE_LOST})
@@ -85,8 +85,9 @@ def all_checked(
 ) -> tuple[Sequence[Charge], Sequence[str]]:
     """Return the valid charges, and the ids of the invalid charges (D-50). Each id is returned once.
 
-    Only the first MAX_CHARGES_OF_REFERENCE charges are checked. An invalid charge that has no usable id is left out.
-    But if no charge is valid and one was left out, raise InvalidFieldError.
+    Only the first MAX_CHARGES_OF_REFERENCE charges are checked. An id that occurs repeatedly counts as invalid if one
+    of its charges is invalid. An invalid charge without a usable id is left out. Raises InvalidFieldError if a charge
+    was left out and no charge is valid.
     """
     found: dict[str, Charge] = {}
     invalid: dict[str, InvalidFieldError] = {}
@@ -123,7 +124,7 @@ def _check_entry(entry: Any, *, currency: str, until: datetime) -> None:
 
 
 def _check_refund(refund: Any) -> None:
-    """Raises InvalidFieldError."""
+    """Check the fields of a refund. Raises InvalidFieldError."""
     if type(refund) is not Refund:
         raise InvalidFieldError(f"a refund of the charge is {_kind(refund)}")
     for field, is_valid in (
@@ -184,5 +185,5 @@ def _is_instant(value: object) -> bool:
 
 
 def _kind(value: object) -> str:
-    """Return the type of a value. The value itself is not shown, because it may be data of a payer."""
+    """Describe an invalid value by its type, without the value itself, which may be data of a payer."""
     return f"an invalid {type(value).__name__}"

@@ -22,9 +22,9 @@ def br_code(
 ) -> str:
     """Return a Pix code for a payment in BRL.
 
-    `value` is the receiver's Pix key, or the URL at which the receiver's bank describes the payment. If no amount
-    is given, the payer enters the amount. `txid` identifies the payment in the receiver's bank statement; `***` means
-    none.
+    `value` is the receiver's Pix key or, if `account` is `url`, the URL at which the receiver's bank describes the
+    payment. If no amount is given, the payer enters the amount. `txid` identifies the payment in the receiver's bank
+    statement; `***` means none.
     Raises ValueError if a value is not ASCII, or is too long for its field.
     """
     receiver = _field("00", "br.gov.bcb.pix") + _field({"key": "01", "url": "25"}[account], value)

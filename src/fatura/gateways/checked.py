@@ -12,7 +12,8 @@ from fatura.gateways.answers import InvalidFieldError, all_checked, checked, lis
 class CheckedGateway:
     """Wraps a connection's adapter; implements `port.Gateway`.
 
-    Calls that return charges raise InvalidFieldError if a charge is invalid.
+    Calls that return charges raise InvalidFieldError if a charge is invalid. But `look_up` and `listed_since` return
+    the valid charges, and report the others.
     """
 
     provider: ClassVar[str] = "checked"
@@ -41,7 +42,7 @@ class CheckedGateway:
         return found
 
     async def look_up(self, invoice_id: UUID, attempt: int) -> tuple[Sequence[port.Charge], Sequence[str]]:
-        """Return the valid charges of `find_charges`, and the ids of the invalid charges.
+        """Find charges by reference, as `find_charges` does. Return the valid ones, and the ids of the invalid ones.
 
         Raises InvalidFieldError as `all_checked` does.
         """
@@ -59,7 +60,7 @@ class CheckedGateway:
             yield charge
 
     async def listed_since(self, since: datetime) -> AsyncIterator[port.Charge | port.InvalidAnswerError]:
-        """Yield the charges of `charges_since`. In place of an invalid charge, yield the error, and continue."""
+        """Yield the charges of the adapter's `charges_since`. In place of an invalid charge, yield the error."""
         async for charge in self.adapter.charges_since(since):
             try:
                 yield listed(charge, currency=self._currency, now=self._now)
@@ -71,7 +72,7 @@ class CheckedGateway:
         return checked(found, currency=self._currency, now=self._now, charge_id=charge_id)
 
     async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
-        """Raises InvalidAnswerError also if the answer does not show the refund."""
+        """Refund a charge. Raises InvalidAnswerError also if the answer does not show the refund."""
         found = await self.adapter.refund_charge(request)
         charge = checked(found, currency=self._currency, now=self._now, charge_id=request.charge_id)
         if all(refund.refund_id != request.refund_id for refund in charge.refunds):

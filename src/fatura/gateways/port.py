@@ -126,9 +126,9 @@ class ChargeRequest:
 class ChargeEntry:
     """A payment, a refund, or a step of a dispute of a charge (D-50).
 
-    `reference` is the provider's own id of the entry. It never changes, and is unique for the connection and the kind.
-    The steps of one dispute have the same reference. `amount_cents` is gross, and `fee_cents` is the provider's fee,
-    which is included in `amount_cents`.
+    `reference` is the provider's own id of the entry. It never changes, and is unique among the connection's entries of
+    one kind. The steps of one dispute have the same reference. `amount_cents` is gross, and `fee_cents` is the
+    provider's fee, which is included in `amount_cents`.
     """
 
     kind: EntryKind
@@ -208,7 +208,7 @@ class Charge:
     def of_invoice(self, invoice_id: UUID) -> Self:
         """Return a copy of the charge in which `invoice_id` replaces another invoice id of the same cycle (D-181).
 
-        After a restore from a backup, a cycle's invoice may have a new id. Its charge at the gateway has the old id.
+        After a restore from a backup, a cycle's invoice may have a new id; its charge at the gateway keeps the old id.
         Raises InvalidAnswerError if the charge has the reference of another cycle's invoice.
         """
         if not bill_same_cycle(self.invoice_id, invoice_id):

@@ -44,7 +44,7 @@ class Address:
         return f"postgresql://{role}@/{DATABASE}?host={quote(self.folder)}&port={self.port}"
 
     def ask(self) -> Answer:
-        """Begin a connection and return whether the server accepts it, is starting, or does not answer."""
+        """Begin a connection and return whether the server is running, is starting, or does not answer."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ASK_TIMEOUT_SECONDS)
             try:
@@ -60,7 +60,7 @@ class Address:
 
 
 def recorded(cluster: Path) -> tuple[int, Address] | None:
-    """Return process id and address from the server's pid file, or None if the file is missing or incomplete."""
+    """Return the process id and the address in a server's pid file, or None if the file is missing or incomplete."""
     try:
         lines = (cluster / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
         pid, _, _, port, socket_folder, _ = lines[:6]
@@ -85,7 +85,8 @@ def choose(folder: DataFolder) -> Path:
 
     Return a temporary folder in two cases: the data folder cannot hold a socket (for example because its path is longer
     than about 107 bytes), or the server runs as another user than this process. `socket` in the data folder then
-    becomes a link to the temporary folder. A restarted server finds the link and gets the same URL.
+    becomes a link to the temporary folder. The next call finds this link and returns the same folder, so a restarted
+    server has the same URL.
     """
     if not folder.user.switched and not folder.socket.is_symlink():
         folder.socket.mkdir(mode=0o700, exist_ok=True)

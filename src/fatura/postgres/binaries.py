@@ -89,7 +89,7 @@ def reachable(binaries: Binaries, user: OsUser) -> Binaries:
         COPIES.chmod(0o755)
         with tempfile.TemporaryDirectory(dir=COPIES) as scratch:
             _copy(binaries.folder, Path(scratch) / tree.name)
-            with contextlib.suppress(OSError):  # another process has made the copy meanwhile
+            with contextlib.suppress(OSError):  # fails if another process has made the copy meanwhile
                 (Path(scratch) / tree.name).rename(tree)
     if user.may_run([copy.initdb, "--version"]):
         return copy

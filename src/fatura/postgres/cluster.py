@@ -10,7 +10,7 @@ from fatura.postgres.failure import EmbeddedPostgresError, failed
 from fatura.postgres.folder import DataFolder
 
 SUPERUSER = "postgres"
-"""The role that creates the cluster. Later the engine does not use it, because Row Level Security does not bind it."""
+"""The role that creates the cluster. The engine does not connect as this role: Row Level Security does not bind it."""
 
 _SETTINGS = """
 # Settings of Fatura for a small machine. They are written once; you may change them.
@@ -48,7 +48,7 @@ def major_of(cluster: Path) -> int | None:
     """Return the major version of the PostgreSQL that created the cluster, or None if there is no cluster.
 
     An empty folder is removed, and counts as no cluster.
-    Raises EmbeddedPostgresError if the folder contains anything but a cluster, or may not be read.
+    Raises EmbeddedPostgresError if the folder is neither empty nor a cluster, or may not be read.
     """
     if not cluster.exists():
         return None
@@ -68,7 +68,7 @@ def major_of(cluster: Path) -> int | None:
 
 
 def create(folder: DataFolder, binaries: Binaries) -> None:
-    """Create the cluster in a temporary folder, then rename that folder. Raises EmbeddedPostgresError."""
+    """Create the cluster in a temporary folder, then rename it. Raises EmbeddedPostgresError if a program fails."""
     unfinished = folder.cluster.with_name("postgres.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700)

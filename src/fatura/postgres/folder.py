@@ -66,7 +66,7 @@ class DataFolder:
 
     @contextmanager
     def server_lock(self) -> Generator[int]:
-        """Take the lock that a new server inherits, and yield its descriptor."""
+        """Take the lock that a new server inherits, and yield the descriptor of the lock."""
         descriptor = self._open("lock.server")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

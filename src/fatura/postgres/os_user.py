@@ -99,7 +99,7 @@ class OsUser:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file of this user, or create it. Does not follow links."""
+        """Open or create a file, and make this user its owner. Links are not followed."""
         descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         if self.switched:
             os.fchown(descriptor, self.uid, self.gid)
@@ -111,7 +111,7 @@ def choose(cluster: Path, data_dir: Path) -> OsUser:
 
     For root, return the owner of the cluster. If there is no cluster or root owns it, return the owner of the data
     folder. If root also owns the data folder, return `postgres` or, if there is no such user, `nobody`.
-    Raises EmbeddedPostgresError if the user to return does not exist.
+    Raises EmbeddedPostgresError if this user does not exist, or if a root process has no `/proc/self/fd`.
     """
     if os.geteuid() != 0:
         entry = _entry(os.geteuid())

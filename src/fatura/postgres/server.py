@@ -33,7 +33,7 @@ _TEMPORARY = ("Address already in use", "pre-existing shared memory block")
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """One process's use of the server. As a context manager, it calls `stop` at the end of the block.
+    """One process's use of a server that other processes may share. A `with` block calls `stop` at its end.
 
     A SIGTERM handler must raise SystemExit or end the event loop, so that the block ends. If the process is killed by
     `kill -9`, the server continues, and the next `start` on the data folder uses this server.
@@ -180,8 +180,8 @@ class _Launch:
 def _clear_pid_file(folder: DataFolder) -> None:
     """Remove the pid file of a killed server.
 
-    Another process may now have the process id in that file. PostgreSQL would take this process for a running server,
-    and would not start.
+    Another process may now have the process id in that file. PostgreSQL would mistake that process for a running
+    server, and would not start.
 
     Raises EmbeddedPostgresError if a server that Fatura did not start uses the cluster.
     """
@@ -207,7 +207,7 @@ def _leave(folder: DataFolder, use: int, stop_seconds: float) -> bool:
     while folder.is_alive():
         known = address.recorded(folder.cluster)  # None until a new server has written its pid file
         now = time.monotonic()
-        # a repeated SIGINT does not disturb a server that is already stopping
+        # The signal is repeated. A repeated SIGINT does not disturb a server that is already stopping.
         if known and (known[0] != signaled or now - signaled_at > SIGNAL_AGAIN_SECONDS):
             signaled, signaled_at = known[0], now
             is_patient = now - began < QUIT_AFTER_SECONDS

@@ -23,7 +23,7 @@ class ConnectionShares:
         self._users: Counter[tuple[UUID, bool]] = Counter()
 
     async def take(self, account_id: UUID, *, reads: bool) -> None:
-        """Wait until the account may use one more connection. Waiting transactions are served in order."""
+        """Wait until the account may use one more connection. Waiting calls are served in order."""
         key = (account_id, reads)
         share = self._by_account.setdefault(key, asyncio.Semaphore(self._an_account))
         self._users[key] += 1

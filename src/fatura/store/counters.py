@@ -38,8 +38,8 @@ class Counted:
 async def add(tx: Tx, *, events: int, entries: int, now: datetime, deltas: Mapping[str, int]) -> Counted:
     """Reserve numbers for events and audit entries, and add the deltas to the totals.
 
-    The returned `last_audited_at` is the time of the entries: `now` or, if the newest stored entry has a later time,
-    this later time.
+    The caller gives the new entries the returned `last_audited_at` as their time. This is `now` or, if it is later, the
+    time of the newest stored entry.
 
     Call this after the transaction's other changes, because the lock of the counter row blocks the account's other
     writers until the commit.

@@ -85,7 +85,7 @@ def check_rows(changed: int, expected: int) -> None:
 
 
 def record(kind: type[T], row: Row, **others: Any) -> T:
-    """Build a dataclass. Each field gets the value of the same name from `others`, or else from the row.
+    """Build an instance of the dataclass `kind`. A field's value comes from `others` or, if not there, from the row.
 
     Text is converted to enums.
     """
@@ -163,9 +163,9 @@ class Tx:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
-        """If the block raises, undo its statements. The transaction can continue after that.
+        """If the block raises, undo its statements and raise the error. The caller may then continue the transaction.
 
-        Raises DatabaseUnavailableError, LockTimeoutError, DeadlockError. After these errors, the transaction must end.
+        But after DatabaseUnavailableError, LockTimeoutError and DeadlockError, the transaction must end.
         """
         with _translated_errors():
             await self._connection.execute("SAVEPOINT part")
@@ -250,8 +250,9 @@ class Database:
         """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
         setting = "SET LOCAL app.discover = 'on'"
         if not self._opening.has_citus:
-            # A generic plan expects a fixed share of all rows to be due. If fewer are due, small tables are read
-            # instead of their indexes. If more are due, all of them are read and sorted to find the first 1,000.
+            # These settings make PostgreSQL use the indexes. Its generic plan expects a fixed share of all rows to be
+            # due. If fewer are due, it would read small tables instead of their indexes. If more are due, it would
+            # read and sort all of them to find the first 1,000.
             setting += "; SET LOCAL enable_seqscan = 'off'; SET LOCAL enable_sort = 'off'"
         return self._transaction("BEGIN READ ONLY", setting, view=Discovery)
 

@@ -1,10 +1,10 @@
 """Find the accounts with due work of a lane (ADR 0016).
 
-A poll usually reads only due rows, from indexes that begin with the time. These indexes cannot find the due rows of
-accounts whose test clock was moved, so a poll reads those accounts one by one. While MAX_DUE_ROWS or more rows are
-due, a poll reads all accounts one by one. Accounts with an advancing test clock are left out, because the worker that
-moves the clock does their work. A suspended account is not left out for this reason, because its clock does not
-advance. A lease that ends later than any valid lease counts as expired (`store.leases`).
+`discover` usually reads only due rows, from indexes that begin with the time. These indexes cannot find the due rows of
+accounts whose test clock was moved, so `discover` reads those accounts one by one. While MAX_DUE_ROWS or more rows are
+due, it reads all accounts one by one. Accounts with an advancing test clock are left out, because the worker that moves
+the clock does their work. A suspended account is not left out for this reason, because its clock does not advance. A
+lease that ends later than any valid lease counts as expired (`store.leases`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -186,9 +186,10 @@ DISCOVER_DUE: Mapping[str, tuple[LiteralString, ...]] = {
         """,
     ),
 }
-"""For each lane, statements that count the due rows of each account by real time, longest due first.
+"""For each lane, statements that return how many rows of each account are due by real time.
 
-The statements of the lanes in STOPPED leave out the suspended accounts, whose ids are in `$2`.
+A statement counts at most MAX_DUE_ROWS rows: those that have been due longest. The statements of the lanes in STOPPED
+leave out the suspended accounts, whose ids are in `$2`.
 
 Each index by time is partial: its condition contains `> '-infinity'`. These statements repeat the condition, so
 PostgreSQL can use the indexes. All other statements omit the condition, so that PostgreSQL cannot use these indexes for
@@ -366,7 +367,10 @@ async def discover_served(discovery: Discovery, account_ids: Collection[UUID]) -
 async def discover_one_by_one(
     discovery: Discovery, lane: str, *, account_ids: Sequence[UUID], real_now: datetime
 ) -> Sequence[Account]:
-    """Return those of the given accounts that have due work of the lane by their own clocks."""
+    """Return those of the given accounts that have due work of the lane by their own clocks.
+
+    Accounts with an advancing test clock are left out, unless they are suspended (D-242).
+    """
     if not account_ids:
         return []
     return await discovery.fetch_as(Account, DISCOVER_ONE_BY_ONE, real_now, lane, account_ids)

@@ -102,7 +102,7 @@ async def due_by_lane(tx: Tx) -> dict[str, datetime]:
 
 
 async def due_reconciliation(tx: Tx, *, now: datetime) -> frozenset[str]:
-    """Return which parts of reconciliation have due work: `rounds`, `polls`, `late_checks`, `refunds`, `looks`."""
+    """Return the parts of reconciliation with due work, of `rounds`, `polls`, `late_checks`, `refunds` and `looks`."""
     due = await tx.fetchrow(
         """
         SELECT

@@ -14,8 +14,8 @@ MAX_KEY_RING_CHARS = 65_536
 def read(path: Path) -> tuple[str, ...] | None:
     """Return the keys of a key ring file, or None if there is no file.
 
-    If root owns the file, the file's group may be allowed to read it: Kubernetes and systemd provide secrets in this
-    way. Raises KeyRingError if other users may open the file, or if it is unreadable.
+    Raises KeyRingError if the file is unreadable, or if other users may open it. But if root owns the file and this
+    process runs as another user, the file's group may read it, because Kubernetes and systemd provide secrets this way.
     """
     try:
         with path.open(encoding="ascii") as file:

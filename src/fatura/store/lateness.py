@@ -93,8 +93,8 @@ async def discover_oldest(discovery: Discovery, *, real_now: datetime) -> dict[s
     The result has the lanes of `due_times.due_by_lane`, and `erasure` and `retention`. For `retention`, only expired
     Idempotency-Keys count here. Deliveries to an endpoint that is down are left out, because only the merchant can
     repair the endpoint. Accounts whose test clock is advancing are left out too, and so is work that waits until a
-    suspended account is resumed. If an account was resumed or restored while work was due, the age is counted from that
-    instant.
+    suspended account is resumed. If an account was resumed or restored while work was due, the age of this work is
+    counted from the resumption or the end of the restore.
     """
     rows = await discovery.fetch(DISCOVER_OLDEST, real_now)
     kept = await discovery.fetch(

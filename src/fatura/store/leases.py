@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 LONGEST_LEASE = timedelta(minutes=3)
 """Maximum time until a valid lease ends.
 
-The engine takes no lease for more than 110 s. A lease that ends after `horizon` was written by a host with a wrong
-clock, before the host measured the difference from the database's clock. Claims treat such a lease as expired.
+The engine takes no lease for more than 110 s. If a lease ends after `horizon`, a host with a wrong clock wrote it,
+before the host measured how far its clock differs from the database's clock. Claims treat such a lease as expired.
 """
 
 

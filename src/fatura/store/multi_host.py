@@ -82,7 +82,7 @@ def _close_others(attempts: Sequence[asyncio.Task[Any]], *, but: object) -> None
 
 
 def _hosts(url: str) -> list[tuple[str, int]]:
-    """Return hosts and ports of a URL that lists them as `host:port,host:port`."""
+    """Return the hosts and ports that a URL lists as `host:port,host:port`."""
     listed = urlsplit(url).netloc.rpartition("@")[2].split(",")
     found = [
         each.rpartition(":") if each.rpartition(":")[2].isdigit() else (each, "", "5432") for each in listed

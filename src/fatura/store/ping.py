@@ -15,9 +15,9 @@ _NAMES = {"application_name": "fatura ping", "timezone": "UTC"}
 
 
 class Ping:
-    """One connection to PostgreSQL, opened when it is first needed and after it was lost.
+    """One connection to PostgreSQL, opened at the first query, and again if it was lost.
 
-    Concurrent callers share one query, so many callers open no more connections than one.
+    Concurrent callers share one query, so many callers need no more connections than a single caller.
     """
 
     __slots__ = ("_connection", "_pooler_url", "_query", "_url")
@@ -29,7 +29,7 @@ class Ping:
         self._query = SharedCall[datetime](keep_seconds=0)
 
     async def time(self) -> datetime:
-        """Return the time of the database. If there is a pooler, check that the pooler accepts a connection too.
+        """Return the time of the database. If there is a pooler, also check that the pooler accepts a connection.
 
         Raises DatabaseUnavailableError.
         """

@@ -134,7 +134,7 @@ async def _lower_priority(pid: int, niceness: int) -> None:
 
     If `sched_autogroup_enabled` is set, Linux first divides the CPU among sessions. Each backend has a session of its
     own, so the backend's niceness alone would have no effect. Without privileges, Linux allows ten changes of
-    sessions' priorities per second.
+    sessions' priorities per second, so a refused change is tried again after a pause.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + niceness)
@@ -165,7 +165,7 @@ async def _preload_array_types(connection: Any) -> None:
 
 
 async def _keep_settings(_connection: Any) -> None:
-    """Replace asyncpg's reset of released connections. No reset is needed, because settings end with a transaction."""
+    """Do nothing, in place of asyncpg's reset of released connections: all settings of a transaction end with it."""
 
 
 ARRAY_TYPES = """

@@ -13,7 +13,7 @@ from fatura.store.discovery import MOVED_CLOCKS, discover_by_clock, discover_ser
 async def discover_push(discovery: Discovery, *, is_down: bool, real_now: datetime) -> Sequence[Account]:
     """Return the accounts that have events to deliver now, except suspended ones.
 
-    With `is_down`, return only accounts whose endpoint is down, else only accounts whose endpoint is up.
+    With `is_down`, return only accounts whose endpoint is down; otherwise, only accounts whose endpoint is up.
     """
     due = await discovery.fetch(
         """
@@ -40,7 +40,10 @@ async def discover_push(discovery: Discovery, *, is_down: bool, real_now: dateti
 async def discover_push_one_by_one(
     discovery: Discovery, account_ids: Sequence[UUID], *, is_down: bool, real_now: datetime
 ) -> Sequence[Account]:
-    """Return those of the given accounts that, by their own clocks, have events to deliver now."""
+    """Return those of the given accounts that, by their own clocks, have events to deliver now.
+
+    Accounts with an advancing test clock are left out. For `is_down`, see `discover_push`.
+    """
     if not account_ids:
         return []
     return await discovery.fetch_as(

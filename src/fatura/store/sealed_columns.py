@@ -22,7 +22,7 @@ class SealedColumn:
 
     `page` locks and reads the next rows: those with an id above `$2` and a value that is not encrypted with key `$3`.
     `first` is an id below the ids of all rows. `write` stores the new values. If the table also has a hash of the
-    plain value, `keyed_hash` computes this hash, and `write` stores the hash from `$4`.
+    plain value, `keyed_hash` computes the new hash, and `write` gets it as `$4`.
     """
 
     place: str

@@ -29,7 +29,7 @@ async def wait_for_lanes(tx: Tx) -> None:
 
 
 async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> datetime | None:
-    """Return the end of the last lease under which a call may still create, refund or cancel a charge, or None.
+    """Return the end of the last lease under which a call could still create, refund or cancel a charge, or None.
 
     The call that creates a charge has a lease of its own (`call_ends_at`), because the payment of an earlier charge can
     end the invoice's lease during the call. Leases that end after `until` are left out. `now` and `until` are real

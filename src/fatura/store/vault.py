@@ -24,7 +24,7 @@ _NONCE_BYTES = 12
 
 
 class KeyRingError(OwnTextError):
-    """The key ring is missing or malformed, or it lacks the key that sealed a value."""
+    """The key ring is missing or malformed, or a value cannot be decrypted with it."""
 
 
 _RING = "the key ring (FATURA_SECRET_KEYS, or the file secret_keys in the data folder)"
@@ -41,7 +41,7 @@ class Vault:
     __slots__ = ("_ciphers", "_hash_keys", "key_ids", "sealing_id")
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Decode the key ring `keys`, whose first key encrypts. Raises KeyRingError."""
+        """Decode the key ring `keys`, whose first key encrypts. Raises KeyRingError if it is empty or malformed."""
         if not keys:
             message = "the key ring is empty: set FATURA_SECRET_KEYS; `openssl rand -base64 32` makes a key"
             raise KeyRingError(message)
@@ -54,13 +54,19 @@ class Vault:
         self.sealing_id = self.key_ids[0]
 
     def seal(self, plain: bytes, *, place: str, account_id: UUID, row_id: str) -> bytes:
-        """Encrypt a value. Only `open` with the same `place` (`table.column`), account and row can decrypt it."""
+        """Encrypt a value and return the ciphertext, which begins with the id of the key.
+
+        Only `open` with the same `place` (`table.column`), account and row can decrypt the ciphertext.
+        """
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = self._ciphers[self.sealing_id].encrypt(nonce, plain, _bound_to(place, account_id, row_id))
         return self.sealing_id + nonce + sealed
 
     def open(self, sealed: bytes, *, place: str, account_id: UUID, row_id: str) -> bytes:
-        """Decrypt a value that `seal` encrypted for the same place, account and row. Raises KeyRingError."""
+        """Return the plain value that `seal` encrypted for the same place, account and row.
+
+        Raises KeyRingError if the key ring lacks the key, or if the value was changed or belongs to another row.
+        """
         key_id, nonce = sealed[:KEY_ID_BYTES], sealed[KEY_ID_BYTES : KEY_ID_BYTES + _NONCE_BYTES]
         cipher = self._ciphers.get(key_id)
         if cipher is None:

@@ -94,8 +94,8 @@ def is_on() -> bool:
 def is_asked_for(environ: Mapping[str, str]) -> bool:
     """Return whether the environment names an exporter or an endpoint, and does not switch traces off.
 
-    Raises TracingError if it names an exporter or a protocol that is not supported, or if the endpoint or the ratio of
-    the sampler is invalid.
+    Raises TracingError if the environment asks for traces, but names an exporter or a protocol that is not supported,
+    an invalid endpoint, or an invalid ratio of the sampler.
     """
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
     endpoint = _first_set(environ, _ENDPOINTS)
@@ -114,7 +114,7 @@ def is_asked_for(environ: Mapping[str, str]) -> bool:
 
 
 def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str] | None:
-    """Return the first of the variables that is set, with its value."""
+    """Return the name and the value of the first of these variables that is set, or None if none is set."""
     return next(((name, environ[name].strip()) for name in names if environ.get(name, "").strip()), None)
 
 
@@ -142,7 +142,7 @@ def _check_sampler(environ: Mapping[str, str]) -> None:
 def begin_trace(
     name: str, *, kind: Kind, client: str | None = None, **attributes: str | int
 ) -> AbstractContextManager[Span]:
-    """Begin a new trace. If a client sent the `traceparent` `client`, link the new trace to the client's trace."""
+    """Begin a new trace, linked to the client's trace if `client`, the `traceparent` of that trace, is given."""
     if _tracer is None:
         return _OFF
     return _tracer.begin_trace(name, kind=kind, client=client, attributes=attributes)

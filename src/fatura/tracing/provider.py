@@ -71,7 +71,10 @@ class OpenTelemetry:
 
     @contextmanager
     def begin_span(self, name: str, *, kind: Kind, attributes: Attributes) -> Generator[RecordedSpan]:
-        """Begin a part of the current trace. Outside a trace, record nothing, because lanes poll all the time."""
+        """Begin a part of the current trace; outside a trace, record nothing.
+
+        Lanes poll all the time outside of traces; otherwise each poll would become a trace.
+        """
         current = trace.get_current_span()
         if not current.get_span_context().is_valid:
             yield RecordedSpan(current)

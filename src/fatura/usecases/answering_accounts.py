@@ -6,7 +6,7 @@ from uuid import UUID
 REMEMBER_SECONDS = 60
 MAX_REMEMBERED = 10_000
 FIRST_CALLS = 4
-"""Number of concurrent calls for an account whose gateway has not answered lately.
+"""Maximum number of concurrent calls for an account for which no gateway has answered lately.
 
 With this limit, a worker has at most 4,000 open calls if the gateways of 1,000 accounts hang at the same time.
 """
@@ -25,5 +25,8 @@ class AnsweringAccounts:
         self._until[account_id] = time.monotonic() + REMEMBER_SECONDS
 
     def limit(self, account_id: UUID, limit: int) -> int:
-        """Return how many calls may be concurrent: `limit`, or at most FIRST_CALLS if no gateway answered lately."""
+        """Return the account's maximum number of concurrent calls.
+
+        If a gateway of the account has answered lately, this is `limit`; otherwise, it is at most FIRST_CALLS.
+        """
         return limit if self._until.get(account_id, 0.0) > time.monotonic() else min(limit, FIRST_CALLS)

@@ -6,9 +6,9 @@ from fatura.domain.audit import AuditAction, Origin
 
 
 class AuditError(Exception):
-    """The change of a request or command would be committed without exactly one audit entry (D-221).
+    """A request or command would commit its change with no audit entry, or with more than one (D-221).
 
-    This is no assertion, because the check must also run under `python -O` (D-220).
+    The check raises this error instead of using `assert`, because the check must also run under `python -O` (D-220).
     """
 
 
@@ -24,5 +24,5 @@ class AuditDraft:
     is_settled: bool = False
 
     def settle(self) -> None:
-        """Note that the request changes nothing: it repeats an Idempotency-Key, or is a dry run."""
+        """Note that no further entry is needed: the entry is committed, or the request changes nothing."""
         self.is_settled = True

@@ -32,7 +32,7 @@ _PARTS: Mapping[str, _RunPart] = {
 }
 """The function for each part of the work, in the order in which the parts run.
 
-Looks run before polls: looks use at most half of a connection's budget, but polls could use up all of it.
+`looks` runs before `polls`, because looks use at most half of a connection's budget, but polls could use up all of it.
 """
 
 

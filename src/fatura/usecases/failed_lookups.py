@@ -1,4 +1,4 @@
-"""Limits how often a process looks up an account's keys and finds them revoked or expired (D-240)."""
+"""Limit the failed look-ups of each account's API keys: those that find a key unknown, revoked or expired (D-240)."""
 
 import math
 import time
@@ -9,9 +9,9 @@ from uuid import UUID
 from fatura.domain.errors import RATE_LIMITED, EngineError
 
 LOOKUP_SECONDS = 0.1
-"""Mean time between two failed look-ups of an account."""
+"""Minimum mean time between two failed look-ups of an account. Each look-up takes this much out of the bucket."""
 BURST_SECONDS = 10
-"""After a pause, an account may have as many failed look-ups at once as are otherwise allowed in this time."""
+"""Size of a bucket, in seconds. A full bucket allows BURST_SECONDS / LOOKUP_SECONDS failed look-ups at once."""
 MOST_REMEMBERED = 10_000
 ROUNDING_SECONDS = 1e-6
 """Tolerance for rounding errors in sums of fractions of a second."""

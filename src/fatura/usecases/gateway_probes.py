@@ -70,9 +70,10 @@ async def _put_off(work: Work, connection_id: UUID) -> None:
 
 
 async def _send(deps: Deps, account: Account, probe: _Probe) -> None:
-    """Issue a `ready` invoice that waits for the connection, or else poll an issued invoice that waits for it.
+    """Issue a `ready` invoice that waits for the connection, or else poll another invoice that waits for it.
 
-    If no call was made, check the credentials at the provider. Then record how the calls ended.
+    If neither made a call, check the credentials at the provider. Then record how the calls ended. An inactive
+    connection issues no invoice. If the credentials cannot be decrypted, record a failed call without making one.
     """
     if probe.gateway is None:
         await connection_health.record_probe(

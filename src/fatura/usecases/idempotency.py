@@ -1,4 +1,4 @@
-"""Run a request once per Idempotency-Key; the key, the effect and the answer are committed together (D-14)."""
+"""Run a request once per Idempotency-Key. One transaction commits the request's effect and its answer (D-14)."""
 
 import asyncio
 import hashlib
@@ -61,7 +61,7 @@ class IdempotentRequest:
         return hashlib.sha256(self.key.encode()).hexdigest()
 
     def body_hash(self) -> bytes:
-        """Return a hash that is independent of the JSON's formatting."""
+        """Return a hash of the parsed body, which does not depend on the formatting of the JSON."""
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).digest()
 
 
@@ -89,8 +89,8 @@ async def execute_once(
 
     If `function` runs, it must call `Work.audit` for `draft` (D-63).
 
-    Raises EngineError: `engine.idempotency_key_reused`; `engine.idempotency_in_progress` while another request with
-    the key is running; and what `function` raises.
+    Raises EngineError: `engine.idempotency_key_reused`; `engine.idempotency_in_progress` if another request with the
+    key is still running after KEY_WAIT_SECONDS; and what `function` raises.
     Raises LockTimeoutError if the transaction waits too long for any lock other than the key's.
     """
     if request is None:
@@ -175,7 +175,7 @@ async def begin(
 
     If `function` returns a view, no call is needed, and the view is the answer. `function` must then call `Work.audit`
     for `draft` (D-63). For any other result, the caller makes the call, and afterwards calls `finish`, `pause` or
-    `abandon`. Until then, a repeated request waits up to KEY_WAIT_SECONDS, and then gets
+    `abandon`. Until one of these has run, a repeated request waits up to KEY_WAIT_SECONDS, and then gets
     `engine.idempotency_in_progress`. If the process dies, a repeated request runs `function` again after
     `in_progress_for`, so `function` must recognize what was done already. If `request` is None, only `function` runs.
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
@@ -258,9 +258,9 @@ async def finish(
 ) -> StoredAnswer:
     """Run `function` after the call that `begin` reserved, and store the returned view as the answer.
 
-    `function` must call `Work.audit` for `draft` (D-63). Raises what `function` raises. If the error asks the client to
-    retry later, the key stays with this request, so that a repeat can continue after the call. After any other error,
-    the key is free again.
+    `function` must call `Work.audit` for `draft` (D-63). Raises what `function` raises. After an EngineError that asks
+    the client to retry later, only a repeat of this request may use the key. After any other EngineError, the key is
+    free again.
     """
     try:
         return await execute_once(deps, account, request, function, status=200, draft=draft)
@@ -277,7 +277,7 @@ async def abandon(work: Work, request: IdempotentRequest | None) -> None:
 
 
 async def pause(work: Work, request: IdempotentRequest | None) -> None:
-    """Let a repeat of the request continue at once. No other request may use the key."""
+    """Let a repeat of the request continue at once. The key stays claimed, so no other request may use it."""
     if request is not None:
         await idempotency.set_in_progress(work.tx, request.stored_key, until=work.deps.clock())
 
@@ -328,7 +328,10 @@ async def _find_answer(work: Work, request: IdempotentRequest) -> StoredAnswer |
 
 
 async def _claim(work: Work, request: IdempotentRequest) -> bool:
-    """Claim the key. The body's hash is encrypted, because a tax document could be guessed from a plain hash."""
+    """Claim the key; return False if an earlier request has claimed it.
+
+    The body's hash is stored encrypted, because a tax document could be guessed from a plain hash.
+    """
     real_now = work.deps.clock()
     return await idempotency.claim(
         work.tx,
@@ -355,7 +358,7 @@ def _answer(work: Work, stored: StoredKey, request: IdempotentRequest) -> Stored
 
 
 def _check_same(work: Work, stored: StoredKey, request: IdempotentRequest) -> None:
-    """Check that the key was used for this request. Raises EngineError: `engine.idempotency_key_reused`."""
+    """Check that the stored key belongs to this request. Raises EngineError: `engine.idempotency_key_reused`."""
     if stored.route == request.route:
         body_hash = work.open(stored.body_hash, place=idempotency.BODY_PLACE, row_id=request.stored_key)
         if body_hash == request.body_hash():

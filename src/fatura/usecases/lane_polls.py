@@ -26,9 +26,9 @@ class LanePolls:
         self._lanes: set[str] = set()
         self._failing_since: dict[str, float] = {}
         self.tried_at: float | None = None
-        """When the newest try of the lanes' polls began in a process that runs no lanes; None in a worker."""
+        """When this process last began to try the polls of all lanes; None in a worker, which runs the lanes."""
         self.trying: asyncio.Task[None] | None = None
-        """The newest try of the lanes' polls in a process that runs no lanes. It may have ended."""
+        """The task that last tried the polls of all lanes; it may have ended. None in a worker."""
 
     def note_success(self, lane: str) -> bool:
         """Record a poll that succeeded; return whether the lane's previous poll failed."""
@@ -58,7 +58,7 @@ class LanePolls:
     def must_try(self, *, every_seconds: float) -> bool:
         """Return whether to try the polls of all lanes now; always False in a worker.
 
-        If the result is True, store the time, so that the next try is `every_seconds` later.
+        If the result is True, store the time, so that the next try is at least `every_seconds` later.
         """
         now = self._clock()
         if self.tried_at is None and self._lanes:

@@ -14,29 +14,30 @@ from fatura.domain.errors import RATE_LIMITED, UNAVAILABLE, EngineError
 MAX_OPEN_CALLS = 200
 """Maximum concurrent calls to price endpoints of one account, so that its slow endpoints do not use up the sockets."""
 MAX_OPEN_CALLS_IN_ALL = 500
-"""Maximum concurrent calls to price endpoints for all accounts' requests, except those that ALWAYS_ALLOWED permits."""
+"""Maximum concurrent calls to price endpoints of all accounts together. ALWAYS_ALLOWED permits further calls."""
 MAX_GATEWAY_REQUESTS = 100
 """Maximum concurrent requests of one account that wait for gateways, so that other requests are served (D-175)."""
 MAX_GATEWAY_REQUESTS_IN_ALL = 700
-"""Maximum concurrent requests of all accounts that wait for gateways, except those that ALWAYS_ALLOWED permits.
+"""Maximum concurrent requests of all accounts that wait for gateways. ALWAYS_ALLOWED permits further requests.
 
 If this limit and MAX_OPEN_CALLS_IN_ALL are both used up, 400 of MAX_OPEN_REQUESTS_IN_ALL are left. These 400 are for
 requests that wait for no third party, and for requests that ALWAYS_ALLOWED permits (D-175).
 """
 MAX_OPEN_REQUESTS = 400
-"""Maximum concurrent requests of one account, so that requests that wait for locks leave room for others (D-179)."""
+"""Maximum concurrent requests of one account. Even if all of them wait for locks, other accounts are served (D-179)."""
 MAX_OPEN_REQUESTS_IN_ALL = 1600
-"""Maximum concurrent requests of all accounts, except those that ALWAYS_ALLOWED permits."""
+"""Maximum concurrent requests of all accounts together. ALWAYS_ALLOWED permits further requests."""
 ALWAYS_ALLOWED = 2
 """Number of calls, and of requests, that each account may have open even if the limit for all accounts is reached."""
 RETRY_AFTER_SECONDS = 10
 
 
 class OpenCallLimit:
-    """Counts open calls. An account may have at most as many open calls as are still free for all accounts (D-175).
+    """Counts the open calls of each account, and refuses calls above the limits (D-175).
 
-    So no single account can use up all calls. About a dozen accounts whose endpoints hang can do so together. Even
-    then, every other account may have `always_allowed` calls open.
+    One account may not have more calls open than are left of the limit for all accounts. So no single account can use
+    up this limit, but about a dozen accounts whose endpoints hang can do so together. Even then, every other account
+    may have `always_allowed` calls open.
     """
 
     def __init__(self, most: int, *, most_in_all: int, what: str) -> None:
@@ -96,9 +97,9 @@ class Places:
     taken: int = 0
 
     def take(self, count: int) -> None:
-        """Count `count` calls of the request as open.
+        """Set the number of the request's open calls to `count`.
 
-        This replaces the number that `take` counted before, because a transaction may run again.
+        The number is not added to the previous one, because a transaction that runs again calls `take` again.
         Raises EngineError: `engine.rate_limited`, `engine.unavailable`.
         """
         if count > self.taken:

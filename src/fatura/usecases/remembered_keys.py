@@ -1,4 +1,4 @@
-"""Remember the results of recent look-ups of API keys in the database (D-48, D-240)."""
+"""Remember in memory which API keys a look-up in the database recently accepted or refused (D-48, D-240)."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ MOST_REMEMBERED = 20_000
 
 
 class RememberedKeys:
-    """Remembers the hashes of keys for a time."""
+    """A set of hashes of keys. Each hash leaves the set `seconds` after it was last added."""
 
     __slots__ = ("_clock", "_seconds", "_until")
 
@@ -19,7 +19,7 @@ class RememberedKeys:
         """`clock` returns seconds."""
         self._seconds = seconds
         self._clock = clock
-        self._until: dict[bytes, float] = {}  # sorted by its values
+        self._until: dict[bytes, float] = {}  # the earliest instant comes first
 
     def __contains__(self, secret_hash: bytes) -> bool:
         return self._until.get(secret_hash, float("-inf")) > self._clock()

@@ -105,9 +105,10 @@ class Work:
         return local_date(self.now)
 
     async def refresh(self) -> None:
-        """Set `now` again after a wait for a lock, so that `now` is not before a change committed during the wait.
+        """Set `now` to the current time after a wait for a lock.
 
-        Raises WrongClockError, because the host's clock may have changed during the wait (D-5).
+        Otherwise, a change that was committed during the wait could be later than `now`. Raises WrongClockError,
+        because the host's clock may have changed during the wait (D-5).
         """
         await check_clock(self.deps, self.tx)
         if self.account.mode is Mode.SANDBOX:
@@ -115,12 +116,12 @@ class Work:
         self.now = self.account.now(self.deps.clock())
 
     def seal(self, plain: bytes, *, place: str, row_id: object) -> bytes:
-        """Encrypt the value of a column (`place`) in one of the account's rows (`row_id`)."""
+        """Return `plain` encrypted, to be stored in the column `place` of the account's row `row_id`."""
         account_id = self.account.account_id
         return self.deps.vault.seal(plain, place=place, account_id=account_id, row_id=str(row_id))
 
     def open(self, sealed: bytes, *, place: str, row_id: object) -> bytes:
-        """Decrypt what `seal` returned for the same column and row. Raises KeyRingError."""
+        """Decrypt a value that `seal` returned for the same column and row. Raises KeyRingError if it does not open."""
         account_id = self.account.account_id
         return self.deps.vault.open(sealed, place=place, account_id=account_id, row_id=str(row_id))
 

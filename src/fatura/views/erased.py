@@ -1,8 +1,8 @@
 """Remove the data of an erased customer from events and from stored answers (D-62).
 
 Objects keep all members. Texts that a merchant, a gateway or a price endpoint wrote become `[erased]`, because any of
-them may name the customer. Each `externalRef` of the customer and of subscriptions becomes `erased-` with the object's
-id. The e-mail and the pay data become null.
+them may name the customer. Each `externalRef` of the customer and of subscriptions becomes `erased-`, followed by the
+id of the customer or subscription. The e-mail and the pay data become null.
 """
 
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ An account whose gateway hangs counts towards this limit for 20 s per call. Afte
 only probes, which the lane GATEWAY_PROBE sends.
 """
 PRICE_BATCH = 64
-"""Maximum number of price calls claimed together. An account's four batches make MAX_CALLS_OF_ACCOUNT calls."""
+"""Maximum number of price calls claimed together. Four concurrent batches of an account reach MAX_CALLS_OF_ACCOUNT."""
 MAX_PUSHES = 128
 """Maximum number of accounts to whose webhooks one lane delivers concurrently.
 
@@ -39,7 +39,7 @@ MAX_SWEEPS = 32
 MAX_CLOCKS = 32
 """Maximum number of test clocks moved concurrently. A price endpoint that hangs delays its account's clock by 10 s."""
 CLOCK_TRANSACTIONS = 2
-"""Limit of the concurrent transactions of all test clocks of a process. It leaves connections for other work."""
+"""Limit of the concurrent transactions of all test clocks of a process, so that other work gets connections too."""
 CLOCK_BATCH = 100
 """Maximum number of subscriptions that a moving test clock bills in one transaction (D-214)."""
 

@@ -55,7 +55,7 @@ async def read(receive: Receive, *, announced_bytes: int | None, max_bytes: int 
 
 
 async def read_noting_wait(receive: Receive, *, announced_bytes: int | None) -> tuple[bytes, bool]:
-    """Return the whole body, and whether it arrived only after a wait. Raises the same errors as `read`."""
+    """Return the whole body, and whether `read` had to wait for it. Raises the same errors as `read`."""
     waited = asyncio.Event()
     handle = asyncio.get_running_loop().call_soon(waited.set)  # the event loop runs this only if `read` waits
     try:
@@ -144,7 +144,8 @@ def _has_too_many_values(body: bytes) -> bool:
     # This count also includes commas and brackets inside texts, so it is never below the number of values.
     if _openings(body) <= MAX_VALUES:
         return False
-    # A value and its name have at most four quotes. So a body with more quotes than these has too many values.
+    # A value and its name have at most four quotes, so MAX_VALUES values have at most 4 * MAX_VALUES quotes. A body
+    # with more quotes has too many values.
     # Return here, because splitting the body at its quotes would take 2 ms.
     if body.count(b'"') - body.count(b'\\"') > 4 * MAX_VALUES + 4:
         return True
@@ -219,7 +220,10 @@ def is_storable(text: str) -> bool:
 
 
 def member(path: str, of: str | int) -> str:
-    """Return the path of a member of an object or array, such as `items[0].discounts[1].percent`."""
+    """Return the path of a member of an object or array, such as `items[0].discounts[1].percent`.
+
+    `path` is the path of the object or array. `of` is the member's name or index.
+    """
     if isinstance(of, int):
         return f"{path}[{of}]"
     name = of[:MAX_NAME_CHARS].encode(errors="replace").decode()

@@ -16,7 +16,10 @@ _SITE_BITS = 48
 
 
 def client_network(address: str) -> str:
-    """Widen an IPv6 network from `client_address` to the network of the client's site. Keep an IPv4 address."""
+    """Return the network of the client's site. `address` is the result of `client_address`.
+
+    An IPv6 network is widened to _SITE_BITS. Any other address is returned unchanged.
+    """
     if "/" not in address:
         return address
     return str(ip_network(address).supernet(new_prefix=_SITE_BITS))
@@ -26,7 +29,8 @@ def client_address(scope: Scope, *, trusted_proxies: int) -> str:
     """Return the client's IPv4 address, or the network of its IPv6 address.
 
     Each trusted proxy appends one entry to X-Forwarded-For: the address from which the proxy got the request. A client
-    can forge all entries before those of the trusted proxies, so the function ignores these earlier entries.
+    can forge all entries before those of the trusted proxies, so the function ignores these earlier entries. If the
+    trusted proxies sent no valid address, the function uses the address that connected to this server.
     """
     peer = scope["client"][0] if scope.get("client") else ""
     if trusted_proxies:

@@ -1,7 +1,8 @@
 """Limits of the connections that one server holds open: for all clients, and for each network and address (D-200).
 
 A connection either serves a request or waits for its client: the client is idle, sends a request, or reads an answer.
-Connections that wait cannot keep other clients out. If there are too many, the one that has waited longest is closed.
+Connections that wait cannot keep other clients out: if too many connections are open, the server closes the connection
+that has waited longest.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ _ADDRESS_BITS = {4: 32, 6: 64}
 
 class Connection(Protocol):
     def abort(self) -> None:
-        """Close the connection, and discard what its client has not read."""
+        """Close the connection, and discard the answers that its client has not read."""
         ...
 
 
@@ -112,7 +113,7 @@ class Connections:
                 del self._by_network[group.network]
 
     def refusal(self, connection: Connection, *, requests: int) -> EngineError | None:
-        """Return the error for a new request of this connection, or None if it may be served.
+        """Return the error for a new request of a connection, or None if the request may be served.
 
         `requests` counts all unfinished requests of the server, including those of slow and disconnected clients.
         """
@@ -132,7 +133,7 @@ class Connections:
             group.waiting.pop(connection, None)
 
     def wait(self, connection: Connection, *, has_request: bool = False, held_bytes: int = 0) -> None:
-        """Note that a connection now waits for its client. A connection that already waits keeps its place in order.
+        """Note that a connection waits for its client. A connection that already waits keeps its place in the queue.
 
         `has_request` is true if the connection has an unfinished request: the rest of its body has not arrived, or the
         client does not read the answers. `held_bytes` counts the received part of the body, or the unread part of the
@@ -186,7 +187,10 @@ def _too_many(most: Most) -> EngineError:
 
 @lru_cache(maxsize=1024)
 def _networks(peer: str) -> tuple[str, ...]:
-    """Return the networks with the prefixes `_NETWORK_BITS` and `_ADDRESS_BITS`; none if `peer` is no IP address."""
+    """Return the two networks that contain `peer`: with the prefix lengths `_NETWORK_BITS` and `_ADDRESS_BITS`.
+
+    Return none if `peer` is no IP address.
+    """
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:

@@ -62,10 +62,10 @@ _HEADERS = {
 
 
 class _Assets(StaticFiles):
-    """The files of the page, always sent whole, because a server may ignore `Range` (RFC 9110, 14.2).
+    """The files of the page, always sent whole. A server may ignore the header `Range` (RFC 9110, 14.2).
 
-    Starlette's StaticFiles would answer a wrong `Range` with plain text. It would also search the disk for each path,
-    which takes long for a path with thousands of parts.
+    Starlette's StaticFiles would answer an invalid `Range` with plain text instead of a problem. It would also search
+    the disk for each path, which takes long for a path with thousands of parts.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

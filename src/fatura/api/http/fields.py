@@ -214,7 +214,7 @@ def _read_date(text: str) -> date:
 def _read_instant(text: str) -> datetime:
     """Return the instant in a text, in UTC. A date stands for the first instant of that day in America/Sao_Paulo.
 
-    Raises ValueError.
+    Raises ValueError for other texts, and for instants before EARLIEST_INSTANT.
     """
     if _DATE.fullmatch(text):
         instant = start_of_day(_read_date(text))
@@ -230,7 +230,7 @@ def _read_instant(text: str) -> datetime:
 def _check_email(text: str) -> str:
     """Return an e-mail address unchanged if its form is valid. Domains under `.test` are accepted.
 
-    Raises ValueError.
+    Raises ValueError if the form is invalid, or the address is longer than MAX_EMAIL_CHARS.
     """
     if len(text) > MAX_EMAIL_CHARS:
         raise ValueError(text)

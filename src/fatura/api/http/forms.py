@@ -49,7 +49,7 @@ class Body(BaseModel):
 
 
 def unsent() -> Any:
-    """Return the default of a field that a PATCH may omit. null is refused unless the type of the field allows null."""
+    """Return the default of a field that a PATCH may omit. null is accepted only if the field's type allows null."""
     return Field(default_factory=lambda: None)
 
 

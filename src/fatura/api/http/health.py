@@ -37,7 +37,7 @@ async def metrics(request: Request) -> Response:
 
 
 async def _measured_page(deps: Deps) -> bytes:
-    """Measure the gauges about the database, and return all metrics."""
+    """Measure the gauges of database, clock, lanes and late work, and return all metrics as Prometheus text."""
     found = await health.check(deps)
     _database_up.set(found.database)
     _clock_trusted.set(found.clock)

@@ -88,7 +88,7 @@ def _refused_by_framework(error: HTTPException, scope: Scope) -> tuple[EngineErr
 
 
 def _allowed_methods(scope: Scope) -> str:
-    """Return the methods of all routes with the request's path. Starlette names only the first route's methods."""
+    """Return the methods of all routes that match the request's path. Starlette names the methods of only one route."""
     routes: list[BaseRoute] = scope["app"].routes
     found = {
         method

@@ -24,11 +24,11 @@ from fatura.domain.errors import INVALID_REQUEST, EngineError
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum size of a request without its body: request line, headers, chunk sizes and trailers.
 
-The limit also applies to the total of the requests that wait behind another one. The count can be up to PIECE_BYTES
-higher than the real size.
+The limit also applies to the total of the requests that wait behind another one. The counted size can be up to
+PIECE_BYTES above the real size.
 """
 PIECE_BYTES = 4 * 1024
-"""Size of the pieces in which the bytes of one read are parsed. The size of a request is checked after each piece."""
+"""The bytes of one read are parsed in pieces of this size. After each piece, the size of the request is checked."""
 MAX_HEADERS = 100
 MAX_PIPELINED = 4
 """Maximum number of a connection's requests that wait for the answer to an earlier one."""
@@ -42,7 +42,7 @@ class State(Enum):
     """What a connection does, or what it waits for."""
 
     IDLE = auto()
-    """Waits for the next request. uvicorn's own timer for this state ends at the first byte that arrives."""
+    """Waits for the next request. uvicorn limits this state too, but its timer ends at the first byte that arrives."""
     HEAD = auto()
     BODY = auto()
     """Waits for the body of a request that is not answered yet; `body.READ_SECONDS` limits the time."""
@@ -77,7 +77,7 @@ class _Served:
 
 
 class _Refuse:
-    """Refuse a request and close its connection."""
+    """An ASGI application that refuses a request and closes its connection."""
 
     def __init__(self, error: EngineError) -> None:
         self._error = error
@@ -178,10 +178,11 @@ class LimitedProtocol(HttpToolsProtocol):
             raise _RefusedError(f"The headers, chunk sizes and trailers are larger than {size}.")
 
     def _stop(self, refusal: str) -> None:
-        """Take no further request, and refuse the one that is arriving.
+        """Accept no further request, and refuse the request that is arriving.
 
-        Answer 400 only if the client cannot take the 400 for the answer to an earlier request, which may have taken
-        effect. Otherwise, only close the connection after the answers that are still due.
+        Answer 400 only if the answer to the arriving request is the next one and has not begun. In all other cases, the
+        client could take the 400 for the answer to an earlier request, which may have taken effect. The connection is
+        then closed without a 400, after the answers that are still due.
         """
         self._stopped = True
         is_next = not self.cycle.response_started if self._in_body else not self._has_request()
@@ -220,11 +221,12 @@ class LimitedProtocol(HttpToolsProtocol):
             )
         super().on_headers_complete()
         self._in_body = True
-        if asks_for_upgrade:  # the parser may have dropped a request that followed in the same read
+        # the parser may have dropped the next request if it arrived with this one: close the connection afterwards
+        if asks_for_upgrade:
             self.cycle.keep_alive = False
 
     def _announces_body(self) -> bool:
-        """Return whether the request has a body. After an Upgrade header, the parser takes a body for a new request."""
+        """Return whether the request has a body. After an Upgrade header, the parser mistakes a body for a request."""
         return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -245,7 +247,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # uvicorn called `resume_reading` while the next request was in the pipeline, so `_Flow` may have ignored it
+        # uvicorn called `resume_reading` while the next request was in the pipeline, so `_Flow` may have ignored this
         self.flow.resume_reading()
         self._watch()
 
@@ -308,7 +310,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._body_bytes if state is State.BODY else 0
 
     def _seconds(self, state: State) -> int | None:
-        """Return the maximum duration of a state."""
+        """Return the maximum duration of a state, or None if this protocol does not limit it."""
         match state:
             case State.IDLE:
                 return self.timeout_keep_alive

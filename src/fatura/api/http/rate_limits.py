@@ -40,7 +40,7 @@ class RateLimiter:
         self._full_at = OrderedDict[Hashable, float]()
 
     def take(self, key: Hashable) -> None:
-        """Count one request of a key, or refuse it.
+        """Count a request of a key, or refuse the request if the key has used up its limit.
 
         Raises EngineError: `engine.rate_limited` with `retry_after_seconds`.
         """

@@ -81,7 +81,7 @@ async def run_once(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Response:
-    """Run `function(work, ...)` and answer with the view that it returns.
+    """Run `function(work, ...)` in one transaction, and answer with the view that it returns.
 
     A request that repeats an Idempotency-Key gets the first answer again, and `function` does not run.
     """

@@ -123,7 +123,7 @@ class PathId:
     form: Callable[[str], object] = read_uuid
 
     def read(self, text: str) -> object:
-        """Return the id. Raises EngineError: `engine.not_found`."""
+        """Return the parsed id. Raises EngineError: `engine.not_found` if the id is malformed."""
         try:
             return self.form(text)
         except ValueError:
@@ -278,7 +278,7 @@ class ApiRoute(APIRoute):
         return response
 
     def _validated(self, query_string: bytes, value: Any, rules: UrlRules) -> dict[str, Any]:
-        """Return the validated query and body for the endpoint; validators get `rules` as their context.
+        """Return the validated `query` and `body` of the endpoint. The body's validators get `rules` as their context.
 
         Raises EngineError: `engine.invalid_request` with the invalid fields of both the query and the body.
         """
@@ -344,7 +344,9 @@ class OpenRoute(APIRoute):
 
 
 def read_query(query_string: bytes, known: frozenset[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Return the known parameters of a query, and `(name, message)` for each invalid or unknown parameter (D-60).
+    """Return the known parameters of a query, and `(name, message)` for each refused parameter (D-60).
+
+    Unknown and repeated parameters, and values that cannot be stored, are refused.
 
     Raises EngineError: `engine.invalid_request` if the query cannot be decoded, or has too many parameters (D-11).
     """

@@ -33,7 +33,7 @@ def trace_of(scope: Scope) -> Trace:
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the client's X-Request-Id if it has 1..128 visible ASCII characters, else a new id (D-13)."""
+    """Return the client's X-Request-Id, or a new id if it is missing, repeated or malformed (D-13)."""
     sent = values(headers, b"x-request-id")
     if len(sent) == 1 and _ACCEPTED.fullmatch(sent[0]):
         return sent[0].decode()

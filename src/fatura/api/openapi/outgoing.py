@@ -12,9 +12,9 @@ from fatura.views.samples.events import sample_json
 from fatura.views.samples.story import ANA, DUE, SUBSCRIPTION, TRAINING_ITEM_ID
 
 TAG = "Event notifications"
-"""This tag must differ from Webhooks, the tag of the API's webhook routes.
+"""Tag of the requests to webhooks. It must differ from `Webhooks`, the tag of the API's webhook routes.
 
-Client generators make one class per tag. A common tag would put the calls to merchants and these routes into one class.
+Client generators make one class per tag. A common tag would put these requests and those routes into one class.
 """
 TAG_DESCRIPTION = "The requests that Fatura makes to your webhook, one for every event."
 VIEWS = (PriceRequestView, PriceAnswerView)

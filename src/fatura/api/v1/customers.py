@@ -92,10 +92,11 @@ async def patch_customer(call: Call, customer_id: CustomerId, body: CustomerPatc
 async def erase_customer(call: Call, customer_id: CustomerId) -> Response:
     """Remove the name, e-mail, tax document and `externalRef` of a customer from everything that Fatura stores.
 
-    Cancel the customer's subscriptions first, and close the open invoices. Texts about the customer disappear too:
-    descriptions, notes, reasons, answers of gateways, price endpoints and webhooks, and the `externalRef` of
-    subscriptions. Invoices, amounts and events stay. The erasure cannot be undone. If it takes longer than 15 seconds,
-    the answer is 202 with `erasedAt` null, and workers continue: send the request again until the answer is 200.
+    Cancel the customer's subscriptions first. Also cancel the open invoices, or wait until they are paid. Texts about
+    the customer disappear too: descriptions, notes, reasons, answers of gateways, price endpoints and webhooks, and the
+    `externalRef` of subscriptions. Invoices, amounts and events stay. The erasure cannot be undone. If the erasure
+    takes longer than 15 seconds, the answer is 202 with `erasedAt` null, and workers continue. Send the request again
+    until the answer is 200.
     """
     erased = await erasure.erase(call.deps, call.account, call.request, customer_id, draft=call.draft)
     return answer_once(erased.view, status=200 if erased.is_done else 202, is_replayed=erased.is_replayed)

@@ -44,9 +44,10 @@ class EventQuery(Query):
 async def list_events(call: Call, query: EventQuery) -> Response:
     """Return the events after a cursor, oldest first.
 
-    To get each event once, send the `nextCursor` of the previous answer as the next cursor. Old events are deleted.
-    Without a cursor, or with the cursor `0`, the stream begins with the event `completeFrom`. A cursor above 0 and
-    below `completeFrom - 1` gets 410, because events between the cursor and `completeFrom` are missing.
+    To get each event once, send the `nextCursor` of the previous answer as the next cursor. Old events are deleted; the
+    answer's `completeFrom` is the number of the oldest event that is left. Without a cursor, or with the cursor `0`,
+    the stream begins with that event. A cursor above 0 and below `completeFrom - 1` gets 410, because events between
+    the cursor and `completeFrom` are missing.
     """
     after = parse_cursor(query.cursor)
     return await run(call, events.replay, after=after, limit=query.limit, type_=query.type)

@@ -28,8 +28,8 @@ async def receive_gateway_webhook(request: Request) -> Response:
     """Enter this address in the payment provider's dashboard.
 
     Fatura verifies the provider's signature. Then Fatura polls the charges that the webhook names. If the webhook names
-    none, Fatura polls all unpaid charges of the connection. Duplicates are harmless, because Fatura uses nothing else
-    of the webhook. An unknown address and a wrong signature get the same answer.
+    none, Fatura polls all unpaid charges of the connection. Fatura uses nothing else of the webhook, so a duplicate is
+    harmless. An unknown address and a wrong signature get the same answer.
 
     For a sandbox connection, the body is `{"chargeId": "..."}`, and the header `X-Sandbox-Signature` has the form of
     `X-Service-Signature`. The key of the signature is the connection's setting `webhookSecret`.

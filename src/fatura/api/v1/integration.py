@@ -206,7 +206,7 @@ async def list_api_keys(call: Call, query: Paging) -> Response:
 async def revoke_api_key(call: Call, api_key_id: ApiKeyId) -> Response:
     """Revoke an API key immediately and permanently.
 
-    If the account has only one working key with the scope `admin`, this key cannot be revoked.
+    The account's last working key with the scope `admin` cannot be revoked.
     """
     return await run(call, api_keys.revoke, api_key_id)
 
@@ -332,10 +332,10 @@ async def read_move(call: Call, connection_id: ConnectionId) -> Response:
 async def import_statement(call: Call, connection_id: ConnectionId, body: StatementForm) -> Response:
     """Import the Pix payments that a bank statement shows, into a connection with a Pix key.
 
-    A credit pays the charge whose txid it names. Otherwise, it pays the only open charge of its exact amount whose
-    payer has the tax id that the credit names. Fatura records the payments within seconds after the answer, and emits
-    the usual events. A repeated import records nothing twice, because each credit has an id of the bank. Send a dry run
-    first; it ignores the Idempotency-Key.
+    A credit pays the charge whose txid it names. If a credit names no txid of a charge, Fatura looks for open charges
+    of the same amount whose payer has the tax id in the credit. The credit pays such a charge if there is only one.
+    Fatura records the payments within seconds after the answer, and emits the usual events. A repeated import records
+    nothing twice, because each credit has an id of the bank. Send a dry run first; it ignores the Idempotency-Key.
     """
     confirmed = frozenset(body.confirmed)
     if body.dryRun:

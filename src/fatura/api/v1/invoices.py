@@ -300,7 +300,7 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
 
     One refund returns payments of a single charge. Fatura takes the most recently paid charge that has enough money
     left. If no charge has enough, Fatura takes the payments that you received without the gateway. In this case, Fatura
-    only records the refund, and you return the money yourself.
+    only records the refund, and you return the money yourself. Send `amountCents` if several charges have money left.
     """
     assert call.request is not None, "the route requires an Idempotency-Key"
     refunded = await refunds.refund(
@@ -329,12 +329,12 @@ async def retry_issuance(call: Call, invoice_id: InvoiceId) -> Response:
 
     Use this after the gateway refused the charge, or if you do not want to wait for the next scheduled attempt.
     The request waits for the gateway. The answer shows the invoice `issued`, or still `ready` if the attempt failed.
-    Events give the reason of a failure.
+    Events give the reason for a failure.
 
     If an earlier call may have created the charge, Fatura repeats that call or looks the charge up, so that no second
     charge is created. If `issueError.code` is `outcome_unknown`, Fatura can do neither, and this request creates a new
-    charge. So first look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a repeated
-    request creates no further charge.
+    charge. Before you send it, look for the earlier charge at the gateway yourself. Send an Idempotency-Key, so that a
+    repeated request creates no further charge.
     """
     issued = await issuance.retry(call.deps, call.account, call.request, invoice_id, draft=call.draft)
     return answer(issued)

@@ -204,7 +204,7 @@ async def advance_test_clock(call: Call, body: AdvanceForm) -> Response:
     problems=[errors.CLOCK_CONFLICT],
 )
 async def stop_test_clock(call: Call) -> Response:
-    """Stop the clock where it is now. The request whose advance is stopped gets 409.
+    """Stop the clock where it is now. The request that was advancing the clock gets 409.
 
     Calls to gateways and endpoints that have begun are completed, and their results are recorded.
     """

@@ -83,7 +83,7 @@ def _items(*products: str) -> list[dict[str, str]]:
 async def enroll(client: Client, plans: list[str], *, progress: Progress) -> list[dict[str, Any]]:
     """Subscribe twenty customers with different charge days, and return the subscriptions.
 
-    Three use a connection whose charges nobody pays.
+    Three subscriptions use a connection whose charges nobody pays.
     """
     prompt = (await client.get("/v1/integration"))["gateways"][0]["connectionId"]
     never = await client.post(

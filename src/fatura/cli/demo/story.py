@@ -72,9 +72,9 @@ async def _enter_values(client: Client, progress: Progress) -> None:
 
 
 async def _summary(client: Client, progress: Progress, *, merchant: str) -> tuple[dict[str, Any], int]:
-    """Wait for at most WEBHOOKS_WITHIN_SECONDS until the example merchant has received all events.
+    """Wait until the example merchant has received all events, but at most WEBHOOKS_WITHIN_SECONDS.
 
-    Return the merchant's summary, and the number of events that were emitted.
+    Return the merchant's summary, and the number of events that were emitted before the wait.
     """
     emitted = len([event async for event in events(client)])
     task = progress.add_task("waiting for webhooks", total=emitted, note="")

@@ -111,7 +111,7 @@ async def invoices(client: Client, query: str = "") -> AsyncIterator[dict[str, A
 
 
 async def events(client: Client, query: str = "") -> AsyncIterator[dict[str, Any]]:
-    """Yield all events that exist now, or those that match `query`, such as `&type=invoice.held`."""
+    """Yield all events, or those that match `query`, such as `&type=invoice.held`. Do not wait for new events."""
     cursor = "0"
     while answer := await client.get(f"/v1/events?cursor={cursor}&limit=200{query}"):
         for event in answer["data"]:

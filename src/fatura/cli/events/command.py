@@ -63,7 +63,7 @@ def tail(
 
 
 class _Position:
-    """`tail` prints events with numbers above `after`, which is None until the newest event's number is known."""
+    """`tail` prints events with numbers above `after`. None stands for the newest event's number, not yet known."""
 
     def __init__(self, after: int | None) -> None:
         self.after = after
@@ -153,7 +153,10 @@ async def _resend_all(
 
 
 async def _redeliver(client: Client, event: StreamEvent) -> Any:
-    """Ask for another delivery. Repeat up to MAX_TRIES times while the API is unavailable. Raises ApiError."""
+    """Ask the API to deliver an event again, and return the answer.
+
+    While the API is unavailable, repeat the request, at most MAX_TRIES times. Raises ApiError.
+    """
     for _ in range(MAX_TRIES):
         try:
             return await client.post(f"/v1/events/{event.event_id}/redeliver", None)
@@ -163,7 +166,7 @@ async def _redeliver(client: Client, event: StreamEvent) -> Any:
 
 
 async def _named(client: Client, names: Sequence[str]) -> AsyncGenerator[StreamEvent]:
-    """Yield events by id or number. Raises ApiError."""
+    """Yield the events with these ids or numbers. Raises ApiError, for example if there is no such event."""
     for name in names:
         if name.isascii() and name.isdigit():
             found = (await client.get(f"/v1/events?cursor={int(name) - 1 if int(name) else 0}&limit=1"))[

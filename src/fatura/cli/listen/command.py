@@ -72,9 +72,9 @@ def listen(
 ) -> None:
     """Forward an account's events to a URL, signed and in order, until Ctrl-C.
 
-    Use this on a machine that webhooks cannot reach. Bodies and headers are those of a webhook. An event that is not
-    answered with 2xx is retried before the next event is sent, unless you skip failures. Each line of the output shows
-    the status and the beginning of your server's answer.
+    Use this on a machine that webhooks cannot reach. Bodies and headers are those of a webhook. If your server does not
+    answer with 2xx, the event is sent again before the next event. With `--skip-failures`, it is not sent again. Each
+    line of the output shows the status and the beginning of your server's answer.
 
     Examples:
     - `fatura listen --forward-to http://127.0.0.1:9000/webhooks`

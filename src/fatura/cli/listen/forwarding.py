@@ -56,7 +56,7 @@ class Forwarding:
 
 @dataclass(slots=True)
 class Position:
-    """The number of the last forwarded event. With None, `forward` starts after the newest existing event."""
+    """`forward` posts events with numbers above `after`. None stands for the newest event when `forward` starts."""
 
     after: int | None
 

@@ -70,7 +70,7 @@ def trigger(
     The command sends the requests that cause the event: it creates a product and a plan, subscribes a new customer,
     and changes the charge in the sandbox gateway. Your webhook gets all events that these requests cause. A worker
     must run; `fatura up` starts one. For some events, the command moves the account's test clock, and other
-    subscriptions of the account may then fall due too.
+    invoices of the account may then fall due too.
 
     Examples:
     - `fatura trigger invoice.paid`
@@ -115,7 +115,10 @@ async def cause_event(client: Client, event: str, *, connection: str | None) -> 
 
 
 def _connection(integration: Any, wanted: str | None) -> str:
-    """Return the id of the connection `wanted`, or of the first active one that issues charges. Raises ApiError."""
+    """Return the id of an active connection that issues charges: `wanted`, or the first one if `wanted` is None.
+
+    Raises ApiError if there is no such connection.
+    """
     usable = [
         each["connectionId"] for each in integration["gateways"] if each["active"] and each["issuesCharges"]
     ]

@@ -101,7 +101,10 @@ class Scene:
         await self.post("/v1/test-clock/advance", {"to": to})
 
     async def wait_for(self, type_: str) -> Json:
-        """Return the first event of this type about this run's subscription or invoice. Raises ApiError."""
+        """Wait for the first event of this type about this run's subscription, invoice or customer, and return it.
+
+        Raises ApiError, for example if no such event comes within WAIT_SECONDS.
+        """
         give_up_at = time.monotonic() + WAIT_SECONDS
         stream = Stream(self.client, print_note=self._note, type_=type_)
         while time.monotonic() < give_up_at:

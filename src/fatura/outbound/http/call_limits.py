@@ -11,11 +11,12 @@ from fatura.outbound.http.exchange import DEADLINE_SECONDS, MAX_WAIT_SECONDS, Ou
 
 MAX_CALLS_OF_ACCOUNT = 256
 MAX_CALLS_TO_ADDRESS = 512
-"""Maximum number of concurrent calls of all accounts to one address. Calls under ALWAYS_ALLOWED do not count."""
+"""Maximum number of concurrent calls to one address, not counting each account's first ALWAYS_ALLOWED calls."""
 ALWAYS_ALLOWED = 2
 """Number of calls that each account may have open to an address, even if MAX_CALLS_TO_ADDRESS is reached.
 
-The servers of many merchants can share an address, for example of a content delivery network.
+The servers of many merchants can share an address, for example of a content delivery network. So the
+calls of one merchant must not block all calls of the others.
 """
 
 
@@ -32,14 +33,14 @@ class CallTime:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncGenerator[None]:
-        """Raise TimeoutError at the end of the call's time. `take` may be called only inside this block."""
+        """Raise TimeoutError in the block when the call's time is over. Call `take` only inside this block."""
         async with asyncio.timeout(DEADLINE_SECONDS) as self._timeout:
             yield
 
     async def take(self, place: AbstractAsyncContextManager[None], held: AsyncExitStack) -> None:
-        """Wait until `place` is free; `held` then releases it. A call waits at most MAX_WAIT_SECONDS in all.
+        """Wait until `place` can be entered, and enter it. Closing `held` leaves the place.
 
-        Raises OutOfResourcesError.
+        Raises OutOfResourcesError if the waits of this call last longer than MAX_WAIT_SECONDS together.
         """
         began, at = time.monotonic(), self._timeout.when()
         self._timeout.reschedule(None)
@@ -55,7 +56,7 @@ class CallTime:
 
 
 class CallLimits:
-    """Counts the open calls of one process."""
+    """Limits the open calls of one process: the calls of each account, and the calls to each address."""
 
     def __init__(self) -> None:
         self._accounts = _Places(MAX_CALLS_OF_ACCOUNT)
@@ -67,7 +68,7 @@ class CallLimits:
 
     @asynccontextmanager
     async def to_addresses(self, account_id: UUID, addresses: Collection[str]) -> AsyncGenerator[None]:
-        """Hold a place at each address. An account's first ALWAYS_ALLOWED calls to an address need no place there."""
+        """During the block, hold a place at each address. An account's first ALWAYS_ALLOWED calls there need none."""
         # all calls take places in the same order, so that they do not deadlock
         keys = [(account_id, address) for address in sorted(set(addresses))]
         self._to_address.update(keys)

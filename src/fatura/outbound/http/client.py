@@ -126,7 +126,10 @@ class MerchantSession:
         return None
 
     async def _look_up(self, host: str) -> Sequence[str]:
-        """Resolve a host; concurrent calls share one lookup. Raises NoConnectionError, OutOfResourcesError."""
+        """Return a host's addresses. Calls within DNS_CACHE_SECONDS share one lookup.
+
+        Raises NoConnectionError, OutOfResourcesError.
+        """
         now = time.monotonic()
         looked_up_at, lookup = self._lookups.get(host, (-DNS_CACHE_SECONDS, None))
         if lookup is None or now - looked_up_at >= DNS_CACHE_SECONDS:
@@ -150,7 +153,7 @@ class MerchantClient:
     """Opens sessions.
 
     `rules` are the URL rules for the accounts of each mode, and `denied` are networks that are never called.
-    `resolver` returns a host's addresses or raises OSError. `ssl_context` verifies servers.
+    `resolver` returns a host's addresses or raises OSError. `ssl_context` verifies the certificates of servers.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = time.monotonic()
 
     async def ask(self, request: bytes, response: Response) -> None:
-        """Send a request and wait for its complete or faulty response. Cancelling the wait closes the connection."""
+        """Send a request and wait until its response is complete or faulty. If canceled, close the connection."""
         transport = self._transport
         if transport is None or transport.is_closing():
             response.end(was_clean=True)

@@ -131,7 +131,7 @@ class Response:
             self.leaves_open = self._parser.should_keep_alive()
 
     def _fail(self, fault: str | None) -> None:
-        """Stop reading. If the response was already complete, it stays valid, but the connection is not reused."""
+        """Mark the response faulty, unless it is complete already. In both cases, the connection is not reused."""
         self.leaves_open = False
         if not self.is_whole:
             self.fault = fault or "answered with something that is not HTTP/1.1"

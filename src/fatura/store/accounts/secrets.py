@@ -10,7 +10,7 @@ PLACE = "integration_secret.sealed"
 
 
 async def find_current(tx: Tx) -> tuple[UUID, bytes] | None:
-    """Return the id and the encrypted text of the current secret."""
+    """Return the id and the encrypted text of the current secret, or None if there is none."""
     row = await tx.fetchrow(
         """
         SELECT s.integration_secret_id, s.sealed FROM integration_secret s

@@ -11,13 +11,13 @@ NO_ACCOUNT = UUID(int=0)
 
 
 async def find(db: Database) -> bytes | None:
-    """Return the encrypted key. Raises DatabaseUnavailableError."""
+    """Return the encrypted key, or None if no key is stored. Raises DatabaseUnavailableError."""
     async with db.transaction(NO_ACCOUNT, quick=True) as tx:
         return await tx.fetchval("SELECT t.sealed FROM tag_key t WHERE t.id = $1")
 
 
 async def is_needed(db: Database) -> bool:
-    """Return True if a key is stored, or if accounts exist, because accounts need the key.
+    """Return whether the key is needed: a key is stored, or an account was ever opened.
 
     Raises DatabaseUnavailableError.
     """
@@ -28,7 +28,7 @@ async def is_needed(db: Database) -> bool:
 
 
 async def insert_first(tx: Tx, sealed: bytes) -> None:
-    """Insert the encrypted key, unless a key is stored or accounts exist."""
+    """Insert the encrypted key, unless a key is stored or an account was ever opened."""
     await tx.execute(
         """
         INSERT INTO tag_key (id, sealed)
@@ -47,5 +47,5 @@ async def update(tx: Tx, sealed: bytes) -> None:
 
 
 def ring_key_of(sealed: bytes) -> bytes:
-    """Return the id of the key in the key ring with which the value was encrypted."""
+    """Return the id of the key-ring key that encrypted the value."""
     return sealed[:KEY_ID_BYTES]

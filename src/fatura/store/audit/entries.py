@@ -1,4 +1,4 @@
-"""The audit log: inserted with gapless numbers in the order of commits, read by cursor (D-63)."""
+"""Entries of the audit log, numbered without gaps in the order of commits, and read by cursor (D-63)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +64,8 @@ def _json_text(state: Any) -> str | None:
 async def sequence_at(tx: Tx, at: datetime) -> int | None:
     """Return the number of the first entry at or after an instant; None if there is none.
 
-    All later entries have higher numbers, because `counters.add` gives no entry an earlier time than the one before it.
+    All entries with lower numbers are earlier than the instant, because `counters.add` never gives an entry an earlier
+    time than the previous entry has.
     """
     return await tx.fetchval(
         """

@@ -69,7 +69,7 @@ async def due_ids(tx: Tx, *, now: datetime, limit: int) -> Sequence[UUID]:
 
 
 async def retry_ids(tx: Tx, *, now: datetime, limit: int) -> Sequence[UUID]:
-    """Return the subscriptions that were put off after a failure and whose next try is due."""
+    """Return the ids of the subscriptions that were put off after a failure and whose next try is due."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id FROM subscription s
@@ -83,7 +83,7 @@ async def retry_ids(tx: Tx, *, now: datetime, limit: int) -> Sequence[UUID]:
 
 
 async def claim_one(tx: Tx, subscription_id: UUID, *, now: datetime) -> Sequence[DueSubscription]:
-    """Lock and return one subscription, or none if it is not due or another run has locked it."""
+    """Lock one subscription and return it. Return an empty list if it is not due or another run has locked it."""
     rows = await tx.fetch(
         """
         SELECT s.subscription_id, s.external_ref, s.plan_version_id, s.connection_id, s.payment_method, s.charge_day,

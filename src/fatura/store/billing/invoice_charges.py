@@ -8,7 +8,7 @@ from fatura.store.db import Tx, record
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit: int) -> Sequence[ShownCharge]:
-    """Return the newest `limit` charges of an invoice, oldest first."""
+    """Return the newest `limit` charges of an invoice, in the order of their numbers."""
     rows = await tx.fetch(
         """
         SELECT c.charge_id, c.number, c.connection_id, g.provider, c.stage, c.gateway_invoice_id, c.amount_cents,

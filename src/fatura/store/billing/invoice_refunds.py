@@ -8,7 +8,7 @@ from fatura.store.db import Tx
 
 
 async def of_invoice(tx: Tx, invoice_id: UUID, *, limit: int) -> Sequence[RefundRequest]:
-    """Return the newest `limit` refunds that the merchant requested, oldest first."""
+    """Return the newest `limit` refunds that the merchant requested for an invoice, in the order of their creation."""
     newest = await tx.fetch_as(
         RefundRequest,
         """

@@ -46,7 +46,7 @@ async def details(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, InvoiceD
 
 
 async def items_of(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[InvoiceItem]]:
-    """Return the items of invoices, ordered by position."""
+    """Return the items of each invoice, by the invoice's id. The items are ordered by position."""
     rows = await tx.fetch(
         """
         SELECT i.invoice_id, i.item_id, i.product_id, i.product_name, i.pricing_source, i.pricing_status, i.months,

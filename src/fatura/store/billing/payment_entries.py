@@ -22,7 +22,7 @@ class LedgerInvoice:
 
 @dataclass(frozen=True, slots=True)
 class KnownEntry:
-    """The key of a recorded gateway entry, with the values that later answers of the gateway must repeat."""
+    """A recorded entry from a gateway: its key, and the values that later answers of the gateway must repeat."""
 
     payment_entry_id: UUID
     connection_id: UUID
@@ -66,7 +66,7 @@ async def lock_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, Ledge
 
 
 async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[PaymentEntry]]:
-    """Return the ledgers of invoices, each in the order in which its entries happened."""
+    """Return the ledger of each invoice, by the invoice's id. The entries have the order in which they happened."""
     if not invoice_ids:
         return {}
     found: dict[UUID, list[PaymentEntry]] = {}

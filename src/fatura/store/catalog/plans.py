@@ -125,7 +125,7 @@ async def lock_for_share(tx: Tx, plan_id: UUID) -> bool:
 
 
 async def find_version(tx: Tx, plan_version_id: UUID) -> Plan | None:
-    """Return a plan with one of its versions, which may be private to a subscription (D-22)."""
+    """Return a plan with the terms of this version. The version may be private to a subscription (D-22)."""
     return await tx.fetchrow_as(
         Plan,
         """
@@ -154,7 +154,7 @@ async def items(tx: Tx, plan_version_id: UUID) -> Sequence[OfferItem]:
 async def discounts(
     tx: Tx, plan_version_ids: Sequence[UUID]
 ) -> Mapping[tuple[UUID, int], tuple[Discount, ...]]:
-    """Return the discounts of each item in priority order, by the id of the plan version and the item's position."""
+    """Return the discounts of each item, in priority order. The keys are the version's id and the item's position."""
     rows = await tx.fetch(
         """
         SELECT d.plan_version_id, d.position, d.percent, d.from_cycle, d.to_cycle

@@ -1,8 +1,8 @@
 """SQL of propagations, which move a plan's subscribers to one version of the plan in batches (D-23, D-54).
 
-The target version and the progress are stored. All statements that select subscribers use the same conditions: active,
-without terms of their own, and on an older version than the target. If `from_version` is set, only subscribers on that
-version are selected.
+The target version and the progress are stored. All statements that select subscribers use the same conditions: the
+subscriber is active, has no terms of its own, and is on an older version than the target. If `from_version` is set,
+only subscribers on that version are selected.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class PaymentRoute:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberGroup:
-    """Subscribers whose next invoices are equal under the old terms, and also equal under the new terms."""
+    """Subscribers whose next invoices have equal content, both under the old terms and under the new terms."""
 
     plan_version_id: UUID
     cycle_count: int
@@ -99,7 +99,7 @@ async def newest_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
 
 
 async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
-    """Lock the plan's running propagation and return it. If a batch is in progress, wait until it is committed."""
+    """Lock and return the plan's running propagation, or return None. Wait until a batch in progress is committed."""
     row = await tx.fetchrow(
         """
         SELECT p.propagation_id, p.plan_id, p.plan_version_id, p.version, p.from_version, p.status, p.visited_to,
@@ -112,7 +112,7 @@ async def lock_running_of_plan(tx: Tx, plan_id: UUID) -> Propagation | None:
 
 
 async def waiting_longest(tx: Tx) -> UUID | None:
-    """Return the id of the account's running propagation that has waited longest for its next batch."""
+    """Return the id of the account's running propagation that has waited longest for its next batch, or None."""
     return await tx.fetchval(
         """
         SELECT p.propagation_id FROM propagation p
@@ -151,8 +151,8 @@ async def advance(
 ) -> None:
     """Add the results of a batch to the stored progress. If `visited_to` is None, the stored value is kept.
 
-    `cents` are two totals of the moved subscribers' next invoices: under the old terms, and under the new
-    terms.
+    `cents` has the total of the moved subscribers' next invoices under the old terms, and the total under the new
+    terms. With `is_done`, the propagation ends.
     """
     await tx.execute(
         """
@@ -184,7 +184,7 @@ async def replace(tx: Tx, propagation_id: UUID, *, ended_at: datetime) -> None:
 
 
 async def lock_subscribers(tx: Tx, of: Propagation, *, limit: int) -> Sequence[Subscriber]:
-    """Lock the next subscribers against the billing run and other writers, in the order of their ids.
+    """Lock the next subscribers against the billing run and other writers. Return them in the order of their ids.
 
     If a billing run is generating a subscriber's invoice, wait for the run's commit. That invoice keeps the old
     terms; later invoices have the new terms. Fewer than `limit` subscribers are returned only if no more exist.

@@ -83,8 +83,8 @@ async def due_polls(
     Each connection's invoices form two groups: those with a charge that a webhook named, and the others. `limits` has
     the maximum number of invoices that are returned from each group, by connection.
 
-    A polled invoice is due again only after all invoices that are due now. So repeated webhooks about some charges
-    cannot keep the other named charges waiting.
+    After a poll, its invoice becomes due later than all invoices that are due now. So repeated webhooks about some
+    charges cannot delay the polls of the other named charges.
     """
     return await tx.fetch_as(
         DuePoll,
@@ -139,7 +139,7 @@ async def lease_polls(
 
 
 async def release(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """End the leases of invoices that this transaction has leased. They stay due."""
+    """End the leases of invoices that this transaction has leased. The invoices stay due."""
     await tx.execute(
         "UPDATE invoice v SET lease_until = NULL WHERE v.account_id = $1 AND v.invoice_id = ANY($2::uuid[])",
         invoice_ids,
@@ -248,7 +248,7 @@ async def reschedule_polls(
     next_attempts_at: Sequence[datetime | None],
     were_polled: bool,
 ) -> set[UUID]:
-    """End the leases and set the times of the next polls. Return the invoices that do not get the given time.
+    """End the leases and set the times of the next polls. Return the invoices whose time is not the given one.
 
     If another transaction, for example that of a webhook, rescheduled an invoice after the claim, the stored time
     stays. An invoice that a reissue has made `ready` is neither changed nor returned. Invoices are locked first, in id

@@ -37,12 +37,12 @@ async def confirm(
 ) -> None:
     """Set the stage of locked charges to `open`, and store the gateway's id and the pay data of each charge.
 
-    `sent_at` has a time or None for each charge. A time means that the call of the request sent at this time has ended.
-    If no later request was sent, the charge's `call_ends_at` is then cleared, as in `charges.end_calls`.
+    `sent_at` has, for each charge, the time at which the request was sent whose call has ended, or None. If this is the
+    newest request for the charge, also clear the charge's `call_ends_at`, as `charges.end_calls` does.
 
-    If the stored `sent_at` is in the future, a wrong clock wrote it (D-5). It then becomes `now`, because D-57 counts
-    from this time. If charges were found for a stored charge (`known_charge_ids`), also store the amount of the
-    gateway's charge.
+    If the stored `sent_at` is in the future, a host with a wrong clock wrote it (D-5). Replace it by `now`, because
+    D-57 counts from this time. If a stored charge has `known_charge_ids`, because charges were found for it, also store
+    the amount of the gateway's charge.
     """
     await tx.execute(
         """
@@ -69,7 +69,7 @@ async def confirm(
 
 
 async def taken(tx: Tx, charges: Sequence[InvoiceCharge], *, gateway_ids: Sequence[str]) -> set[UUID]:
-    """Return the ids of those charges whose gateway id is already stored with another charge of the connection.
+    """Return the ids of those charges whose gateway id another stored charge of the same connection already has.
 
     `gateway_ids` has the gateway id of each charge.
     """

@@ -35,7 +35,7 @@ async def insert(tx: Tx, connection_id: UUID, *, created_at: datetime, next_swee
 
 
 async def claim(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> ClaimedSweep | None:
-    """Of the account's due sweeps that no worker has leased, lease the sweep that has been due longest."""
+    """Lease and return the account's sweep that has been due longest. Sweeps that a worker has leased are left out."""
     return await tx.fetchrow_as(
         ClaimedSweep,
         """

@@ -14,7 +14,7 @@ from fatura.store.db import Tx, record
 
 @dataclass(frozen=True, slots=True)
 class IssuanceState:
-    """What issuance needs to know of a locked invoice; `charge` is the invoice's newest charge."""
+    """What issuance needs to know about a locked invoice; `charge` is the invoice's newest charge."""
 
     invoice_id: UUID
     status: InvoiceStatus
@@ -50,7 +50,7 @@ async def lock(tx: Tx, invoice_id: UUID) -> IssuanceState | None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime, lease_until: datetime | None) -> None:
-    """Make a locked `ready` invoice due and clear its error. If `lease_until` is None, also end its lease."""
+    """Make a locked `ready` invoice due, clear its error, and store `lease_until`. None ends the invoice's lease."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3, lease_until = $4,

@@ -33,9 +33,10 @@ class CheckedCharge:
 
 
 async def find(tx: Tx, invoice_ids: Sequence[UUID], gateway_ids: Sequence[str]) -> Sequence[OwnCharge]:
-    """Return the charges of these invoices with these gateway ids, on any connection.
+    """Return those charges of these invoices that have one of these gateway ids, on any connection.
 
-    If two connections belong to one account at the provider, each connection's list has the charges of both.
+    A charge may be on another connection than the swept one: if two connections belong to one account at the provider,
+    the list of each connection has the charges of both.
     """
     return await tx.fetch_as(
         OwnCharge,

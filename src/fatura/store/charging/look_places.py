@@ -1,4 +1,4 @@
-"""SQL that limits the unmatched charges which only webhooks named (D-162)."""
+"""SQL that limits the number of unmatched charges that only webhooks named (D-162)."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -46,7 +46,8 @@ async def remove_replaceable(
 ) -> Sequence[str]:
     """Remove charges that `count_undecided` counts as replaceable, and return their ids.
 
-    At most `limit` charges are removed: first the charges that the gateway did not know, the oldest of them first.
+    At most `limit` charges are removed. The charges that the gateway did not know are removed first, and the other
+    charges after them. Within both groups, the charges that were found earliest are removed first.
     """
     rows = await tx.fetch(
         """

@@ -98,7 +98,7 @@ async def save(tx: Tx, request: MerchantRequest) -> None:
 
 
 async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> dict[UUID, list[MerchantRequest]]:
-    """Return the requests of each invoice that has any, the newest first."""
+    """Return the requests of each invoice, newest first, by invoice id. Invoices without requests are left out."""
     rows = await tx.fetch(
         """
         SELECT r.invoice_id, r.charge_id, r.request_id, r.number, r.requested_at, r.in_progress_until,

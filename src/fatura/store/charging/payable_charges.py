@@ -20,7 +20,7 @@ class OpenCharges:
 async def of_payers(
     tx: Tx, connection_id: UUID, *, hashes: Sequence[bytes], amounts_cents: Sequence[int]
 ) -> Sequence[OpenCharges]:
-    """Return a connection's open charges of customers with these hashes of tax documents, and with these amounts."""
+    """Group a connection's open charges by payer and amount, for payers with these hashes and for these amounts."""
     return await tx.fetch_as(
         OpenCharges,
         """

@@ -55,7 +55,7 @@ async def lock(tx: Tx, connection_id: UUID) -> PollRound:
 
 
 async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
-    """Of the account's due rounds that no transaction has locked, lock the round that has been due longest."""
+    """Lock and return the account's round that has been due longest. Rounds that are already locked are left out."""
     return await tx.fetchrow_as(
         PollRound,
         """
@@ -69,7 +69,7 @@ async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
 
 
 async def unpaid(tx: Tx, *, after: UUID | None, limit: int) -> Sequence[UUID]:
-    """Return the first unpaid invoices of the account, in id order. With `after`, return only ids above it."""
+    """Return the ids of the account's first unpaid invoices, in order. With `after`, return only ids above it."""
     rows = await tx.fetch(
         """
         SELECT n.invoice_id FROM (

@@ -109,7 +109,7 @@ async def lock(tx: Tx, refund_ids: Sequence[UUID]) -> Sequence[RefundRequest]:
 
 
 async def lock_unsent(tx: Tx, invoice_id: UUID) -> Sequence[RefundRequest]:
-    """Lock the planned refund of a locked invoice, if the gateway certainly got no request for this refund."""
+    """Lock and return a locked invoice's planned refund. Return none if the gateway may have got a request for it."""
     rows = await tx.fetch(
         """
         SELECT r.refund_id FROM refund_request r

@@ -50,7 +50,7 @@ async def uncharged(
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
     For `others_sent_at`, only one charge of each other invoice counts: the first charge that has not failed. Later
-    charges of the invoice belong to reissues. Charges that were sent and confirmed before `since` do not count.
+    charges of that invoice belong to reissues. Charges that were neither sent nor confirmed after `since` do not count.
 
     Another `ready` invoice of the subscription is ignored if it has a different connection, its issuance was already
     failing before `since`, and it is neither due nor leased. The reason is that the merchant may have moved the

@@ -64,9 +64,9 @@ async def claim(
     real_now: datetime,
     lease_until: datetime,
 ) -> Sequence[UUID]:
-    """Lease one of the connection's waiting invoices: the one that becomes due first.
+    """Lease the waiting invoice of the connection that becomes due first, among those with these statuses.
 
-    Return its id, or an empty list if no invoice waits.
+    Return a list with the invoice's id, or an empty list if no such invoice waits.
     """
     rows = await tx.fetch(
         """

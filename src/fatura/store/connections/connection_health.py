@@ -80,7 +80,7 @@ async def set_paused(tx: Tx, connection_id: UUID, *, paused_at: datetime | None)
 
 
 async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> list[UUID]:
-    """Lease the failing connections whose probe is due and which no worker has leased."""
+    """Lease the failing connections that have a due probe and that no worker has leased. Return their ids."""
     rows = await tx.fetch(
         """
         WITH due AS MATERIALIZED (

@@ -52,7 +52,8 @@ async def lock(tx: Tx, connection_id: UUID, *, of_looks: bool) -> LockedBudget:
 async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
     """Lock, in id order, the budgets of the connections that have a due poll and whose budget allows a poll now.
 
-    Failing connections with a due poll are included, because their polls must be put off.
+    Failing connections with a due poll are included even if their budgets allow no poll, because their polls must be
+    put off.
     """
     return await tx.fetch_as(
         LockedBudget,
@@ -86,9 +87,10 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
     """Lock, in id order, the budgets of the connections that have a due look and whose budget allows a look now.
 
     While polls of a connection are due, its polls and looks take turns: after looks, no look is allowed before a poll.
-    Otherwise, if workers serve the account only rarely, looks could use the whole budget (D-162).
+    Without this rule, looks could use the whole budget if workers serve the account only rarely (D-162).
 
-    Failing connections with a due look are included, because their looks must be put off.
+    Failing connections with a due look are included even if their budgets allow no look, because their looks must be
+    put off.
     """
     return await tx.fetch_as(
         LockedBudget,

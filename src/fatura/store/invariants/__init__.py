@@ -33,8 +33,8 @@ INVARIANTS: tuple[Invariant, ...] = (
 )
 """All invariants, in the order in which `fatura check` starts them.
 
-The slowest invariants, which read all events, come first. The others are checked while these still run
-(`checks.AT_ONCE`).
+The slowest invariants, which read all events, come first. The other invariants are checked while the slowest ones still
+run (`checks.AT_ONCE`).
 """
 
 

@@ -58,8 +58,8 @@ async def distribute(
 def order(tables: Collection[str], keys: Sequence[ForeignKey]) -> tuple[list[str], list[ForeignKey]]:
     """Return the tables, parents before children, and the foreign keys that close a cycle.
 
-    After the caller has distributed all tables, it must add the returned keys. A parent that is not in `tables` counts
-    as distributed.
+    The caller must drop the returned keys before it distributes the tables, and add them again afterwards. A parent
+    that is not in `tables` counts as distributed.
     """
     ordered: list[str] = []
     closing: list[ForeignKey] = []
@@ -87,7 +87,7 @@ def _is_above(table: str, below: str, keys: Sequence[ForeignKey]) -> bool:
 
 
 async def _refuse_without_citus(connection: Any) -> None:
-    """Raises MigrationError if this is not a Citus coordinator with nodes, or the role bypasses Row Level Security."""
+    """Raise MigrationError if Citus or its nodes are missing, or if the role bypasses Row Level Security."""
     if not await connection.fetchval(_HAS_CITUS):
         raise MigrationError(
             "the database has no Citus: let an administrator run `CREATE EXTENSION citus` in it on every node, "
@@ -125,7 +125,7 @@ async def _forbid_moves(connection: Any) -> None:
 
 
 async def _refuse_while_in_use(connection: Any) -> None:
-    """Raises MigrationError while an API or worker process is connected."""
+    """Raise MigrationError if an API or worker process is connected."""
     if users := await connection.fetchval(_USERS):
         raise MigrationError(
             f"{users} connection(s) of Fatura are open, which would not see the rows on the nodes: "
@@ -134,7 +134,7 @@ async def _refuse_while_in_use(connection: Any) -> None:
 
 
 def _refuse_much(held_bytes: int, *, at_most_gib: int) -> None:
-    """Raises MigrationError if the tables hold more than `at_most_gib`. The tables are locked during the copy."""
+    """Raise MigrationError if the tables hold more than `at_most_gib`, because they are locked during the copy."""
     held_gib = -(-held_bytes // 2**30)
     if held_gib > at_most_gib:
         raise MigrationError(
@@ -224,7 +224,7 @@ DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET citus.enable_unsafe_triggers = on', current_database());
 END $$
 """
-"""With these settings, Citus passes `app.account` to the nodes, and later migrations may create triggers."""
+"""With these settings, Citus passes `app.account` to the nodes, and later migrations can create triggers."""
 
 _HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 

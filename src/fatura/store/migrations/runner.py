@@ -30,7 +30,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": "0",
-    # A pooler refuses a connection with this setting. Behind a pooler, other clients could share the advisory lock.
+    # This setting makes a pooler refuse the connection. Behind a pooler, other clients could share the advisory lock.
     "fatura.direct": "on",
 }
 
@@ -69,9 +69,9 @@ def read(folder: Path) -> list[Migration]:
 async def migrate(url: str, *, folder: Path = MIGRATIONS, engine_role: str | None = None) -> list[str]:
     """Apply the pending migrations, each in a transaction, and return their names.
 
-    Waits for a migration of another process. Then gives `engine_role` the rights that the engine needs on the tables.
-    If `engine_role` is None, the engine uses the role of the URL. If that role bypasses Row Level Security, the
-    function creates the role `fatura_app`, which every transaction of the engine then takes.
+    If another process is migrating, first wait for it. After the migrations, give `engine_role` the rights that the
+    engine needs on the tables. If `engine_role` is None, the engine uses the role of the URL. If that role bypasses Row
+    Level Security, create the role `fatura_app`, which every transaction of the engine then takes.
 
     The URL must lead to PostgreSQL itself, not to a pooler. Raises MigrationError.
     """
@@ -133,7 +133,7 @@ def _pending(migrations: Sequence[Migration], applied: Mapping[int, tuple[str, s
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncGenerator[Any]:
-    """Open a connection. Raises MigrationError for any error of the database."""
+    """Yield a connection. Raises MigrationError for any error of the database, also for errors in the block."""
     with _translated_errors():
         connection = await multi_host.connect(url, server_settings=_SETTINGS)
         try:
@@ -186,7 +186,7 @@ def _translated_errors() -> Generator[None]:
 
 
 async def lock_migrations(connection: Any) -> None:
-    """Keep other processes from migrating until the connection ends. Raises MigrationError after LOCK_SECONDS."""
+    """Keep other processes from migrating until this connection is closed. Raises MigrationError after LOCK_SECONDS."""
     try:
         await connection.execute("SELECT pg_advisory_lock(7021764182957110127)")
     except asyncpg.LockNotAvailableError as error:

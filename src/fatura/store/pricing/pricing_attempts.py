@@ -158,7 +158,7 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> None:
     """Delete reserved calls that were not made. A call that was recorded as lost since its reservation is kept.
 
-    If a deleted call was scheduled, and not requested by a client, make its item due at `due_at` and end its lease.
+    If a deleted call was scheduled, and not requested by a client, its item becomes due at `due_at`, without a lease.
     """
     await tx.execute(
         """
@@ -201,10 +201,10 @@ async def most_by_hand(tx: Tx, invoice_id: UUID, *, since: datetime) -> int:
 async def of_invoice(
     tx: Tx, invoice_id: UUID, *, limit_per_item: int, whole_bodies_bytes: int, max_cut_chars: int
 ) -> Sequence[PricingAttempt]:
-    """Return the newest finished calls of each item, and all of its calls with a valid answer, oldest first.
+    """Return the `limit_per_item` newest finished calls of each item, and all its calls with a valid answer.
 
-    The newest bodies are returned whole, up to `whole_bodies_bytes` in total. Of the other bodies, only the first
-    `max_cut_chars` characters are returned.
+    The oldest call comes first. The newest bodies are returned whole, up to `whole_bodies_bytes` in total. Of the other
+    bodies, only the first `max_cut_chars` characters are returned.
     """
     return await tx.fetch_as(
         PricingAttempt,

@@ -71,9 +71,10 @@ class ReplacedCharge:
 
 
 async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedCharge]:
-    """Return a connection's confirmed charges whose invoices may get another charge from issuance, oldest first.
+    """Return a connection's confirmed charges whose `ready` invoices issuance could charge once more.
 
-    Invoices that adopt a found charge are left out, because issuance sends no request for them.
+    Invoices that will adopt a found charge are left out, because issuance sends no request for them. The charges are
+    ordered by invoice, and the charges of an invoice by number.
     """
     return await tx.fetch_as(
         ReplacedCharge,
@@ -156,7 +157,7 @@ async def insert_charge(tx: Tx, charge: InvoiceCharge) -> None:
 
 
 async def make_due(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
-    """Make a `ready` invoice due, so that issuance looks up its found charges once the account is unfrozen."""
+    """Make a `ready` invoice due, so that issuance looks up its found charges when the account is no longer frozen."""
     await tx.execute(
         """
         UPDATE invoice v SET next_attempt_at = $3,
@@ -176,7 +177,7 @@ class BilledCycles:
 
 
 async def billed_cycles(tx: Tx, *, after: UUID, limit: int) -> Sequence[BilledCycles]:
-    """Return a page of the account's subscriptions, ordered by id."""
+    """Return how many cycles were billed for each subscription of a page. The subscriptions are ordered by id."""
     return await tx.fetch_as(
         BilledCycles,
         """

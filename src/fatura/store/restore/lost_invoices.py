@@ -82,7 +82,7 @@ async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tup
 
 
 async def never_billed(tx: Tx) -> Sequence[LostInvoice]:
-    """Return the lost invoices whose cycle has no invoice and gets none, because the subscription is canceled."""
+    """Return the lost invoices whose cycle has no invoice and will get none, because the subscription is canceled."""
     return await tx.fetch_as(
         LostInvoice,
         """

@@ -50,7 +50,7 @@ async def oldest_entries(tx: Tx, *, after: int, limit: int) -> Sequence[Old]:
 async def delete_attempts(tx: Tx, *, after: int, to: int, limit: int) -> Sequence[int]:
     """Delete up to `limit` attempts to deliver the events with numbers above `after` and up to `to`.
 
-    Return the number of each attempt's event.
+    For each deleted attempt, return the number of its event.
     """
     rows = await tx.fetch(
         """
@@ -89,14 +89,15 @@ async def delete_old_attempts(tx: Tx, *, stored_to: datetime, limit: int) -> Seq
 
 
 async def first_stored_at(tx: Tx) -> datetime | None:
-    """Return when the oldest attempt was stored, or None."""
+    """Return when the oldest stored attempt to deliver an event was stored, or None."""
     return await tx.fetchval("SELECT min(a.stored_at) FROM delivery_attempt a WHERE a.account_id = $1")
 
 
 async def delete_events(tx: Tx, *, after: int, to: int) -> None:
     """Delete the events with numbers above `after` and up to `to`, and their deliveries, which must have no attempts.
 
-    Also unblock the next open deliveries of the invoices, because the deleted deliveries cannot do that any more.
+    Also unblock the next open delivery of each invoice that had one of these events. The deleted deliveries can no
+    longer unblock it.
     """
     await tx.execute(
         "DELETE FROM delivery d WHERE d.account_id = $1 AND d.sequence > $2 AND d.sequence <= $3", after, to

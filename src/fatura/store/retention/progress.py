@@ -33,7 +33,7 @@ async def insert(tx: Tx, *, created_at: datetime) -> None:
 async def claim(tx: Tx, stored_to: Mapping[str, datetime]) -> Progress | None:
     """Among the kinds that may have old rows and are not locked, lock the kind with the oldest rows.
 
-    For each kind, rows that were stored at `stored_to` or earlier are old now.
+    `stored_to` has an instant for each kind: rows that were stored at this instant or earlier are old.
     """
     return await tx.fetchrow_as(
         Progress,
@@ -83,7 +83,7 @@ async def update(
 
 
 async def deleted_to(tx: Tx, kind: Kind) -> int:
-    """Return the highest number of a deleted row, or 0."""
+    """Return the number up to which rows of this kind are deleted, or 0 if none are."""
     return await tx.fetchval(
         "SELECT coalesce(max(r.deleted_to), 0) FROM retention r WHERE r.account_id = $1 AND r.kind = $2", kind
     )
@@ -95,8 +95,8 @@ async def discover_old(
     """Return accounts that have rows older than `kept_for` allows, or expired Idempotency-Keys.
 
     Each statement reads only the 1,000 oldest rows, so one call may miss accounts. A later call finds them, because the
-    lane meanwhile deletes the oldest rows. It does so in every account, even if the account is suspended or its test
-    clock is advancing. Otherwise, the 1,000 oldest rows could belong to such accounts forever.
+    lane meanwhile deletes the oldest rows. The lane also serves accounts that are suspended or whose test clock is
+    advancing. If it left them out, the 1,000 oldest rows could belong to such accounts forever.
     """
     keys = await discovery.fetch(
         """
@@ -133,7 +133,7 @@ async def discover_old(
 async def discover_age(
     discovery: Discovery, *, real_now: datetime, kept_for: Mapping[str, timedelta]
 ) -> timedelta:
-    """Return for how long the oldest rows of any account have been due for deletion, or 0."""
+    """Return the time since the oldest rows of all accounts became due for deletion, or 0 if no rows are due."""
     ages = [timedelta()]
     for kind, days in kept_for.items():
         (row,) = await discovery.fetch(

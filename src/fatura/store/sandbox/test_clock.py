@@ -55,7 +55,7 @@ async def start(tx: Tx, target_at: datetime) -> None:
 
 
 async def claim(tx: Tx, leased_by: UUID, *, real_now: datetime, lease_until: datetime) -> StoredClock | None:
-    """Lease the clock if it is advancing and no lease is valid."""
+    """Lease the clock and return it. Return None if it is not advancing, or if a lease of it is valid."""
     row = await tx.fetchrow(
         """
         UPDATE test_clock c SET lease_until = $3, leased_by = $5
@@ -110,7 +110,7 @@ async def stop(tx: Tx) -> None:
 
 
 async def discover_advancing(discovery: Discovery, *, real_now: datetime) -> Sequence[Account]:
-    """Return the accounts whose clock is advancing and not leased. A suspended account's clock waits (D-242)."""
+    """Return the accounts whose clock is advancing and not leased. Suspended accounts are left out (D-242)."""
     rows = await discovery.fetch(
         """
         SELECT c.account_id FROM test_clock c

@@ -137,7 +137,7 @@ async def advance(
 
 
 async def lock_subscriptions(tx: Tx, of: ConnectionMove, *, limit: int) -> Sequence[Movable]:
-    """Lock the next subscriptions against the billing run and other writers, in the order of their ids.
+    """Lock the next subscriptions against the billing run and other writers. Return them in the order of their ids.
 
     If a billing run is generating a subscription's invoice, wait for the run's commit. That invoice keeps the old
     connection. Fewer than `limit` subscriptions are returned only if no more exist.
@@ -186,8 +186,8 @@ async def lock_for_end(tx: Tx, of: ConnectionMove) -> bool:
     """Lock the old connection against new subscriptions. Return True if no subscription is left to move.
 
     The lock waits for requests that are creating a subscription on the connection. Later requests of this kind wait
-    until this transaction ends, so the query must be quick. Like `lock_subscriptions`, the query finds each skipped
-    subscription by index.
+    until this transaction ends, so the query for subscriptions that are left must be quick. Like `lock_subscriptions`,
+    this query finds each skipped subscription by index.
     """
     await tx.execute(
         "SELECT FROM gateway_connection g WHERE g.account_id = $1 AND g.connection_id = $2 FOR UPDATE",

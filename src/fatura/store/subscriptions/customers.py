@@ -24,12 +24,12 @@ class StoredDocument:
 
 
 def document_hashes(vault: Vault, document: str, *, account_id: UUID) -> Sequence[bytes]:
-    """Return the hashes that may be stored for a document: one for each key of the key ring, newest key first."""
+    """Return the hashes that may be stored for a document: one for each key, in the order of the key ring."""
     return vault.keyed_hashes(document_key(document).encode(), place=_HASH_PLACE, account_id=account_id)
 
 
 async def insert_unless_known(tx: Tx, customer: Customer, *, created_at: datetime) -> bool:
-    """Insert a customer, or return False if a customer with this externalRef is stored already.
+    """Insert a customer and return True. Return False if a customer with this externalRef is stored already.
 
     Waits for a concurrent transaction that inserts the same externalRef.
     """

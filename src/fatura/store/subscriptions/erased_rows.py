@@ -1,7 +1,7 @@
 """SQL that removes a customer's data from the rows about the customer's subscriptions and invoices (D-62).
 
-Each text becomes `[erased]`, and each externalRef becomes `erased-` with the id of its subscription or customer. Null
-stays null. Most of these tables refuse changes, except in a transaction that calls `Tx.allow_erasure`.
+Each text becomes `[erased]`. Each externalRef becomes `erased-`, followed by the id of its subscription or customer.
+Null stays null. Most of these tables refuse changes, except in a transaction that calls `Tx.allow_erasure`.
 """
 
 from collections.abc import Sequence
@@ -158,7 +158,7 @@ async def refunds(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 async def events_of_invoices(
     tx: Tx, invoice_ids: Sequence[UUID], *, after: int, limit: int
 ) -> Sequence[StoredData]:
-    """Return the next events of invoices, lowest numbers first."""
+    """Return the first `limit` events of these invoices with numbers above `after`, in order."""
     return await tx.fetch_as(
         StoredData,
         """
@@ -174,7 +174,7 @@ async def events_of_invoices(
 async def events_of_subscriptions(
     tx: Tx, subscription_ids: Sequence[UUID], *, after: int, limit: int
 ) -> Sequence[StoredData]:
-    """Return the next events of subscriptions, lowest numbers first, without the events that belong to an invoice."""
+    """Return the next events of subscriptions, lowest numbers first. Leave out events that belong to an invoice."""
     return await tx.fetch_as(
         StoredData,
         """
@@ -201,7 +201,7 @@ async def events(tx: Tx, changed: Sequence[StoredData]) -> None:
 
 
 async def delivery_attempts(tx: Tx, sequences: Sequence[int]) -> None:
-    """Erase what receivers answered to events. First wait for workers that record such answers."""
+    """Erase the endpoint's answers to these events. First wait for workers that are recording such answers."""
     await tx.execute(
         """
         SELECT FROM delivery d WHERE d.account_id = $1 AND d.sequence = ANY($2::int8[])

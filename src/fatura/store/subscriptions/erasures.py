@@ -183,7 +183,7 @@ async def store(tx: Tx, erasure: Erasure) -> None:
 
 
 async def page(tx: Tx, *, after: UUID, limit: int) -> Sequence[UUID]:
-    """Return the ids of the next customers whose erasure was requested, in order."""
+    """Return the ids above `after` of customers whose erasure was requested: the first `limit` ids, in order."""
     rows = await tx.fetch(
         """
         SELECT e.customer_id FROM erasure e

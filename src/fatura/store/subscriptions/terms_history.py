@@ -33,7 +33,7 @@ async def append(
 
 
 async def newest(tx: Tx, subscription_id: UUID, *, limit: int) -> Sequence[TermsChange]:
-    """Return the newest changes of a subscription's terms, oldest first."""
+    """Return the newest `limit` changes of a subscription's terms, in the order in which they were made."""
     found = await tx.fetch_as(
         TermsChange,
         """

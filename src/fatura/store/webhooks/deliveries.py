@@ -163,7 +163,7 @@ async def next_due_at(tx: Tx) -> datetime | None:
 
 
 async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[int]:
-    """Return the number of the due delivery with the fewest attempts, so that a failing event does not block others."""
+    """Return at most one number: the due delivery with the fewest attempts. So a failing event blocks no others."""
     rows = await tx.fetch(
         """
         SELECT n.sequence
@@ -275,7 +275,7 @@ async def log_attempts(tx: Tx, attempts: Sequence[Attempt], *, stored_at: dateti
 
 
 async def attempts_of(tx: Tx, sequence: int, *, limit: int) -> Sequence[Attempt]:
-    """Return an event's newest attempts, oldest first."""
+    """Return the newest `limit` attempts to deliver an event, in the order of their numbers."""
     rows = await tx.fetch(
         """
         SELECT a.attempt AS number, a.url, a.outcome, a.response_status, a.latency_ms, a.error, a.response_body,
@@ -318,7 +318,7 @@ async def restart_all(tx: Tx, *, now: datetime) -> None:
 
 
 async def reopen_given_up(tx: Tx, *, since: datetime, now: datetime) -> None:
-    """Reopen the deliveries that were given up at or after `since`, and make them due now."""
+    """Reopen the deliveries that were given up at or after `since`, due now and with restarted retry schedules."""
     await tx.execute(
         """
         UPDATE delivery d SET next_attempt_at = $3, given_up_at = NULL, failures = 0, first_failed_at = NULL,

@@ -1,4 +1,4 @@
-"""The event stream: inserted with gapless numbers, read by cursor (D-37, D-38)."""
+"""Events of the event stream, numbered without gaps, and read by cursor (D-37, D-38)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -55,7 +55,7 @@ async def lock(tx: Tx) -> StoredWebhook | None:
 
     Return None if there is no webhook, or if the webhook was removed during the wait for the lock.
     """
-    # `find` could return a webhook that was registered during the wait, but this transaction has not locked that one.
+    # If nothing was locked, do not call `find`: it could return a webhook that was registered during the wait.
     locked = await tx.execute("SELECT FROM webhook w WHERE w.account_id = $1 FOR NO KEY UPDATE")
     return await find(tx) if locked else None
 
@@ -65,7 +65,7 @@ async def lease(
 ) -> StoredWebhook | None:
     """Take or renew the lease of an enabled webhook, and return the webhook.
 
-    Return None if the webhook is disabled, `next_attempt_at` is in the future, or another worker has a valid lease.
+    Return None if no webhook is enabled, `next_attempt_at` is in the future, or another worker has a valid lease.
     """
     row = await tx.fetchrow(
         """
@@ -97,7 +97,7 @@ async def release(tx: Tx, leased_by: UUID) -> None:
 
 
 async def settle(tx: Tx, leased_by: UUID, *, push_at: datetime | None) -> None:
-    """Release the lease if this worker still has it, and store when the next delivery is due."""
+    """If this worker still has the lease, release it and store when the next delivery is due."""
     await tx.execute(
         """
         UPDATE webhook w SET leased_by = NULL, lease_until = NULL, push_at = $3
@@ -109,7 +109,7 @@ async def settle(tx: Tx, leased_by: UUID, *, push_at: datetime | None) -> None:
 
 
 async def set_fanned_out_to(tx: Tx, sequence: int, *, push_at: datetime) -> None:
-    """Store that events up to number `sequence` have deliveries. Let workers poll for due ones from `push_at` on."""
+    """Store that events up to number `sequence` have deliveries. Let workers poll for these from `push_at` on."""
     await tx.execute(
         "UPDATE webhook w SET fanned_out_to = $2, push_at = least(w.push_at, $3) WHERE w.account_id = $1",
         sequence,

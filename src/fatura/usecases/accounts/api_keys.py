@@ -52,9 +52,9 @@ async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID],
     """Return the account of an API key, and the key (spec 5, D-41).
 
     `count` counts a request of the account, and raises an error if the account has sent too many requests (D-48). If
-    the key was accepted a moment ago, `count` is called before the database is asked. A malformed or forged key, or one
-    that was refused a moment ago, is refused without the database. A separate limit applies to failed look-ups of keys
-    in the database (D-240).
+    the key was accepted a moment ago, `count` is called before the database is asked. A key that is malformed or
+    forged, or that was refused a moment ago, is refused without the database. A separate limit applies to failed
+    look-ups of keys in the database (D-240).
 
     Raises EngineError: `engine.unauthorized`, whose message does not reveal why the key was refused;
     `engine.rate_limited`.
@@ -134,7 +134,7 @@ async def issue(
 ) -> NewApiKeyView:
     """Create an API key; the answer contains the text of the key, which is not shown again (D-41).
 
-    Raises EngineError: `engine.too_many_api_keys`; `engine.invalid_request` if the key would have expired already.
+    Raises EngineError: `engine.too_many_api_keys`; `engine.invalid_request` if `expires_at` is not in the future.
     """
     await api_keys.lock(work.tx)
     await work.refresh()

@@ -23,7 +23,7 @@ async def signing_secrets(work: Work) -> tuple[str, ...]:
     """Return the current secret, followed by the previous secrets that are still valid, newest first (D-40).
 
     If a previous secret cannot be decrypted, an error is logged and the secret is skipped. Raises KeyRingError if the
-    current secret cannot be decrypted; a rotation then creates a new one.
+    current secret cannot be decrypted. A merchant can replace such a secret by a rotation.
     """
     opened: list[str] = []
     for secret_id, sealed in await stored_secrets.find_valid(work.tx, now=work.now, limit=MAX_SIGNATURES):

@@ -38,9 +38,10 @@ async def usage(deps: Deps, account_id: UUID) -> Mapping[bytes, int]:
 async def reencrypt(
     deps: Deps, account_id: UUID, *, asked_by: Actor, limit: int = BATCH
 ) -> AsyncGenerator[Batch]:
-    """Re-encrypt an account's values in batches. Safe to repeat after an interruption.
+    """Re-encrypt an account's values in batches, and yield what each batch did.
 
-    Raises DatabaseUnavailableError, LockTimeoutError.
+    After an interruption, call this again: it leaves out the values that are already encrypted with the first key.
+    Raises DATABASE_FAILURES.
     """
     account = await load_account(deps, account_id)
     owed = Origin(asked_by)  # the first batch that changes a value adds the audit entry

@@ -59,14 +59,14 @@ async def suspend(
 
 
 async def _wait_for_calls(deps: Deps, account_id: UUID, on_wait: Callable[[float], None]) -> None:
-    """Wait until no reserved charge, refund or merchant's cancellation of the account can still be sent.
+    """Wait until no reserved call can still create or refund a charge, or cancel one for a merchant.
 
     Look-ups of refunds continue in a suspended account. Leases that they take during the wait do not prolong the wait.
     """
     until: datetime | None = None
     while True:
         async with deps.db.transaction(account_id, quick=True) as tx:
-            # use the database's clock: a call ends before its lease does, even if the worker's clock differs from it
+            # use the database's clock: by this clock, a call ends before its lease, even if a host's clock is wrong
             now = await tx.clock_time()
             ends_at = await suspension.last_call_ends_at(tx, now=now, until=until or leases.horizon(now))
         if ends_at is None:

@@ -20,7 +20,7 @@ _LOST = (
 async def load(db: Database, vault: Vault) -> Tagger:
     """Return a tagger with the tag key of the database. If there is no tag key and no account yet, create the key.
 
-    Each process calls this function when it starts, so no process encrypts anything with a wrong key ring.
+    Each process calls this function when it starts. So a process with a wrong key ring stops before it encrypts data.
     Raises KeyRingError if the tag key is lost, or if the key ring lacks the key that encrypts the tag key. Also raises
     DatabaseUnavailableError.
     """

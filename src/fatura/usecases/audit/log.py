@@ -9,7 +9,7 @@ from fatura.views.view import instant
 
 
 async def read(work: Work, *, after: int, limit: int, wanted: AuditFilter) -> AuditLogView:
-    """Return the entries after a cursor that match a filter."""
+    """Return up to `limit` entries with numbers above `after` that match a filter, and the next cursor."""
     first = before = None
     if wanted.at_from is not None:
         first = await entries.sequence_at(work.tx, wanted.at_from)

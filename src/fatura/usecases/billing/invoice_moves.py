@@ -1,6 +1,6 @@
 """The only writer of an invoice's status: callers report facts, and the table of states decides the move (D-28).
 
-The code calls a move a transition.
+In the code, a `Transition` is the decided move, and a `Move` has the values that the move stores.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,8 +65,8 @@ async def report(work: Work, reports: Sequence[Report]) -> set[UUID]:
 async def report_in_turn(work: Work, reports: Sequence[Sequence[Report]]) -> None:
     """Report facts of invoices; each element of `reports` has the facts of one invoice, in order.
 
-    The details of an invoice are read again only after a transition that changes them. Reading them for the event of
-    each entry would be slow if the ledger is long.
+    Each event contains the invoice's details. They are read again only after a transition that changes them, because
+    an invoice may have many facts, and reading its details for each event would be slow.
     """
     shown: _Shown = {}
     for together in zip_longest(*reports):
@@ -156,8 +156,8 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
 async def _read(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]], *, shown: _Shown) -> None:
     """Read the details of an invoice if `shown` lacks them, or if the transition changed them.
 
-    If the transition equals the one in `shown`, the details are still current: the timestamps that it sets were set
-    before, and a timestamp keeps its first value.
+    If the transition equals the one in `shown`, the details are still current. The timestamps that this transition
+    sets were set by the earlier one, and they keep their first values.
     """
     after = {
         locked.invoice_id: transition

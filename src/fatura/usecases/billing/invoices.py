@@ -27,7 +27,7 @@ WHOLE_BODIES_BYTES = 256 << 10
 SHOWN_CHARS_OF_OLDER_BODIES = 2_000
 
 SHOWN_CHARGES = 100
-"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. Each refused charge is followed by another one."""
+"""Number of newest charges that GET /v1/invoices/{invoiceId} shows. Many refusals or reissues lead to more charges."""
 
 SHOWN_REFUNDS = 100
 """Number of newest refunds that GET /v1/invoices/{invoiceId} shows."""
@@ -75,7 +75,7 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
 async def _read_records(
     work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
 ) -> Sequence[Invoice]:
-    """Read a page of the list, beginning at the end of the list that is nearer to the page.
+    """Read a page of the list. Count the rows to skip from that end of the list to which the page is nearer.
 
     If the list is filtered by due date and has at most MAX_SORTED invoices, read and sort all of them instead.
     """

@@ -109,9 +109,10 @@ async def check_product_ids(work: Work, terms: Terms) -> None:
 
 
 async def check_terms(work: Work, terms: Terms, billing: list[Connection] | Connection) -> None:
-    """Check the products, and that a connection of `billing` supports payment method and installments (spec 4.3, D-20).
+    """Check the products and the payment terms (spec 4.3, D-20).
 
-    Raises the EngineErrors listed at `create`.
+    A connection of `billing` must support the payment method and the installments. Raises the EngineErrors listed at
+    `create`.
     """
     facts = await products.lock_facts(work.tx, [item.product_id for item in terms.items])
     check_products(terms.items, facts)
@@ -127,9 +128,9 @@ async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id
 
 
 async def drop_private_terms(work: Work, replaced: PlanView, plan_version_id: UUID) -> None:
-    """Subtract the items of a subscription's former private terms from the account's total of plan items.
+    """Delete the items of a subscription's former private terms, unless an invoice was billed under these terms.
 
-    Delete these items, unless an invoice was billed under the terms.
+    In both cases, subtract the number of items from the account's total of plan items.
     """
     work.totals["plan_items"] -= len(replaced.items)
     await plans.delete_unbilled_items(work.tx, plan_version_id)

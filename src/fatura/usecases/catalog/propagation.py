@@ -64,8 +64,8 @@ async def propagate(
 ) -> PropagationAnswer:
     """Move active subscribers without private terms to the plan's current version from their next cycle on (D-23).
 
-    A subscription that does not override the payment method also gets the new default method. For each moved
-    subscription, the event `subscription.terms_changed` is emitted.
+    With `from_version`, move only the subscribers of that version. A subscription that does not override the payment
+    method also gets the new default method. For each moved subscription, emit `subscription.terms_changed`.
     Raises EngineError: `engine.not_found` for the plan or its `from_version`; `engine.plan_archived`;
     `engine.propagation_running`; the errors of `execute_once`.
     """
@@ -79,9 +79,9 @@ async def propagate(
 
 
 async def run(deps: Deps, account: Account) -> int:
-    """Run one batch of the running propagation that has waited longest. Returns 0 if no propagation is running.
+    """Run one batch of the running propagation that has waited longest.
 
-    Raises DATABASE_FAILURES.
+    Returns what `stored_target.run_batch` returns, or 0 if no propagation is running. Raises DATABASE_FAILURES.
     """
     propagation_id = await in_transaction(deps, account, _waiting_longest)
     if propagation_id is None:
@@ -286,7 +286,7 @@ def _method_after(route: PaymentRoute, plan: Plan) -> PaymentMethod:
 async def _reasons(
     work: Work, plan: Plan, moving: Sequence[Subscriber] | Sequence[SubscriberGroup]
 ) -> Mapping[tuple[PaymentRoute, int], SkipReason | None]:
-    """For each payment route and number of billed cycles, return why the connection cannot charge, or None if it can.
+    """For each payment route and number of billed cycles, return the reason to skip such subscribers, or None.
 
     The number of billed cycles matters because discounts of past cycles do not count (D-49).
     """

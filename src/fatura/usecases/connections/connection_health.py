@@ -56,16 +56,17 @@ async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGatewa
 
 
 async def count_unreadable(work: Work, connection_id: UUID) -> None:
-    """Count a failed call of a connection whose credentials cannot be decrypted. No call was made."""
+    """Count the unreadable credentials of a connection like a failed call, although no call was made."""
     await _store(work, connection_id, [UNREADABLE])
 
 
 async def record_probe(
     deps: Deps, account: Account, connection_id: UUID, results: Sequence[CallResult]
 ) -> None:
-    """Store how the calls of a probe ended, and end the lease. Schedule the next probe unless the final call succeeded.
+    """Store how the calls of a probe ended, and end the lease.
 
-    An invalid answer is not in `results`. Without results, the connection stays failing.
+    If the connection is failing after these calls, schedule the next probe. An invalid answer is not in `results`.
+    Without results, the connection stays failing.
     """
     if any(each.error is None for each in results):
         deps.answering.note(account.account_id)
@@ -108,7 +109,7 @@ async def probe_now(work: Work, connection_id: UUID) -> None:
 
 
 async def wake(work: Work, connection_id: UUID) -> None:
-    """Make up to WAKE_LIMIT invoices that wait for a connection due again, WOKEN_EACH_SECOND of them per second."""
+    """Of the invoices that wait for a connection, make up to WAKE_LIMIT due: WOKEN_EACH_SECOND in each second."""
     found = await waiting.lock(work.tx, connection_id, due_after=work.now, limit=WAKE_LIMIT)
     if found:
         due_at = [work.now + timedelta(seconds=place // WOKEN_EACH_SECOND) for place in range(len(found))]

@@ -14,7 +14,8 @@ async def check(deps: Deps, account: Account, gateway: port.Gateway) -> str | No
     """Ask the provider to check the credentials.
 
     Return the provider's id of the account to which the credentials belong, or None if the provider has no such id.
-    Raises EngineError: `engine.invalid_request`, `engine.rate_limited`, `engine.account_suspended`.
+    Raises EngineError: `engine.invalid_request`, `engine.rate_limited`, `engine.unavailable`,
+    `engine.account_suspended`.
     """
     await in_transaction(deps, account, _refuse_suspended)
     try:

@@ -201,10 +201,12 @@ async def check_new(
     credentials: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> str | None:
-    """Check the settings, and ask the provider to check the credentials, outside a transaction (D-43).
+    """Check the settings of a new connection, and ask the provider to check its credentials (D-43).
 
-    Return the provider's own id of the account that the credentials belong to, or None if the provider has none.
-    Raises EngineError: `engine.invalid_request`, `engine.rate_limited`, `engine.account_suspended`.
+    Call this outside a transaction. Return the provider's id of the account to which the credentials belong, or None
+    if the provider has no such id.
+    Raises EngineError: `engine.invalid_request`, `engine.rate_limited`, `engine.unavailable`,
+    `engine.account_suspended`.
     """
     known = deps.providers.get(provider)
     if known is None or account.mode not in known.modes:
@@ -231,7 +233,7 @@ async def patch(
     If the change may make the connection work again, its waiting invoices become due, spread over time. But a
     connection that is failing and gets no new credentials is probed first.
     Raises EngineError: `engine.not_found`, `engine.invalid_request`, `engine.gateway_account_changed`,
-    `engine.rate_limited`, `engine.account_suspended`.
+    `engine.rate_limited`, `engine.unavailable`, `engine.account_suspended`.
     """
     found = None
     if "credentials" in changes or "settings" in changes:
@@ -295,7 +297,7 @@ def _hidden(
 
 
 async def _poll_all(work: Work, connection_id: UUID) -> None:
-    """Poll the unpaid charges now, because new settings of the sandbox change what its payers do (D-46, D-190)."""
+    """Request a round of polls now, because new settings of the sandbox change what its payers do (D-46, D-190)."""
     if await stored_rounds.unpaid(work.tx, after=None, limit=1):
         await poll_rounds.request(work, connection_id, pause=timedelta(0))
 

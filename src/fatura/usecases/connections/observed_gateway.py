@@ -45,7 +45,7 @@ _WHY_ANSWERED = {
 
 
 _READ = "get_charge"
-"""The operation of polls. Look-ups and lists may work while polls fail, so they are no reads of `FailedReads`."""
+"""The operation of polls. Only polls count as reads in `FailedReads`, because other calls may work while polls fail."""
 
 Listed = port.Charge | port.InvalidAnswerError
 """A charge in a provider's list, or the error that says why this charge is invalid."""
@@ -88,7 +88,7 @@ class ObservedGateway:
             return await self.adapter.find_charges(invoice_id, attempt)
 
     async def look_up(self, invoice_id: UUID, attempt: int) -> tuple[Sequence[port.Charge], Sequence[str]]:
-        """Return the charges of `find_charges`, and the ids of the invalid ones."""
+        """Return the valid charges of `find_charges`, and the ids of the invalid charges."""
         async with self._observed("find_charges"):
             return await self.adapter.look_up(invoice_id, attempt)
 
@@ -161,7 +161,7 @@ class ObservedGateway:
         self.results.append(CallResult(None, is_read=operation == _READ))
 
     def why(self, error: port.GatewayError | TimeoutError) -> str:
-        """Say why the call that began last failed. Contains no text of the provider, which may name a customer (D-229).
+        """Return why the call that began last failed, without texts of the provider, which may name customers (D-229).
 
         Call this only if the connection's calls are made one after another.
         """
@@ -184,7 +184,7 @@ def _outcome(error: BaseException) -> str:
 def _failure(error: BaseException, operation: str) -> CallError | None:
     """Return why a call failed. Return None if the failure does not count against the connection's health.
 
-    The reason is shown for the whole connection. It contains no text of the provider, which may name one customer.
+    The reason is shown for the whole connection. So it contains no text of the provider, which may name a customer.
     """
     if isinstance(error, port.InvalidAnswerError):
         return None

@@ -53,7 +53,7 @@ async def _advance(work: Work) -> bool:
     found = await poll_rounds.claim(work.tx, now=work.now)
     if found is None:
         return False
-    # `all` is true also for a round that was put off: it has no result, but it has further batches
+    # a round that was put off gives no result, and `all` of no results is true: the round has further batches
     return all(await each_alone_if_one_fails(work, [found], _run_batches, put_off=_put_off))
 
 
@@ -92,7 +92,7 @@ async def _log_skipped(_work: Work, invoice_id: UUID) -> None:
 
 
 def _continued(running: PollRound, done_to: UUID, *, now: datetime) -> PollRound:
-    """Make the next batch due now, after the batches of the account's other rounds that are due already."""
+    """Return the round with its next batch due now, behind the account's other rounds that are due already."""
     return replace(running, done_to=done_to, next_step_at=now)
 
 
@@ -102,10 +102,10 @@ def _ended(ran: PollRound, *, now: datetime) -> PollRound:
 
 
 def _next_at(newest: PollRound, *, now: datetime, at_least: timedelta) -> datetime:
-    """Return when the next round may begin: `at_least` after the newest round began, or later.
+    """Return when the next round may begin: at least `at_least` after the newest round began.
 
-    By then, the connection's budget must also have allowed all polls of the newest round. If a round began earlier, the
-    charges that were just polled could delay the polls of other charges without end.
+    The pause is also long enough for the connection's budget to allow all polls of the newest round. Otherwise, each
+    round could poll the same charges again before other charges are polled.
     """
     assert newest.began_at is not None, "a round has begun"
     pause = at_least

@@ -51,8 +51,8 @@ async def cancel(
 ) -> StoredAnswer:
     """Cancel an invoice, and answer with the canceled invoice.
 
-    If the invoice is issued or overdue, first cancel its charge (D-27). But nobody can pay a charge that is missing at
-    the gateway (D-56), or that was paid for a part of the total, so do not cancel such a charge. If the gateway does
+    If the invoice is issued or overdue, first cancel its charge (D-27). Do not cancel a charge that is missing at the
+    gateway (D-56), or that was paid for a part of the total, because nobody can pay such a charge. If the gateway does
     not confirm that the charge is canceled, poll it immediately and raise `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`,
     `engine.account_suspended`; the errors of `begin` and of `Places.take`.
@@ -88,7 +88,7 @@ async def cancel(
 async def _reserve(
     work: Work, *, request: IdempotentRequest | None, invoice_id: UUID, places: Places
 ) -> Begun | View:
-    """Store the request, return the charge to cancel, and schedule a poll in case this process dies.
+    """Store the request, and return the call that cancels the charge. Schedule a poll in case this process dies.
 
     If no charge must be canceled, cancel the invoice and return it.
     """
@@ -116,7 +116,7 @@ async def _reserve(
 
 
 async def _about_other_requests(work: Work, request: MerchantRequest) -> str:
-    """Name the request that may be applied instead of this stored request to cancel the invoice (D-171)."""
+    """Return a text about the request that may be applied instead of this cancellation (D-171), or an empty text."""
     if await merchant_requests.is_replaced(work, request):
         return f" {charge_release.REPLACED}"
     stored = await merchant_requests.of_invoice(work, request.invoice_id)
@@ -157,7 +157,7 @@ async def _complete(work: Work, *, stored: MerchantRequest, released: Released) 
 async def _read_canceled(work: Work, *, invoice_id: UUID) -> InvoiceView:
     """Return an invoice that a poll has canceled.
 
-    If the request was still stored at that time, the poll has added the audit entry. Otherwise, add the entry now.
+    If the poll applied a stored request, the poll has added the audit entry. Otherwise, add the entry now.
     """
     if await entries.exists(work.tx, action=INVOICE_CANCEL.name, resource_id=str(invoice_id)):
         work.audit_nothing()

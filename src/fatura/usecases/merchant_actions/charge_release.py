@@ -54,8 +54,8 @@ Answer = port.Charge | port.GatewayError | TimeoutError
 class Reserved:
     """The call to make after the transaction: ask `gateway` to cancel the confirmed `charge`.
 
-    `reserved_at` is real time, `send_before` is on the process's monotonic clock. `hold` makes a suspension wait for
-    the call, even if a poll ends the merchant's request meanwhile (D-242).
+    `reserved_at` is real time, and `send_before` is on the process's monotonic clock. `hold` makes a suspension wait
+    for the call, even if a poll ends the merchant's request meanwhile (D-242).
     """
 
     gateway: ObservedGateway
@@ -65,7 +65,7 @@ class Reserved:
     send_before: float
 
     def is_late(self, real_now: datetime) -> bool:
-        """Return whether the call must not be sent any more, because the process stood still.
+        """Return whether it is too late to send the call, because the process stood still.
 
         Both clocks are read, because either may stop while the machine is suspended.
         """
@@ -108,7 +108,8 @@ class Refused:
 async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal: Problem) -> Reserved:
     """Schedule a poll of a confirmed charge in case this process dies, and return what `release` needs.
 
-    Also take one of `places`, which the caller holds until `release` returns (D-175). The connection may be inactive.
+    Count the call as open in `places`, which the caller keeps until `release` returns (D-175). The connection may be
+    inactive.
     Raises EngineError: `refusal` if the connection's credentials cannot be decrypted; `engine.account_suspended`; the
     errors of `Places.take`.
     """
@@ -167,7 +168,7 @@ async def read_applied(work: Work, *, invoice_id: UUID) -> InvoiceView:
 def replaced(refusal: Problem) -> EngineError:
     """Return the error for a request that a later one replaces.
 
-    The Idempotency-Key stays reserved for repeats of the replaced request, because a poll may still apply it.
+    The Idempotency-Key stays reserved for repeats of the replaced request, because a poll may still apply this request.
     """
     return EngineError(refusal, REPLACED, retry_after_seconds=60)
 
@@ -183,8 +184,8 @@ async def complete(
 ) -> StoredAnswer:
     """Run `function` after the gateway has canceled the charge, and store the answer.
 
-    `function` does what the merchant's request asks for. If `function` raises, poll the charge immediately, because the
-    newest stored request must still be applied. Raises what `function` raises.
+    `function` does what the merchant's request asks for. If `function` raises an EngineError, poll the charge
+    immediately, because the newest stored request must still be applied. Raises what `function` raises.
     """
     try:
         return await finish(deps, account, request, function, draft=draft)
@@ -249,7 +250,8 @@ async def release(
     """Ask the gateway to cancel a charge, and record the connection's health.
 
     If the gateway answers with the charge in one of the `accepted` states, also record the payments in the answer, and
-    return Released. If this process stood still since `reserve`, make no call and return Refused.
+    return Released. After any other answer, return Refused. Also return Refused, without a call, if this process stood
+    still since `reserve`.
     """
     gateway, charge = reserved.gateway, reserved.charge
     assert charge.gateway_invoice_id is not None, "a reserved charge is confirmed"
@@ -274,7 +276,7 @@ async def _end_hold(work: Work, reserved: Reserved) -> None:
 
 
 async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: UUID) -> Answer:
-    """Ask the gateway to cancel a charge of an invoice, and return its answer.
+    """Ask the gateway to cancel a charge of an invoice, and return the gateway's answer.
 
     Errors and timeouts are returned, not raised.
     """

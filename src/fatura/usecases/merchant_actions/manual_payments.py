@@ -129,7 +129,7 @@ async def receive(
 
 
 async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: Places) -> Begun | View:
-    """Store the payment as a request, and return the charge to cancel.
+    """Store the payment as a request, and return the call that cancels the charge.
 
     If no charge must be canceled, record the payment and return the invoice.
     """
@@ -138,7 +138,8 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     recorded = await payment_entries.find(work.tx, received.entry_id(work.deps.tagger, invoice_id))
     if recorded is not None:
         is_same_amount = received.amount_cents is not None or await _was_rest(work, state)
-        if not (is_same_amount and received.may_be(recorded)):  # an expired Idempotency-Key is used again
+        # otherwise, an expired Idempotency-Key is used for another payment
+        if not (is_same_amount and received.may_be(recorded)):
             raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     if received.paid_at is not None and received.paid_at > work.now:
@@ -179,7 +180,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
 
 
 async def _was_rest(work: Work, state: IssuanceState) -> bool:
-    """Return whether payments cover the total, so that one of them may have been for the whole open amount.
+    """Return whether the recorded payments cover the total. If so, one of them may have been for all that was open.
 
     Ignore refunds and disputes, because the gateway may have reported them after that payment.
     """
@@ -284,7 +285,7 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
 
 
 async def _drop_other_payments(work: Work, stored: Sequence[MerchantRequest]) -> None:
-    """Drop the payments that wait until the charge is canceled, so that a part payment can be recorded.
+    """Before a part payment is recorded, drop the stored payments that wait for the cancellation of the charge.
 
     Refuse the part payment if a waiting payment must be kept, because the engine could record both (D-52, D-171).
     """

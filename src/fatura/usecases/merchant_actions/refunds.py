@@ -68,8 +68,10 @@ async def refund(
     reason: str | None,
     draft: AuditDraft,
 ) -> RefundAnswer:
-    """Refund an amount, by default all that is left, and return the invoice after the gateway answered or timed out.
+    """Refund an amount, and return the invoice after the gateway answered or timed out.
 
+    If `amount_cents` is None, refund all that is left of the payments. One refund returns the payments of one charge,
+    or the manual payments, so money must be left of only one of these.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`,
     `engine.too_many_refunds`, `engine.refund_unsupported`, `engine.refund_refused`, `engine.account_recovering`; the
     errors of `execute_once` and of `Places.take`.

@@ -1,4 +1,4 @@
-"""Reissue an invoice: cancel its charge at the gateway, then issue it again with another charge (D-51).
+"""Reissue an invoice: cancel its charge at the gateway, then issue the invoice again with another charge (D-51).
 
 The merchant's request and its Idempotency-Key are committed before the gateway is called. If the process dies
 afterwards, and the gateway has canceled the charge, a poll continues the reissue. The id of the next charge is derived
@@ -59,7 +59,7 @@ class Wanted:
     installments: int | None
 
     def may_be(self, planned: InvoiceCharge) -> bool:
-        """Return whether a request for these terms may have planned `planned`, whose due date may be later by now."""
+        """Return whether a request for these terms may have planned this charge. Its due date may have become later."""
         return (
             self.payment_method in {None, planned.payment_method}
             and self.installments in {None, planned.installments or 1}
@@ -117,12 +117,15 @@ async def reissue(
 async def _reserve(
     work: Work, *, invoice_id: UUID, wanted: Wanted, next_charge_id: UUID, places: Places
 ) -> Begun | View:
-    """Store the request, and return the charge to cancel. If no charge must be canceled, reissue the invoice."""
+    """Store the request, and return the call that cancels the charge.
+
+    If no charge must be canceled, reissue the invoice and return it.
+    """
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
     await work.refresh()
     planned = await charges.find(work.tx, next_charge_id)
     if planned is not None:
-        if not wanted.may_be(planned):  # an expired Idempotency-Key is used again
+        if not wanted.may_be(planned):  # an expired Idempotency-Key is used for another reissue
             raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)

@@ -51,7 +51,7 @@ async def all_accounts(deps: Deps) -> Sequence[UUID]:
 
 
 async def missing_accounts(deps: Deps, account_ids: Sequence[UUID]) -> Sequence[Finding]:
-    """Return findings for the accounts that the table `opened_account` has, but that `account_ids` lacks.
+    """Return a finding for each account that is in the table `opened_account`, but not in `account_ids`.
 
     `account_ids` must be the ids of all stored accounts.
     """

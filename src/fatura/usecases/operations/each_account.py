@@ -18,14 +18,14 @@ class FailedAccount:
 
 @dataclass(frozen=True, slots=True)
 class EachAccount:
-    """Collects the accounts that failed."""
+    """Collects the accounts for which the code in an `attempt` block failed."""
 
     deps: Deps
     failed: list[FailedAccount] = field(default_factory=list[FailedAccount])
 
     @asynccontextmanager
     async def attempt(self, account_id: UUID) -> AsyncGenerator[None]:
-        """If the block raises an exception, log it and add the account to `failed`.
+        """Run a `with` block for an account. If the block raises an exception, log it and add the account to `failed`.
 
         Raises DatabaseUnavailableError if the database as a whole is unavailable.
         """

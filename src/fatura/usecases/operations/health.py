@@ -12,9 +12,9 @@ from fatura.usecases.transaction import LaneName
 from fatura.views.health import ChecksView
 
 TRY_EVERY_SECONDS = 10
-"""Minimum time between two tries of the lanes' polls, in a process that runs no lanes."""
+"""In a process that runs no lanes, the minimum time between two runs of `_try_polls`."""
 TRY_FOR_SECONDS = 1
-"""How long a check waits for a try of the lanes' polls. A longer try continues, and later checks show its result."""
+"""How long a check waits for `_try_polls`. A longer run continues after the check, and later checks show its result."""
 
 
 async def check(deps: Deps) -> ChecksView:
@@ -36,7 +36,7 @@ async def _check(deps: Deps) -> ChecksView:
 async def _try_polls(deps: Deps) -> None:
     """Poll each lane for due work as a worker does, and note whether the poll fails.
 
-    An API process runs no lanes, so only this function shows whether polls fail.
+    An API process runs no lanes, so it learns only from this function whether the polls fail.
     """
     for lane in LaneName:
         try:

@@ -1,4 +1,4 @@
-"""Gauges of work that is due but not done, read from the tables at each scrape of `/metrics`."""
+"""Gauges of due work, failing connections and suspended accounts, read at each scrape of `/metrics`."""
 
 from fatura.observability import gauge
 from fatura.store import lateness, suspension
@@ -31,7 +31,7 @@ _suspended = gauge("fatura_suspended_accounts", "Accounts that an operator has s
 
 
 async def measure(deps: Deps) -> None:
-    """Set the gauges; clear them when the database is unavailable, so that no old value is shown."""
+    """Set the gauges. If the database is unavailable, clear them or set them to NaN, so that no old value is shown."""
     real_now = deps.clock()
     try:
         async with deps.db.discovery() as tx:

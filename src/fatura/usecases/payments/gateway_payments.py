@@ -1,7 +1,7 @@
 """Record the payments, refunds and disputes that gateways report, each once, and change the invoices (D-50).
 
-The same answer may arrive twice, late, or after a newer one. An entry is a payment, a refund or a step of a dispute.
-The provider's reference identifies the entry.
+The same answer may arrive twice, late, or after a newer answer. An entry is a payment, a refund or a step of a dispute.
+The connection, the kind and the provider's reference identify an entry, so it is recorded only once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,7 +30,10 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""Codes of parked charges. If the charges found for a parked charge pay the invoice, issuance looks them up (D-181)."""
+"""Error codes of parked charges that issuance may continue (D-181).
+
+If the charges that were found for such a parked charge have paid the invoice, issuance looks the found charges up.
+"""
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
 
@@ -50,7 +53,7 @@ async def record(
     """Record the new entries and refunds of charges, and report the resulting facts to `invoice_moves`.
 
     This locks the invoices of charges with entries or refunds. `due_again` are the ids of invoices whose charges must
-    be polled again immediately.
+    be polled again immediately. Charges that issuance must look up first are left out (see `_adopting`).
     """
     answers = [each for each in answers if each.charge.entries or each.charge.refunds]
     if not answers:
@@ -59,7 +62,7 @@ async def record(
     new = await new_entries(work, answers)
     if adopting := await _adopting(work, invoices, new):
         await _look_up(work, list(adopting.values()))
-        # issuance also records the refunds of these charges, because a refund that is done needs its entry
+        # leave out the refunds of these charges too: a refund that is done needs its entry, which issuance records
         left = {(each.invoice_id, id_) for each in adopting.values() for id_ in each.known_charge_ids}
         answers = [each for each in answers if (each.invoice_id, each.charge.charge_id) not in left]
         new = [each for each in new if (each.invoice_id, each.gateway_charge_id) not in left]
@@ -76,11 +79,11 @@ async def record(
 async def _adopting(
     work: Work, invoices: Mapping[UUID, LedgerInvoice], new: Sequence[PaymentEntry]
 ) -> Mapping[UUID, InvoiceCharge]:
-    """Find the `ready` invoices that are paid in full with the new entries of their found charges.
+    """Return, by invoice id, the newest charge of each `ready` invoice that must be issued before it gets its entries.
 
-    Return the newest charge of each such invoice, by the invoice's id. The caller must not record the entries. Issuance
-    looks the found charges up, issues the invoice with one of them, and only then records the entries, so that no
-    invoice is paid without a charge (D-170, D-181).
+    The new entries pay such an invoice in full, and at least one of them is of a charge that was found at the gateway
+    for the newest charge. The caller must not record the entries. Issuance looks the found charges up, issues the
+    invoice with one of them, and only then records the entries. So no invoice is paid without a charge (D-170, D-181).
     """
     ready = {entry.invoice_id for entry in new if invoices[entry.invoice_id].status is InvoiceStatus.READY}
     if not ready:
@@ -101,9 +104,9 @@ async def _adopting(
 
 
 async def _look_up(work: Work, newest: Sequence[InvoiceCharge]) -> None:
-    """For each charge that is parked, let issuance look up the charges that were found for it.
+    """Make issuance look up the charges that were found for each parked charge in `newest`.
 
-    For a charge whose outcome is unknown, a look-up is scheduled already.
+    For the other charges in `newest`, whose outcome is unknown, a look-up is scheduled already.
     """
     for charge in newest:
         if charge.stage is ChargeStage.PARKED:
@@ -132,8 +135,8 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
 async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     """If a charge has more than BATCH new entries, record the oldest BATCH of them and return True.
 
-    Record none and return False if the account is frozen. Do the same if the invoice must be issued with the charge
-    first, because issuance then records the entries.
+    Otherwise, record none and return False. Do the same if the account is frozen, or if the invoice must first be
+    issued with the charge, because issuance then records the entries.
     """
     if not await frozen_accounts.may_record(work.tx):
         return False
@@ -191,7 +194,7 @@ async def report_new(
     *,
     due_again: Collection[UUID] = frozenset(),
 ) -> None:
-    """Report the facts of entries that were just added to the ledgers of locked invoices to `invoice_moves`.
+    """Report to `invoice_moves` what follows from entries that were just added to the ledgers of locked invoices.
 
     Also schedule the next polls. For each invoice that is now paid, drop the merchant's stored requests. If a paid
     invoice was `ready`, also stop charging it.
@@ -225,7 +228,7 @@ async def _plan_polls(work: Work, new: Sequence[PaymentEntry]) -> None:
 
 
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
-    """Schedule a poll of each locked invoice that was just canceled and has payments (D-55)."""
+    """Schedule a poll of each of these locked invoices that is paid or canceled and has payments (D-55)."""
     next_at = {
         invoice_id: at
         for invoice_id, paid_at in (await payment_entries.newest_payments(work.tx, invoice_ids)).items()
@@ -296,7 +299,10 @@ def _is_elsewhere(invoice: LedgerInvoice, entry: PaymentEntry) -> bool:
 async def _charges_by_gateway_id(
     work: Work, invoice_ids: Sequence[UUID]
 ) -> Mapping[_GatewayId, InvoiceCharge]:
-    """Return the confirmed charges of invoices. Other charges of these invoices at a gateway are second charges."""
+    """Return the confirmed charges of invoices, by the invoice's id and the gateway's id of the charge.
+
+    All other charges of these invoices at a gateway are second charges.
+    """
     return {
         (charge.invoice_id, charge.gateway_invoice_id or ""): charge
         for charge in await charges.confirmed(work.tx, invoice_ids)

@@ -1,11 +1,11 @@
 """Requests of merchants that wait until the gateway has canceled a charge: reissues, manual payments, cancellations.
 
-A request is in progress while its process may still wait for the gateway's answer. A process that stood still may
-cancel the charge even after `in_progress_until`. So the stored request is kept for KEPT_FOR after this time.
+A request is in progress until `in_progress_until`, because its process may wait for the gateway's answer until then. A
+process that was suspended may cancel the charge even later. So the stored request is kept for KEPT_FOR after this time.
 
-The newest request of the invoice decides what happens when the charge is canceled. A poll applies the newest request,
-and a process with an earlier request does not apply its own. If the gateway refuses to cancel the charge for a request,
-only this request is dropped. The earlier requests stay stored (D-171).
+An invoice's newest request decides what happens when the charge is canceled. A poll applies the newest request, and a
+process with an earlier request does not apply its own. If the gateway refuses to cancel the charge for a request, only
+this request is dropped. The invoice's earlier requests stay stored (D-171).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -48,7 +48,8 @@ async def of_invoice(work: Work, invoice_id: UUID) -> Sequence[MerchantRequest]:
 async def of_invoices(work: Work, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[MerchantRequest]]:
     """Return the requests of locked invoices, the newest of each invoice first.
 
-    If a host with a wrong clock has written `in_progress_until` (D-5), let the request be in progress from now on.
+    If `in_progress_until` is too late to be valid, a host with a wrong clock wrote it (D-5). Then let the request
+    be in progress for IN_PROGRESS_FOR from now on.
     """
     stored = await merchant_requests.of_invoices(work.tx, invoice_ids)
     now = work.deps.clock()
@@ -166,8 +167,8 @@ async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """Schedule a poll of each locked invoice whose request still waits until the gateway cancels a charge (D-171).
 
-    The gateway may cancel the charge although its answer was lost. The pauses between the polls grow with the time
-    since the request.
+    The poll shows whether the gateway has canceled the charge, even if its answer to the request was lost. The pauses
+    between the polls grow with the time since the request.
     """
     planned: dict[UUID, datetime] = {}
     for invoice_id, stored in (await of_invoices(work, invoice_ids)).items():
@@ -179,7 +180,7 @@ async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def drop_over(work: Work, invoice_ids: Sequence[UUID]) -> None:
-    """Drop those stored requests for which `is_over` is true. The caller has locked their invoices."""
+    """Drop those requests of locked invoices for which `is_over` is true."""
     stored = await of_invoices(work, invoice_ids)
     over = [each.request_id for found in stored.values() for each in found if is_over(work, each)]
     if over:

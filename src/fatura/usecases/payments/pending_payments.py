@@ -23,9 +23,10 @@ async def add(work: Work, entry: PaymentEntry) -> None:
 async def record(
     work: Work, request: MerchantRequest, *, payment: ManualPayment, state: IssuanceState
 ) -> None:
-    """Record the manual payment that waited until the gateway has canceled or closed a charge.
+    """Record a manual payment that had to wait until a charge was canceled or had expired at the gateway.
 
-    If a refund in the gateway has raised the open amount above the payment, plan the next charge for the rest.
+    If a refund that was made in the gateway has raised the open amount above the payment, plan the next charge for the
+    rest.
     """
     assert state.total_cents is not None, "an issued invoice has a total"
     ledgers = await payment_entries.of_invoices(work.tx, [request.invoice_id])

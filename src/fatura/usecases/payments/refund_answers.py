@@ -72,7 +72,8 @@ async def after_look_up(
 ) -> None:
     """Handle the answer to a look-up of a refund that is not done. `asked_at` is when the look-up was reserved.
 
-    If the charge does not show the refund, the stage of the refund decides (D-33):
+    If the gateway did not answer, or the charge shows the refund as pending, look the refund up again later. If the
+    charge does not show the refund, the stage of the refund decides (D-33):
 
     - PLANNED: send the request next.
     - SENDING: if `may_repeat` is true, send the request again next.
@@ -107,7 +108,7 @@ async def after_look_up(
 
 
 def _counts_from(request: RefundRequest) -> datetime:
-    """Return from when an empty look-up is evidence that the gateway did not make the refund."""
+    """Return the earliest time at which a look-up counts if it does not find the refund."""
     if not request.empty_lookups or request.looked_up_at is None:
         since = request.unknown_since or request.sent_at
         assert since is not None, "a refund that is looked up was sent"

@@ -1,6 +1,6 @@
 """Send refunds to gateways, and look up refunds that are in progress or whose answer was lost (D-33, D-53).
 
-The route that creates a refund calls `settle_one`. If the API process dies, a worker continues the refund by
+The route that creates a refund calls `settle_one`. If the API process dies, a worker continues the refund with
 `settle_due`.
 """
 
@@ -37,7 +37,7 @@ SEND_WITHIN_SECONDS = 30
 """Maximum time between reserving and sending, so that the call ends before the lease expires."""
 assert LEASE.total_seconds() > SEND_WITHIN_SECONDS + port.CALL_TIMEOUT_SECONDS
 LOOKED_UP_WITHIN = timedelta(minutes=1)
-"""Maximum time between a look-up and the refund's request that the look-up must precede (D-53, D-151)."""
+"""Maximum time from a look-up of a refund to the refund's request, if the look-up is required (D-53, D-151)."""
 
 
 class _CallKind(Enum):
@@ -47,8 +47,11 @@ class _CallKind(Enum):
     """Read the charge, which shows its refunds.
 
     If the answer to a request was lost, a look-up must precede the next request. A look-up must also precede a first
-    request in three cases: the gateway does not deduplicate refunds, so a restored database may lack an earlier request
-    (D-123); the gateway may still make an earlier refund of the charge; or the charge was not polled since a restore.
+    request in three cases:
+
+    - The gateway does not deduplicate refunds, and a restored database may lack an earlier request (D-123).
+    - The gateway may still make an earlier refund of the charge.
+    - The charge was not polled since a restore.
     """
 
 
@@ -93,7 +96,10 @@ async def settle_one(deps: Deps, account: Account, refund_id: UUID, *, places: P
 
 
 async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
-    """Lease refunds that are due. While the account is frozen after a restore, lease none (D-123)."""
+    """Lease up to `limit` refunds that are due. Return how many were due, and the calls to make.
+
+    While the account is frozen after a restore, lease none (D-123).
+    """
     if not await frozen_accounts.may_record(work.tx):
         return 0, []
     due = await refund_requests.lock_due(work.tx, now=work.now, real_now=work.deps.clock(), limit=limit)
@@ -101,7 +107,7 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
 
 
 async def _claim_looked_up(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call]:
-    """Of these refunds, lease those that are due again because a look-up did not find them."""
+    """Lease those of these refunds that are due again because a look-up did not find them. Return the calls to make."""
     if not await frozen_accounts.may_record(work.tx):
         return []
     real_now = work.deps.clock()
@@ -120,7 +126,7 @@ async def _put_off_failing(work: Work, refund_id: UUID) -> None:
 
 
 async def _claim_one(work: Work, refund_id: UUID, places: Places) -> Sequence[_Call]:
-    """Lease a refund if it was not sent yet or is due, and if no other process has leased it."""
+    """Lease a refund that is unsent or due, unless another process has leased it. Return its next call, if any."""
     if not await frozen_accounts.may_record(work.tx):
         return []
     (request,) = await refund_requests.lock(work.tx, [refund_id])

@@ -1,6 +1,6 @@
 """Record the outcomes of the refunds that merchants requested (D-53).
 
-A poll may report an outcome before the answer to the refund's request does; the effect is the same.
+A poll can report an outcome earlier than the answer to the refund's request. The effect is the same.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Apply or drop the stored requests that wait until a charge is canceled, after the gateway has shown the charge.
+"""When the gateway has shown a charge's state, apply or drop the requests that wait until the charge is canceled.
 
 The engine stores a merchant's reissue, manual payment or cancellation of an invoice as a request. Only then does it ask
 the gateway to cancel the charge. If the process dies or the gateway's answer is lost, a later poll of the charge calls
@@ -63,7 +63,10 @@ async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> Non
 
 
 async def _apply(work: Work, request: MerchantRequest, charge: InvoiceCharge) -> bool:
-    """Do what the request asks for, now that the charge is closed. Return whether the invoice was reissued."""
+    """Do what the request asks for, now that the charge is closed. Return whether the invoice was reissued.
+
+    If the invoice is neither `issued` nor `overdue` any more, do nothing.
+    """
     state = await issuance_state.lock(work.tx, charge.invoice_id)
     assert state is not None, "a polled invoice exists"
     if state.status not in replacement.REISSUED_FROM:
@@ -72,7 +75,7 @@ async def _apply(work: Work, request: MerchantRequest, charge: InvoiceCharge) ->
         await pending_payments.record(work, request, payment=request.payment, state=state)
     elif request.terms is not None:
         await _reissue(work, request, charge, state)
-    else:  # the caller cancels the invoice, because its charge is canceled
+    else:  # only add the audit entry: the caller cancels the invoice, because its charge is canceled
         work.audit_for(
             request.asked_by,
             INVOICE_CANCEL,

@@ -81,9 +81,9 @@ async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]
 
 
 async def _put_off_lost(work: Work, key: CallKey) -> None:
-    """Put off recording a lost call by LOST_RETRY, and the next call for its item by at least PUT_OFF_BY.
+    """Put off recording a lost call by LOST_RETRY, and let its item be due only after PUT_OFF_BY.
 
-    Until the next call, the item is not due. So the item does not stop the test clock.
+    While the item is not due, it does not stop the test clock.
     """
     invoice_id, position, _ = key
     log.exception("pricing.lost_call_put_off", invoice_id=str(invoice_id), position=position)
@@ -92,7 +92,7 @@ async def _put_off_lost(work: Work, key: CallKey) -> None:
 
 
 async def withdraw(work: Work, calls: Sequence[PriceCall]) -> None:
-    """Delete calls that this process could not make, and schedule them again soon.
+    """Delete calls that this process could not make. The scheduled ones become due again after NOT_MADE_RETRY.
 
     A deleted call does not count as a failed attempt (D-29). A call that is already recorded as lost is kept.
     """

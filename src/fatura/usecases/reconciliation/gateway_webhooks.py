@@ -32,7 +32,7 @@ class VerifiedWebhook:
 
 
 def check_ids(deps: Deps, account_id: UUID, connection_id: UUID) -> None:
-    """Refuse a connection id that the engine has not made, without a transaction (D-241).
+    """Refuse a connection id that the engine has not made for this account. This needs no transaction (D-241).
 
     Raises EngineError: `engine.not_found`.
     """
@@ -41,7 +41,7 @@ def check_ids(deps: Deps, account_id: UUID, connection_id: UUID) -> None:
 
 
 async def verify(deps: Deps, account_id: UUID, connection_id: UUID, webhook: Webhook) -> VerifiedWebhook:
-    """Return the webhook's contents if it is authentic (D-35). The caller has checked the ids.
+    """Return the webhook's contents if it is authentic (D-35). The caller has called `check_ids`.
 
     Look-ups for one account use one database connection, however many webhooks arrive at the same time (D-241).
     Raises EngineError: `engine.not_found`, for every webhook that is refused.

@@ -45,7 +45,7 @@ class Asked:
 class Poll:
     """The poll of a leased invoice: all its confirmed charges, the newest one last.
 
-    `paid_at` is the instant of the newest payment that was recorded before this poll.
+    `paid_at` is the instant of the newest payment that was recorded before the answers of this poll.
     """
 
     invoice: ClaimedInvoice
@@ -81,7 +81,7 @@ class Poll:
 
     @property
     def is_released(self) -> bool:
-        """Return whether the newest charge is canceled or closed at the gateway, so that it cannot be paid."""
+        """Return whether the newest charge is canceled or has expired at the gateway, so that nobody can pay it."""
         answer = self.asked[-1].answer
         return answer is not None and answer.state in replacement.RELEASED
 

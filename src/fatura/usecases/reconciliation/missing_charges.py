@@ -24,8 +24,8 @@ async def record(work: Work, charge: InvoiceCharge, *, polled_at: datetime) -> A
     """Return what to store about an unpaid charge that the gateway does not know.
 
     If a poll at least MISSING_AFTER ago did not find the charge either, mark the charge missing, and emit
-    `invoice.charge_missing`. Stored requests may wait until this charge is canceled. Drop only those that are over
-    (`merchant_requests.is_over`), because the gateway may still show the charge as canceled.
+    `invoice.charge_missing`. Also drop the invoice's stored requests that are over (`merchant_requests.is_over`). Keep
+    the other requests, because the gateway may still show the charge as canceled.
     """
     if not _is_missing(charge, polled_at=polled_at):
         since = charge.unknown_since or work.now

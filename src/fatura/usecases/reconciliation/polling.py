@@ -54,8 +54,7 @@ async def reconcile(deps: Deps, account: Account, *, limit: int) -> int:
 
     One transaction records all answers. If it fails, one transaction for each invoice records the answers about that
     invoice, so that one faulty answer does not block the others. Afterwards, charges that nobody should pay are
-    canceled at the gateway. An invoice whose poll the budget does not allow yet is not claimed, and its poll stays due.
-    Return the number of claimed invoices.
+    canceled at the gateway. A poll that the budget does not allow yet stays due. Return the number of claimed invoices.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, polls = await in_transaction(deps, account, _claim, limit=limit)
@@ -108,7 +107,7 @@ async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
-    """Return how many invoices were leased, and the polls to make now. Failing connections are not polled."""
+    """Lease due invoices. Return how many were leased, and the polls to make now: none of failing connections."""
     ids = await poll_times.lease_due(work, limit=limit)
     return len(ids), await each_alone_if_one_fails(work, ids, _due_polls, put_off=_put_off_failing)
 
@@ -257,10 +256,9 @@ def _next_poll_at(work: Work, poll: Poll) -> datetime | None:
 
 
 def _next_paid_poll_at(work: Work, poll: Poll) -> datetime | None:
-    """Return when to poll again after a payment.
+    """Return when to poll an invoice again because it has payments, or None for no such poll.
 
-    If the gateway did not answer about every charge, the poll is repeated until the newest payment is older than
-    POLL_FOR.
+    If the gateway did not answer about every charge, repeat the poll until the newest payment is older than POLL_FOR.
     """
     payments = [at for at in (poll.paid_at, poll.invoice.paid_at) if at is not None]
     if not payments:

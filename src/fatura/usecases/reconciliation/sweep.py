@@ -305,7 +305,7 @@ async def _act_on_known(
 
 
 def _differs(own: OwnCharge, listed: Charge) -> bool:
-    """Return whether the listed state is a new state that can be recorded, or makes an ended charge payable."""
+    """Return whether the list shows a new state that can be recorded, or shows an ended charge as payable."""
     state = ChargeStage(listed.state)
     if state is own.stage:
         return False
@@ -334,7 +334,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when the list must have shown an unpaid charge, and since when it must have shown a paid charge."""
+    """Return since when each unpaid charge, and since when each paid charge, must have been listed at least once."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

@@ -34,7 +34,7 @@ PAGE = 100
 BATCH = 500
 """Maximum number of charges that one transaction matches with cycles."""
 TRACED_AT_ONCE = 50_000
-"""Number of charges without an invoice that are collected before one call of `_trace`."""
+"""When this number of charges without an invoice has been collected, `_trace` is called."""
 SUBSCRIPTIONS_AT_ONCE = 5_000
 NO_SUBSCRIPTION = UUID(int=0)
 
@@ -136,7 +136,7 @@ async def _audit(work: Work, asked_by: Actor) -> None:
 async def compare(
     deps: Deps, account_id: UUID, *, since: datetime, skipping: Collection[UUID] = (), dry_run: bool = False
 ) -> RestoreReport:
-    """Match the charges made at a frozen account's gateways since the backup, then end the freeze.
+    """Match the charges made at a frozen account's gateways since the backup. If there is no problem, end the freeze.
 
     `since` is real time. Connections in `skipping` are omitted: a person has compared them. A dry run writes nothing
     and does not end the freeze. Safe to repeat after a crash. Raises DatabaseUnavailableError, LockTimeoutError.
@@ -176,7 +176,7 @@ async def compare(
 async def _finished(
     comparison: _Comparison, gateway: ObservedGateway, never_billed: Sequence[LostInvoice]
 ) -> Sequence[tuple[UUID, int]]:
-    """Return the cycles that can be forgotten.
+    """Return those cycles of `never_billed` that can be forgotten.
 
     Each charge of such a cycle is reported as unmatched, was canceled without a payment, or is unknown to the gateway.
     Raises GatewayError, TimeoutError.
@@ -279,7 +279,7 @@ async def _released(
 
 
 async def _record_replaced(comparison: _Comparison, connection_id: UUID, gateway: ObservedGateway) -> None:
-    """Record the payments of replaced charges, so that the next charge is only for the rest (D-67, D-123).
+    """Record the payments of replaced charges, so that each invoice's next charge is only for the rest (D-67, D-123).
 
     The backup may lack a payment that arrived after the replaced charge was canceled. If the matching has found the
     next charge of an invoice, the invoice is left out, so call this after the matching. Raises GatewayError,
@@ -296,11 +296,12 @@ async def _record_replaced(comparison: _Comparison, connection_id: UUID, gateway
 
 
 async def _trace(comparison: _Comparison) -> None:
-    """Find the cycle that each missing invoice billed. Invoice ids contain a hash of subscription and cycle (ADR 0012).
+    """Match the charges in `comparison.without_invoice` with the cycles that their missing invoices billed.
 
-    A charge may belong to a subscription of any connection, because the backup lacks later moves (D-160). The account's
-    subscriptions are read up to twice. The first pass tries only the next cycle of each subscription, which matches
-    most often. The second pass tries the other possible cycles.
+    The id of an invoice contains a hash of its subscription and cycle (ADR 0012). A charge may belong to a subscription
+    of any connection, because the backup lacks later moves (D-160). The account's subscriptions are read up to twice.
+    The first pass tries only the next cycle of each subscription, which matches most often. The second pass tries the
+    other possible cycles.
     """
     wanted: dict[int, list[ListedCharge]] = {}
     for listed in comparison.without_invoice.values():

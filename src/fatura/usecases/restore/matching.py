@@ -79,7 +79,7 @@ class ChargeOfCycle:
 
 
 async def find_predecessors(work: Work, charges: Sequence[Charge]) -> Sequence[str]:
-    """Return the gateway's ids of the stored charges that a reissue after the backup may have replaced by `charges`."""
+    """Return the gateway's ids of stored charges that a reissue after the backup may have replaced with `charges`."""
     invoices = await charge_matching.find_invoices(work.tx, [charge.invoice_id for charge in charges])
     return [
         invoice.gateway_invoice_id
@@ -183,7 +183,7 @@ def _may_replace(charge: Charge, invoice: CandidateInvoice) -> bool:
 async def _reissue(
     work: Work, invoice: CandidateInvoice, replaced: Charge, *, dry_run: bool
 ) -> CandidateInvoice:
-    """Repeat a reissue that the restored database lacks. Return the invoice, which can now adopt its next charge.
+    """Repeat a reissue that the restored database lacks. Return the invoice, which is now `ready` or `paid`.
 
     First record the payments of the replaced charge, because the next charge is for the unpaid part (D-67). Also record
     a manual payment that waits until the replaced charge is canceled (D-52). If these payments cover the total, the

@@ -16,7 +16,7 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
 
 BATCH = 500
-"""Maximum number of events, audit entries or items that one transaction deletes."""
+"""Maximum number of events or audit entries that one transaction deletes, or of items whose price calls it deletes."""
 ATTEMPTS = 2000
 """Maximum number of attempts to deliver events that one transaction deletes."""
 EXPIRED_KEYS = 1000
@@ -52,9 +52,10 @@ async def _delete(work: Work) -> int:
 
 
 async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> int:
-    """Delete events with their deliveries and attempts.
+    """Delete a batch of old events with their deliveries and attempts. Return how many rows were deleted.
 
-    The lock of the webhook keeps workers and `redeliver` from using these events at the same time.
+    If the events have at least ATTEMPTS attempts, delete only ATTEMPTS attempts, and no event. The lock of the webhook
+    keeps workers and `redeliver` from using these events at the same time.
     """
     # lock this row before the webhook, as `_delete_attempts` does
     await progress.lock(work.tx, Kind.DELIVERIES)
@@ -85,8 +86,8 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
 async def _delete_attempts(work: Work, _claimed: Progress, stored_to: datetime) -> int:
     """Delete old attempts to deliver events; the events and the results of their deliveries stay.
 
-    Delete the oldest attempts first, not the attempts of the oldest events. An old event may have recent attempts,
-    because it may be sent again.
+    Delete the oldest attempts first, not the attempts of the oldest events. An old event can have recent attempts,
+    because a merchant can ask to send it again.
     """
     await webhooks.lock(work.tx)
     deleted = await old_rows.delete_old_attempts(work.tx, stored_to=stored_to, limit=ATTEMPTS)

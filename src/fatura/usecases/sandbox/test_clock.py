@@ -45,7 +45,7 @@ WAIT_SECONDS = 100
 """How long `advance` waits for the clock to reach the target; after that the route answers 202 (D-45)."""
 POLL_SECONDS = 0.05
 POLL_SHARE = 0.05
-"""`advance` pauses between two polls for this share of the time waited so far, but at least POLL_SECONDS."""
+"""Between two reads of the clock, `advance` pauses for this share of its wait so far, but at least POLL_SECONDS."""
 MAX_ADVANCE = timedelta(days=3660)
 """Maximum time by which one call may advance the clock."""
 RUN_SECONDS = 5
@@ -153,9 +153,9 @@ async def _lock(work: Work) -> StoredClock:
 
 
 async def _read_advance(work: Work, target: datetime) -> TestClockView:
-    """Read the clock for the request that set this target. Raises EngineError: `engine.clock_conflict`.
+    """Read the clock for the request that set this target.
 
-    If the target was removed before the clock reached it, the advance was stopped.
+    Raises EngineError: `engine.clock_conflict` if the advance was stopped before the clock reached the target.
     """
     stored = await test_clock.find(work.tx)
     is_current = stored is not None and stored.target_at == target
@@ -260,8 +260,8 @@ async def _release(work: Work, leased_by: UUID) -> None:
 async def _step(work: Work, leased_by: UUID, *, processed: Counter[str]) -> Step:
     """Store progress. If nothing is due, move the clock to the next due instant or the target.
 
-    If the lease was lost, change nothing: another worker moves the clock, or has reached the target. If the account was
-    suspended, release the lease: the clock stands still (D-242).
+    If the lease was lost, change nothing: another worker moves the clock, or the advance has ended. If the account was
+    suspended, only release the lease, because its clock must stand still (D-242).
     """
     if not await suspension.may_work(work.tx):
         await _release(work, leased_by)

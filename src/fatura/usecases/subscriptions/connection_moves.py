@@ -190,12 +190,12 @@ async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
 
 
 async def _move_batch(work: Work, move_id: UUID, *, limit: int) -> int:
-    """Move or skip the next subscriptions, and store the progress, in this transaction.
+    """Move or skip the next subscriptions, and store the progress. The result is that of `BatchedMove.move`.
 
     The move ends when each active subscription of the old connection was moved or skipped. A subscription that was
-    created meanwhile may have a lower id than the subscriptions already visited. The batches then begin again at the
-    lowest id. If the target connection must not bill any more, the move stops. While the account is suspended, do
-    nothing (D-242).
+    created meanwhile may have a lower id than those already visited. If such a subscription is left, the batches begin
+    again at the lowest id. If the target connection must not bill any more, the move stops. While the account is
+    suspended, do nothing (D-242).
     """
     if not await suspension.may_work(work.tx):
         return 0

@@ -79,12 +79,12 @@ async def apply(deps: Deps, account_id: UUID, customer_id: UUID, *, asked_by: Ac
 async def cancel_and_start(work: Work, customer_id: UUID, asked_by: Actor, *, is_forced: bool = False) -> int:
     """Cancel the customer's active subscriptions and start the erasure. Return how many were canceled.
 
-    Raises the errors of `erasure.start`, which uses `is_forced`.
+    With `is_forced`, the customer may be in use. Raises the errors of `erasure.start`.
     """
     # lock the customer first, so that no request subscribes the customer during this transaction
     require(await customers.lock_to_erase(work.tx, customer_id), "customer", id_=customer_id)
     canceled = await _cancel_subscriptions(work, customer_id, asked_by)
-    # start it only now: the cancellation has locked the subscriptions, so no more invoices are generated
+    # start the erasure only now: the cancellation has locked the subscriptions, so no more invoices are generated
     await erasure.start(work, customer_id=customer_id, is_forced=is_forced)
     return canceled
 

@@ -1,10 +1,10 @@
 """Erase a customer: remove the personal data from the customer's row and from all rows that repeat it (D-62, D-226).
 
-The first transaction erases the customer's own row, and stores that an erasure is running. From then on, no transaction
-reads the old data of the customer. Further transactions remove the data from older rows, a batch each. A batch locks
-its subscriptions or invoices, so it waits for transactions that still use the old data. Therefore no old data is left
-when the final batch is committed. The request runs batches for some seconds, and workers run all further batches, also
-after a crash.
+The first transaction erases the customer's own row, and stores that an erasure is running. Transactions that begin
+later do not read the old data of the customer. Further transactions each remove the data from a batch of older rows. A
+batch locks its subscriptions or invoices, so it waits for earlier transactions that still use the old data. Therefore
+no old data is left when the final batch is committed. The request runs batches for some seconds, and workers run all
+further batches, also after a crash.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ WAIT_SECONDS = 15
 SUBSCRIPTIONS = 100
 INVOICES = 50
 EVENTS = 500
-"""Maximum number of events that are in memory at once. A batch has all events of its invoices."""
+"""Maximum number of events in memory. A batch reads the events of its rows in portions of at most this size."""
 KEYS = 5000
 """Maximum number of idempotency keys that one transaction reads."""
 
@@ -129,7 +129,7 @@ async def start(work: Work, *, customer_id: UUID, is_forced: bool = False) -> _S
 
 
 def _check_unused(uses: Uses) -> None:
-    """Raises EngineError: `engine.customer_in_use`."""
+    """Check that nothing uses the customer. Raises EngineError: `engine.customer_in_use`."""
     steps: list[str] = []
     if uses.subscription_ids:
         steps.append("cancel the active subscriptions")
@@ -190,7 +190,10 @@ async def _read(work: Work, customer_id: UUID) -> CustomerProfileView:
 
 
 async def _erase_batch(work: Work, customer_id: UUID) -> int:
-    """Remove the data from the next rows, and store the progress. Returns 0 if another process works on the erasure."""
+    """Remove the data from the next rows, and store the progress.
+
+    Returns 1, or 0 if the erasure is done or another process works on it.
+    """
     running = await erasures.claim_running(work.tx, customer_id)
     if running is None:
         return 0

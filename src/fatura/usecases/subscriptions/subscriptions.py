@@ -150,7 +150,7 @@ def _check_pinned(connection: Connection, method: PaymentMethod, max_installment
 async def _check_amounts(
     work: Work, connection: Connection, method: PaymentMethod, plan_version_id: UUID, *, from_cycle: int
 ) -> None:
-    """Check that a subscription's connection supports the amounts of its cycles, as far as they are known (D-49)."""
+    """Check that the connection supports the amounts of a subscription's cycles, as far as they are known (D-49)."""
     if not connection.has_minimums:
         return
     terms = (await plans.billing_terms(work.tx, [plan_version_id]))[plan_version_id]

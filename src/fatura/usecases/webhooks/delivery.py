@@ -128,7 +128,8 @@ async def _release(work: Work, leased_by: UUID) -> None:
 async def _claim(work: Work, leased_by: UUID) -> Round | None:
     """Take or renew the endpoint's lease and choose deliveries. If none is due, release the lease and return None.
 
-    While the account is suspended, also release the lease and return None (D-242).
+    Do the same if the endpoint cannot be leased, for example because the webhook is disabled, or if the account is
+    suspended (D-242).
     """
     if not await suspension.may_work(work.tx):
         await webhooks.release(work.tx, leased_by)
@@ -341,7 +342,7 @@ async def _record_some(
 
 
 async def _of_erased(work: Work, results: Mapping[int, AttemptResult], sequences: Sequence[int]) -> set[int]:
-    """Return the events of erased customers for which the endpoint's answer has a body.
+    """Return the numbers of those events of erased customers to which the endpoint answered with a body.
 
     The body may repeat the customer's data (D-229).
     """

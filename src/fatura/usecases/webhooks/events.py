@@ -27,8 +27,8 @@ async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> Ev
     """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39).
 
     With a filter by type, if fewer than `limit` events are left, the next cursor is the account's newest event. If it
-    were the newest event of this type, the cursor of a client that reads a rare type would fall behind. Retention could
-    then delete events after this cursor.
+    were the newest event of this type, a client that reads a rare type would keep an old cursor. It would get
+    `engine.events_deleted` as soon as retention has deleted later events of other types.
 
     Raises EngineError: `engine.events_deleted`.
     """

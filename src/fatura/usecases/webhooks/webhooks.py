@@ -76,7 +76,7 @@ async def begin_advance(work: Work) -> None:
 async def end_advance(work: Work) -> None:
     """If the endpoint is down, make its open deliveries due now, with new retry schedules (D-250).
 
-    The advance may have used up most of a schedule while the receiver was down for a few seconds of real time.
+    The advance may have used up most of a retry schedule while the receiver was down for a few seconds of real time.
     """
     stored = await webhooks.lock(work.tx)
     if stored is None or stored.webhook.disabled_at is not None or not stored.health.failures:
@@ -88,7 +88,10 @@ async def end_advance(work: Work) -> None:
 
 
 async def read_advance(work: Work) -> AdvancedWebhookView | None:
-    """Return the pushes since the newest advance of the test clock began, or None without a webhook (D-65)."""
+    """Return how many pushes succeeded and failed since the newest advance of the test clock began (D-65).
+
+    Return None if the account has no webhook.
+    """
     stored = await webhooks.find(work.tx)
     if stored is None:
         return None
@@ -154,10 +157,10 @@ async def redeliver(
     shows_path: bool,
     draft: AuditDraft | None,
 ) -> Redelivery:
-    """Deliver an event again, and return the current state of its delivery.
+    """Let workers deliver an event again, and return the current state of its delivery.
 
-    A repeated request delivers nothing, and also returns the current state. A stored answer would keep what receivers
-    answered, even after the customer was erased (D-226).
+    A repeated request delivers nothing, and also returns the current state. The answer is not stored: it would keep
+    what receivers answered, even after the customer was erased (D-226).
     Raises EngineError: `engine.not_found`, `engine.webhook_disabled`, and the errors of `execute_once`.
     """
     deliver = partial(_redeliver, event_id=event_id)

@@ -1,7 +1,7 @@
 """The provider `pix_key`: Pix codes for the merchant's own Pix key, without a payment provider.
 
-Nobody tells Fatura about payments of these codes: the merchant imports bank statements (D-257), or records payments by
-hand (D-52). A code stays payable as long as the Pix key exists, also after its charge was canceled. Each call runs in a
+No provider reports the payments of these codes, so the merchant imports bank statements (D-257) or records payments by
+hand (D-52). A code stays payable as long as the Pix key exists, even after the charge was canceled. Each call runs in a
 transaction of its own.
 """
 
@@ -217,7 +217,7 @@ def payments_of(charge: port.Charge) -> ChargePayments:
 
 
 def txid_of(invoice_id: UUID, attempt: int) -> str:
-    """Return the id of a charge: 25 letters and digits, derived from its reference, so that repeats find the charge."""
+    """Return the id of a charge: 25 letters and digits, derived from its reference, so repeats find the charge."""
     rest = int.from_bytes(hashlib.sha256(f"{invoice_id}:{attempt}".encode()).digest())
     digits: list[str] = []
     for _ in range(_TXID_LENGTH):

@@ -239,7 +239,8 @@ async def insert_fault(
 async def take_fault(tx: Tx, connection_id: UUID, operation: SandboxOperation) -> SandboxFault | None:
     """Return the oldest queued fault of the operation or of `all`, or None. Decrement the fault's `times_left`.
 
-    A fault with `active_until` has no `times_left`. A concurrent caller waits until this transaction ends.
+    A fault with `active_until` has no `times_left`. If callers take a fault concurrently, each waits for the previous
+    caller's transaction to end.
     """
     fault = await tx.fetchval(
         """
