@@ -52,6 +52,7 @@ CODES = rows("""
     engine.amount_exceeds_open            | 422
     engine.amount_exceeds_paid            | 422
     engine.refund_unsupported             | 422
+    engine.statement_unsupported | 422
     engine.refund_refused                 | 422
     engine.rate_limited                   | 429
     engine.internal                       | 500

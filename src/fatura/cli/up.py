@@ -119,7 +119,7 @@ async def _run_meanwhile(meanwhile: Callable[[], Awaitable[None]], stop: asyncio
     try:
         await run_until_set(stop, meanwhile)
     except Exception as error:
-        log.error("demo.failed", error=reason_of(error))
+        log.error("up.failed", error=reason_of(error))
         stop.set()
         raise
 

@@ -317,8 +317,8 @@ UNAVAILABLE = Problem(
     "engine.unavailable",
     503,
     "Temporarily unavailable",
-    "The database is unavailable or busy, the server's clock is wrong, or the server is stopping; repeat the request, "
-    "with the same Idempotency-Key, after `Retry-After`.",
+    "The database is unavailable or busy, the server has too many calls open, its clock is wrong, or it is stopping; "
+    "repeat the request, with the same Idempotency-Key, after `Retry-After`.",
 )
 ACCOUNT_RECOVERING = Problem(
     "engine.account_recovering",

@@ -116,7 +116,10 @@ class RefundForm(Body):
     }
 
     amountCents: Annotated[
-        PositiveCents | None, Field(description="By default, all that was paid and not refunded yet.")
+        PositiveCents | None,
+        Field(
+            description="By default, all that was paid and not refunded yet. Send it if several charges have money."
+        ),
     ] = None
     reason: Annotated[
         Annotated[str, Text(1, 500)] | None,

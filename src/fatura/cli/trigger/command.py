@@ -55,7 +55,7 @@ def trigger(
     api: Api = DEFAULT_API,
     connection: Annotated[
         str | None,
-        typer.Option("--connection", help="Id of the gateway connection; default: the oldest one."),
+        typer.Option("--connection", help="Id of the gateway connection; default: the oldest active one."),
     ] = None,
     json_: Json = False,
     _list: Annotated[

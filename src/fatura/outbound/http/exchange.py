@@ -15,7 +15,11 @@ MAX_HEADER_BYTES = 16 * 1024
 
 
 class OutOfResourcesError(OwnTextError):
-    """This process cannot make another call now. Nothing was sent, and the merchant's server is not the cause."""
+    """This process cannot make another call now, and the merchant's server is not the cause.
+
+    Normally, nothing was sent. But a reused connection may have closed after the request, so that the call had to be
+    repeated.
+    """
 
 
 class ExchangeOutcome(StrEnum):

@@ -68,7 +68,7 @@ async def count_live(tx: Tx, *, now: datetime) -> int:
     )
 
 
-async def delete_oldest_ended(tx: Tx, *, now: datetime, kept: int, limit: int) -> None:
+async def delete_ended(tx: Tx, *, now: datetime, kept: int, limit: int) -> None:
     """Delete up to `limit` revoked or expired keys, but keep the `kept` newest of these keys."""
     await tx.execute(
         """

@@ -147,7 +147,7 @@ async def issue(
             "with DELETE /v1/integration/api-keys/{id}.",
             meta={"limit": MAX_API_KEYS},
         )
-    await api_keys.delete_oldest_ended(work.tx, now=work.now, kept=MAX_ENDED_KEYS, limit=ENDED_BATCH)
+    await api_keys.delete_ended(work.tx, now=work.now, kept=MAX_ENDED_KEYS, limit=ENDED_BATCH)
     key, text = await create(work, name, scopes=scopes, expires_at=expires_at)
     view = NewApiKeyView.of(key, key=text)
     work.audit(key.api_key_id, after=view)

@@ -167,7 +167,7 @@ async def _read_advance(work: Work, target: datetime) -> TestClockView:
 
 
 async def stop(work: Work) -> None:
-    """End the advance where the clock is now. Do nothing if the clock is not advancing (D-214).
+    """End the advance where the clock is now. If the clock is not advancing, only add an audit entry (D-214).
 
     Calls in progress end by themselves, and their results are recorded. Raises EngineError: `engine.clock_conflict`.
     """
