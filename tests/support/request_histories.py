@@ -131,7 +131,7 @@ class History:
         return await continues
 
     async def _start(self, name: str, task: Coroutine[Any, Any, Any]) -> None:
-        """Run a request or a poll until it ends or waits for the gateway."""
+        """Start a request or a poll, and wait until it ends or stops at its call to the gateway."""
         self.log.append(name)
         self._current = name
         self._tasks[name] = asyncio.create_task(task)

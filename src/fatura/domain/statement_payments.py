@@ -1,4 +1,7 @@
-"""Payments of bank statements, and whether a charge may have such a payment already (D-257)."""
+"""Payments that were read from bank statements (D-257).
+
+This module also decides whether such a payment is perhaps stored already, under another id of the bank.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -317,7 +317,8 @@ class Gateway(Protocol):
         ...
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Create or update a product in the provider's catalog, and return the provider's id of it; safe to repeat.
+        """Create or update a product in the provider's catalog, and return its id at the provider. The call can be
+        repeated safely.
 
         Raises UnknownOutcomeError, and PermanentError if the data is refused or `product_catalog` is false.
         """

@@ -37,7 +37,7 @@ _DISCOVER: Mapping[LaneName, _Discover] = {
 
 
 def of(lane: LaneName) -> Callable[[Deps], Awaitable[Sequence[Account]]]:
-    """Return the function that finds the accounts with due work of a lane."""
+    """Return the function that finds the accounts in which this lane has due work."""
     return partial(_find, lane=lane)
 
 

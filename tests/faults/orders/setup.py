@@ -101,7 +101,7 @@ class Setup:
         return Fixture(merchant, opened.api_key, facts, await self.rows(opened.account_id))
 
     def merchant(self, side: str, fixture: Fixture) -> Merchant:
-        """Return a merchant that calls the fixture's account through the engine of one side."""
+        """Return a merchant that sends requests for the fixture's account to the engine of `side`."""
         deps, client = self.sides[side]
         merchant = Merchant.__new__(Merchant)
         merchant.deps, merchant._client = deps, client

@@ -71,10 +71,10 @@ async def import_statement(
     confirmed: Collection[str],
     draft: AuditDraft | None,
 ) -> StoredAnswer:
-    """Add the credits that pay charges of the connection to these charges, and make polls of the charges due.
+    """Find the charges that the credits pay, add the credits to these charges as payments, and poll these charges soon.
 
-    `confirmed` are the bank's ids of payments that a person has confirmed although they are `similar`. A repeated
-    import adds nothing, but makes the polls due again.
+    A `similar` credit may be stored already. `confirmed` has the bank's ids of the `similar` credits of which a person
+    says that they are other payments. A repeated import adds no payment, but makes the polls due again.
     Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.statement_unsupported`; the errors of
     `begin`.
     """
