@@ -24,7 +24,7 @@ CATALOGUE: Mapping[str, str] = {
     "invoice.canceled": "the invoice was canceled",
     "invoice.refunded": "a payment was refunded, in part or in full; the invoice's state stays",
     "invoice.refund_failed": "the gateway did not make a refund that was asked for; no money was returned",
-    "invoice.disputed": "a payment is disputed; the invoice's state stays",
+    "invoice.disputed": "a payer disputes a payment; the invoice keeps its state",
     "invoice.dispute_closed": "a dispute was won or lost; the invoice's state stays",
     "invoice.pricing_warning": "a price endpoint has been failing for 15 minutes",
     "invoice.pricing_exhausted": "all scheduled price calls of an item failed, and the engine makes no more; the "

@@ -254,7 +254,7 @@ class Gateway(Protocol):
     """
 
     def capabilities(self) -> Capabilities:
-        """Validate settings and credentials, without a call to the provider. Raises GatewaySettingsError."""
+        """Return what these settings allow, without a call to the provider. Raises GatewaySettingsError."""
         ...
 
     async def check_credentials(self) -> str | None:

@@ -138,7 +138,7 @@ async def discover_put_off(discovery: Discovery) -> int:
 
 
 async def discover_untaken_events(discovery: Discovery) -> int:
-    """Return how many events have no delivery yet, for enabled webhooks whose endpoint is up.
+    """Return how many events have no delivery yet. Count only the events of enabled webhooks whose endpoint is up.
 
     Suspended accounts are left out.
     """

@@ -33,7 +33,7 @@ class CreditResult(StrEnum):
 
 
 class MatchedBy(StrEnum):
-    """How the charge of a credit was found."""
+    """How the import found the charge that a credit pays: by its txid, or by the payer's document."""
 
     TXID = "txid"
     DOCUMENT = "document"

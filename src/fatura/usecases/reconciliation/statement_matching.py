@@ -50,7 +50,7 @@ class Known:
     manual: ManualPayments
 
     def named_by(self, credit: Credit) -> Sequence[Charge]:
-        """Return the charges whose txid the credit's texts have."""
+        """Return the charges whose txid occurs as a word in the credit's texts."""
         return [self.charges[word] for word in sorted(credit.words) if word in self.charges]
 
 

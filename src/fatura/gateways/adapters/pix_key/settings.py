@@ -65,7 +65,10 @@ def _fault_of_key(key: object) -> str | None:
 
 
 def _ascii(value: object, most: int) -> str | None:
-    """Return a text without its accents, or None if it is blank, too long or has characters that are not ASCII."""
+    """Return a text without its accents.
+
+    Return None if `value` is no text, or if the result is blank, too long or not ASCII.
+    """
     if not isinstance(value, str):
         return None
     parts = unicodedata.normalize("NFKD", value)
