@@ -82,7 +82,7 @@ async def billing(world: World) -> None:
 
 
 async def charges(world: World) -> None:
-    """Call every route that changes an invoice, and the routes of sandbox charges and products and gateway webhooks."""
+    """Call every route that changes an invoice, and the routes of gateway webhooks, sandbox charges and products."""
     await world.set_up_gateway(behaviour="never_pay", productCatalog=True)
     plan = await world.plan()
     for moves in (("pay", "dispute", "dispute-close", "double", "refund"), ("refuse", "cancel", "forget")):

@@ -123,7 +123,7 @@ async def test_a_key_has_all_scopes_unless_others_are_sent(world: World):
 async def test_invalid_scopes_and_expiries_are_refused(
     shared_world: World, fields: Mapping[str, Any], refused: str
 ):
-    """The expiry must be later than the account's now, which is 2033-11-20T15:00Z here. [D-64 expiry 400]"""
+    """The expiry must be later than the account's current time, which is 2033-11-20T15:00Z. [D-64 expiry 400]"""
     answer = await shared_world.post(KEYS, {"name": "x", **fields})
     assert list(invalid(answer)) == [refused]
 

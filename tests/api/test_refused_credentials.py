@@ -270,7 +270,7 @@ async def test_a_forged_webhook_is_refused_before_its_body_is_read(world: World)
 
 
 async def test_unsigned_webhooks_of_a_known_connection_share_one_database_connection(world: World):
-    """Strangers could learn the URL of a connection's webhooks, which the merchant tells the provider. [D-241]"""
+    """Strangers may know the URL of a connection's webhooks, because the merchant gives it to the provider. [D-241]"""
     first, *_ = await forged_hooks(world)
     second = replace(first, connection=(await world.connect())["connectionId"])
     async with reads_held(world, "gateway_connection"):

@@ -13,7 +13,7 @@ from tests.support.world import Json, World
 
 PATTERNS = {SAFE_PATTERN, NOT_BLANK_PATTERN}
 UNSAFE = ("a\nbcdefghijk", "a\u202ebcdefghijk", "a\u200bbcdefghijk")
-"""Each text is long enough for a tax document, which has at least 11 characters."""
+"""Texts with an unsafe character. Each is long enough for a tax document, which has at least 11 characters."""
 
 
 def _text_paths(document: Json, schema: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

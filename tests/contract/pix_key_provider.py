@@ -32,7 +32,7 @@ SETTINGS = {"pixKey": "pix@example.com", "merchantName": "Café do João", "merc
 
 @dataclass(slots=True)
 class FailingDatabase:
-    """Raises `before` at the start of the next transaction, or `after` as soon as that transaction was committed."""
+    """Raises `before` when the next transaction starts, or `after` when that transaction has been committed."""
 
     db: Database
     before: GatewayError | None = None

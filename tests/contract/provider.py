@@ -69,7 +69,7 @@ class Provider(Protocol):
         ...
 
     def webhook(self, gateway: Gateway, charge: Charge) -> Webhook | None:
-        """Return the webhook that the provider sends for a charge, signed now. None if it sends no webhooks."""
+        """Return the webhook that the provider sends for a charge, signed now. If it sends no webhooks, return None."""
         ...
 
     async def catalog(self, gateway: Gateway) -> dict[str, str]:

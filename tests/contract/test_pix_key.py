@@ -81,7 +81,7 @@ async def test_a_payment_is_imported_once(provider: PixKeyProvider) -> None:
 
 
 async def test_only_a_confirmed_payment_may_look_like_another(provider: PixKeyProvider) -> None:
-    """The amount and the Sao Paulo date are equal, or the charge is paid already. The bank's ids differ. [D-257]"""
+    """The bank's ids differ. The amounts and the Sao Paulo dates are equal, or the charge is already paid. [D-257]"""
     gateway = await provider.connect()
     assert isinstance(gateway, StatementImports)
     charge = await gateway.create_charge(charge_request())

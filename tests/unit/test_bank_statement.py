@@ -160,7 +160,7 @@ def _ofx(*tags: str) -> str:
 
 
 def test_all_texts_of_a_transaction_are_read() -> None:
-    """Also a second MEMO, and text in CDATA. The bank may write spaces inside tags. [D-257]"""
+    """A transaction may have a second MEMO, text in CDATA, and spaces inside tags. [D-257]"""
     text = _ofx("<TRNAMT>1.00<MEMO >ONE<NAME>TWO<MEMO><![CDATA[THREE <B>]]></MEMO>").replace(
         "<STMTTRN>", "<STMTTRN >"
     )
@@ -181,7 +181,7 @@ def test_all_texts_of_a_transaction_are_read() -> None:
     ],
 )
 def test_an_ofx_file_that_may_have_two_meanings_is_refused(text: str) -> None:
-    """A payer's message may have tags. Debits must have a minus, and every currency must be BRL. [D-257]"""
+    """Examples: tags in a payer's message, a debit without a minus, and a currency other than BRL. [D-257]"""
     with pytest.raises(StatementError):
         read(text, StatementFormat.OFX, now=NOW)
 
@@ -204,7 +204,7 @@ def test_an_empty_currency_means_reais() -> None:
     ],
 )
 def test_a_csv_file_that_may_have_two_meanings_is_refused(text: str) -> None:
-    """A quote may join rows. A cell may mark a debit. Two columns may have the amount. [D-257]"""
+    """Examples: a quote that may join rows, a cell that may mark a debit, and two columns for the amount. [D-257]"""
     with pytest.raises(StatementError):
         read(text, StatementFormat.CSV, now=NOW)
 

@@ -171,7 +171,7 @@ FLEXPRICE = rows("""
 
 @pytest.mark.parametrize(("months", "start", "following"), FLEXPRICE)
 def test_flexprice_next_billing_date(months, start, following):
-    """The second due date is the one that Flexprice publishes, but never after day 28. [D-4]"""
+    """The second due date is the date in Flexprice's tests, but never after day 28. [D-4]"""
     assert list(islice(due_dates(day(start), int(months)), 2))[1] == cap_day(day(following))
 
 

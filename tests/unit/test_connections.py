@@ -182,7 +182,7 @@ async def test_an_answer_may_be_read_slowly_within_the_deadline(connect):
 
 
 async def test_unread_answers_have_a_limit_in_bytes(limit):
-    """The answer that has been unread longest is discarded. [D-200]"""
+    """The answers that have been unread longest are discarded. [D-200]"""
     limit("OF_ADDRESS", held_bytes=LARGE_BYTES * 3 // 2)
     async with served() as connect, AsyncExitStack() as stack:
         readers: list[asyncio.StreamReader] = []

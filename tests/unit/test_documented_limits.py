@@ -1,4 +1,4 @@
-"""The numbers in the decisions equal those in the code. Other tests replace some numbers by smaller ones."""
+"""The numbers in the decisions equal those in the code. Other tests use smaller numbers, so they do not check this."""
 
 import re
 

@@ -46,7 +46,7 @@ def test_only_logs_name_exceptions() -> None:
     found = [
         f"{path.relative_to(SOURCE)}: {line}"
         for path in SOURCE.rglob("*.py")
-        if path.name not in {"dialing.py", "observability.py", "provider.py"}  # they write logs and spans
+        if path.name not in {"dialing.py", "observability.py", "provider.py"}  # these write logs and spans
         for line in named_exceptions(path.read_text("utf-8"))
     ]
     assert found == []

@@ -64,7 +64,7 @@ def test_jitter_shortens_a_pause() -> None:
 
 
 def test_late_answers_of_other_calls_do_not_delay_the_probe() -> None:
-    """A call that began before the connection was failing ends with an error after that. [D-55 failing]"""
+    """Another call began before the connection was failing, and ends with an error later. [D-55 failing]"""
     failing = after(FAILED, FAILED, FAILED)
     later = after(FAILED, health=failing, at=NOW + timedelta(seconds=20))
     assert (later.next_probe_at, later.probes) == (failing.next_probe_at, failing.probes)

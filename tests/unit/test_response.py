@@ -15,7 +15,7 @@ ALL_BYTES = MAX_HEADER_BYTES + MAX_BODY_BYTES + MAX_FRAMING_BYTES
 
 
 def read(data: bytes, *, pieces: int = 4096) -> Response:
-    """Feed data to the parser in pieces. No piece is larger than the parser's `wanted_bytes`."""
+    """Feed data to the parser in pieces of at most `pieces` and `wanted_bytes` bytes. Return the response."""
     response = Response()
     while data and not response.is_ended:
         size = min(pieces, response.wanted_bytes)

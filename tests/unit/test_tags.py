@@ -1,4 +1,4 @@
-"""The tags by which Fatura recognizes its own connection ids, request ids, and the memory of refused API keys."""
+"""The tags in connection ids, the ids of requests, and the memory of refused API keys."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid5

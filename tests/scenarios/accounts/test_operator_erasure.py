@@ -92,7 +92,7 @@ async def test_an_invoice_that_is_generated_during_the_command_keeps_the_subscri
 async def test_a_request_subscribes_the_customer_only_before_or_after_the_command(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """The command has canceled the subscriptions when the request arrives. The request creates a new customer.
+    """The request arrives after the command has canceled the subscriptions, and creates a new customer.
     [D-255, D-227]
     """
     plan = await world.plan()

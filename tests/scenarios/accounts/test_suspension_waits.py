@@ -94,7 +94,7 @@ async def test_a_suspension_waits_for_the_lease_of_a_dead_worker(world: World):
 
 @pytest.mark.faults
 async def test_a_suspension_waits_for_a_refund(world: World):
-    """The suspension waits for the transaction that reserves the refund, and then for the call. [D-242, D-53]"""
+    """The suspension waits for the transaction that reserves the refund, and for the refund's call. [D-242, D-53]"""
     invoice = await issued_invoice(world)
     [charge] = await charges(world)
     await move(world, charge, "pay")
@@ -139,7 +139,7 @@ async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_en
 ):
     """Two requests are about to cancel a charge. Then a poll finds the charge paid, and ends both stored requests.
 
-    Both calls are still made. The suspension waits until the second call has ended. [D-242, D-171]
+    Both requests still call the gateway. The suspension waits until the second call has ended. [D-242, D-171]
     """
     invoice = await issued_invoice(world)
     [charge] = await charges(world)
@@ -154,7 +154,7 @@ async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_en
         await charge_release.release(world.deps, account, begun.pop(ends_first).reserved)
         await asyncio.sleep(A_WHILE)
         await charge_release.release(world.deps, account, begun.pop().reserved)
-        await end_leases(world)  # if the first request's call ended first, its hold lasts until it expires
+        await end_leases(world)  # if the first request's call ended first, that call's hold must expire
 
 
 async def _begin_cancellation(world: World, account: Account, invoice: Json) -> Begun:
@@ -238,7 +238,7 @@ async def test_a_request_that_was_admitted_before_the_suspension_begins_no_other
 
 
 async def test_a_suspension_waits_for_the_charge_of_an_invoice_that_is_paid_meanwhile(world: World):
-    """A reissue is about to send the next charge. The payer pays the replaced charge first.
+    """A worker is about to send the next charge of a reissued invoice. The payer pays the replaced charge first.
 
     The suspension still waits for the call that sends the next charge. [D-242, D-51]
     """

@@ -32,7 +32,7 @@ from tests.support.world import Answer, Json, World, columns, plan_body
 
 
 async def draft_invoice(world: World) -> Json:
-    """Generate a draft invoice: the price endpoint of its variable item has not been called yet."""
+    """Return a draft invoice. The price endpoint of its variable item has not been called yet."""
     subscription = await world.enroll(await world.plan(await world.product(), await world.variable_product()))
     await world.run("generation")
     [invoice] = await world.invoices(subscription)
@@ -151,7 +151,7 @@ async def test_a_cancellation_that_polling_recorded_first_succeeds(world: World)
 
 
 async def test_a_key_in_use_cancels_no_other_invoice(world: World):
-    """While a request waits for the gateway, a client uses its key to cancel another invoice. [D-14, D-27 charge]"""
+    """While a cancellation waits for the gateway, a client uses its key for another invoice. [D-14, D-27 charge]"""
     invoice, other = await unpaid_invoice(world), await issued_invoice(world)
     asked = list[asyncio.Task[Answer]]()
 

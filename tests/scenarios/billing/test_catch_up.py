@@ -30,7 +30,7 @@ async def sleep(merchant: Merchant, duration: timedelta) -> None:
 
 
 def gaps(invoices: Sequence[Json]) -> list[timedelta]:
-    """Return the time between the creation of consecutive invoices."""
+    """Return how much time passed between the creation of each invoice and the next one."""
     created = [datetime.fromisoformat(each["createdAt"]) for each in invoices]
     return [later - earlier for earlier, later in pairwise(created)]
 

@@ -42,7 +42,7 @@ async def versions(world: World, subscriptions: Sequence[Json]) -> list[int]:
 
 
 async def enrolled(world: World, count: int) -> tuple[Json, list[Json]]:
-    """Return a plan, whose version 2 costs 200 cents, and `count` subscriptions to its version 1, of 100 cents."""
+    """Return a plan and `count` subscriptions to its version 1, which costs 100 cents. Version 2 costs 200 cents."""
     plan = await world.plan(await world.product(100))
     subscriptions = [await world.enroll(plan) for _ in range(count)]
     await publish(world, plan, await world.product(200))
@@ -255,7 +255,7 @@ async def test_a_repeat_of_a_lost_answer_waits_for_the_same_propagation(world: W
 async def test_a_subscriber_held_for_long_does_not_fail_the_request(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """If a batch waits too long for a lock, the API answers 202, not 503, because the target is stored.
+    """If a batch waits too long for a lock, the API answers 202, not 503, because the propagation is stored.
     [D-54 progress]
     """
     monkeypatch.setattr(propagation, "WAIT_SECONDS", 1)

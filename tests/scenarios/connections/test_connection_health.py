@@ -208,7 +208,7 @@ async def test_polls_that_fail_make_the_connection_failing(world: World) -> None
 
 @pytest.mark.faults
 async def test_polls_that_fail_while_charges_are_created_are_reported_once(world: World) -> None:
-    """The polls answer 500 for three days. Charges are created all the time. [D-55 reads, D-55 health]"""
+    """For more than three days, every poll fails, but charges are created. [D-55 reads, D-55 health]"""
     await world.set_up_gateway(behaviour="never_pay")
     plan = await world.plan()
     await issued_invoice(world)
@@ -341,7 +341,7 @@ async def test_a_connection_without_work_is_probed_by_its_credentials(world: Wor
 
 
 async def test_a_connection_that_cannot_be_opened_delays_no_probe_of_others(world: World) -> None:
-    """The broken connection's next probe comes after the same pause as if a call had failed. [D-55 failing, D-186]"""
+    """Fatura probes the broken connection again after the pause that follows a failed call. [D-55 failing, D-186]"""
     failing = await connection_id(world)
     await world.connect()
     await world.sql(

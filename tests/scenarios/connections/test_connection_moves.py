@@ -59,7 +59,7 @@ async def connections_of(world: World, subscriptions: Sequence[Json]) -> list[st
 
 
 async def enrolled(world: World, count: int, **terms: Json) -> tuple[str, list[Json]]:
-    """Return the id of the account's first connection, and subscriptions pinned to this connection."""
+    """Return the id of the account's first connection, and `count` subscriptions pinned to this connection."""
     plan = await world.plan(**terms)
     old = await connection_id(world)
     return old, [await world.enroll(plan, gatewayConnectionId=old) for _ in range(count)]

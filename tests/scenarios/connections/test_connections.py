@@ -72,7 +72,7 @@ async def test_new_settings_of_a_live_connection_poll_nothing(world: World) -> N
 async def test_a_new_connection_has_the_budget_of_its_adapter(
     world: World, monkeypatch: pytest.MonkeyPatch, stated: dict[str, Any], limit: int
 ) -> None:
-    """Without a statement of the adapter, the limit is 20. [D-55 budget]"""
+    """If the adapter states no budget, the connection has a budget of 20 polls per second. [D-55 budget]"""
     sandbox = SandboxGateway.capabilities
 
     def capabilities(gateway: SandboxGateway) -> Capabilities:

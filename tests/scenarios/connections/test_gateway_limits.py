@@ -62,7 +62,7 @@ async def test_a_hanging_gateway_holds_a_limited_number_of_requests(
 
     waiting = asyncio.create_task(ask(first))
     await eventually(lambda: waiting.done() or _is_full(world))
-    await asyncio.sleep(0.5)  # enough for a request that waits for no gateway
+    await asyncio.sleep(0.5)  # a request that calls no gateway would end within this time
     assert not waiting.done(), waiting.result().body
     before = await read(world, invoice)
 

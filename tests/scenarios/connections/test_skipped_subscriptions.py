@@ -57,7 +57,7 @@ async def test_a_move_deletes_the_skipped_subscriptions_of_the_move_before(world
 
 
 async def test_the_answer_of_a_move_shows_one_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another transaction adds a skipped subscription while the API reads its answer. [D-122, D-59 move]"""
+    """Before the API reads the skipped subscriptions, another transaction adds one. [D-122, D-59 move]"""
     old, (subscription,) = await enrolled(world, 1)
     new, skipped_by = await other_connection(world), stored_moves.skipped_by
 

@@ -85,9 +85,10 @@ async def test_a_refused_request_of_a_suspended_process_is_not_applied(world: Wo
 
 @pytest.mark.parametrize("action", ["payment", "reissue"])
 async def test_a_suspended_attempt_does_not_drop_the_request_of_its_repeat(world: World, action: str) -> None:
-    """While a request's first attempt is suspended, the repeat cancels the charge, but the gateway's answer is lost.
+    """While a request's first attempt is suspended, the client repeats the request.
 
-    Then the gateway refuses the first attempt's call. [D-171]
+    The repeat cancels the charge, but the gateway's answer is lost. Then the gateway refuses the first attempt's call.
+    [D-171]
     """
     invoice = await unpaid_invoice(world)
     attempts = 0
@@ -180,7 +181,7 @@ async def test_a_request_of_a_host_with_a_wrong_clock_blocks_no_other(world: Wor
     """The clock of the host that stored the reissue was 40 days ahead. [D-5, D-171]"""
     invoice = await lose_answer(world, "reissue")
     await world.sql("UPDATE merchant_request SET in_progress_until = in_progress_until + interval '40 days'")
-    await world.run("reconciliation")  # the lane limits the wrong time of the request
+    await world.run("reconciliation")  # the lane corrects the time, which is too late to be valid
     await end_requests(world)
 
     answer = await send(world, invoice, later, key="b")

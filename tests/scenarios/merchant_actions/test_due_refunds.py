@@ -14,7 +14,7 @@ from tests.support.world import World
 
 
 async def test_each_refund_is_sent_after_its_look_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight refunds are due. A batch settles two of them, and its two look-ups take 18 seconds. [D-53 lookup]"""
+    """Eight refunds are due. A batch settles at most two refunds, and each look-up takes 9 seconds. [D-53 lookup]"""
     await world.set_up_gateway(behaviour="never_pay")
     capabilities, get_charge = SandboxGateway.capabilities, SandboxGateway.get_charge
     account = await load_account(world.deps, world.account_id)

@@ -18,9 +18,9 @@ from tests.support.world import World
 async def test_a_lost_cancellation_keeps_the_promised_request(
     world: World, monkeypatch: pytest.MonkeyPatch, earlier: str
 ) -> None:
-    """A payment or reissue is stored, because the gateway's answer was lost. So is a later cancellation of the invoice.
+    """A payment or reissue and a later cancellation of the invoice are stored, because the gateway's answers were lost.
 
-    Then the charge expires. So Fatura does not cancel the invoice, but applies the payment or reissue.
+    Then the charge expires. Fatura applies the payment or reissue, and does not cancel the invoice.
     [D-171, D-52, D-51]
     """
     invoice = await unpaid_invoice(world)
@@ -55,7 +55,7 @@ async def test_a_lost_cancellation_keeps_the_promised_request(
 async def test_a_later_reissue_replaces_a_lost_cancellation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reissue begins while a cancellation of the invoice waits for the gateway. Then the gateway's answer is lost.
+    """A reissue begins while a cancellation of the invoice waits for the gateway. The cancellation's answer is lost.
     [D-171, D-51]
     """
     invoice = await unpaid_invoice(world)

@@ -150,9 +150,9 @@ async def test_another_refund_with_an_expired_key_is_refused(
 async def test_another_reissue_with_an_expired_key_is_refused(
     world: World, change: Json, expected: tuple[int, str | None]
 ):
-    """The due date of a charge that is sent late moves to a later day.
+    """If a charge is sent late, its due date moves to a later day.
 
-    So Fatura accepts a repeat whose due date is earlier than the charge's. [D-14, D-51]
+    Therefore, Fatura accepts a repeat whose due date is earlier than the charge's. [D-14, D-51]
     """
     invoice = await unpaid_invoice(world)
     first = {"dueDate": "2033-12-10", "paymentMethod": "card", "installments": 2}

@@ -106,7 +106,7 @@ def wrong_payments(end: End) -> Iterator[str]:
 
 
 def wrong_answers(end: End) -> Iterator[str]:
-    """Compare the newest answer for each key with what Fatura did for this key."""
+    """For each key, yield a text if the newest answer is a 5xx, or contradicts what Fatura did."""
     for key, answer in end.history.answers.items():
         if answer is None:
             continue
@@ -122,10 +122,11 @@ def wrong_answers(end: End) -> Iterator[str]:
 
 
 def wrong_decisions(end: End) -> Iterator[str]:
-    """Check for each canceled charge that Fatura did the newest request that the gateway did not refuse.
+    """For each canceled charge, yield a text if Fatura did not do what the newest request asked.
 
-    Skip charges that the gateway once showed as expired, because Fatura applies no cancellation to them. Skip charges
-    that the gateway once did not find, because requests do not wait for the cancellation of a missing charge.
+    Requests that the gateway refused do not count. Skip charges that the gateway once showed as expired, because Fatura
+    applies no cancellation to them. Skip charges that the gateway once did not find, because requests do not wait for
+    the cancellation of a missing charge.
     """
     changed = end.history.charges
     for charge_id in [each["chargeId"] for each in end.at_gateway if each["status"] == "canceled"]:
@@ -137,7 +138,7 @@ def wrong_decisions(end: End) -> Iterator[str]:
 
 
 async def check(world: World, seeds: Iterable[int]) -> None:
-    """Run histories without the nightly sweep, so that polls and late look-ups must find everything."""
+    """Check the history of each seed. No nightly sweep runs, so polls and late look-ups must find everything."""
     await world.set_up_gateway(behaviour="never_pay")
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     here = await connection_id(world)

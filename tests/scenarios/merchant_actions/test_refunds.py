@@ -311,7 +311,9 @@ async def test_a_connection_without_refunds_refuses(world: World, paid: Json) ->
 
 
 async def test_nothing_is_sent_to_an_inactive_connection(world: World, paid: Json) -> None:
-    """A refund that was not made waits. A refund with an unknown outcome is looked up. [D-151, D-55 inactive]"""
+    """The first refund waits until the connection is active. The second one's outcome is unknown, so it is looked up.
+    [D-151, D-55 inactive]
+    """
     await queue_fault(world, "refund_charge", "rate_limited")
     assert (await refund(world, paid, amountCents=4000)).status == 202
     await patch_connection(world, active=False)

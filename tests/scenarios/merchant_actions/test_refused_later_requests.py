@@ -24,7 +24,7 @@ async def send(world: World, invoice: Json, action: str, *, key: str) -> Answer:
 
 
 async def lose_answer(world: World, action: str) -> Json:
-    """Send a request with the key `a` for an invoice. The gateway cancels the charge, but its answer is lost."""
+    """Return an invoice after a request with the key `a`. The gateway canceled its charge, but the answer was lost."""
     invoice = await unpaid_invoice(world)
     await queue_fault(world, "cancel_charge", "timeout_after")
     assert (await send(world, invoice, action, key="a")).status == 409
@@ -49,7 +49,7 @@ async def stored_kinds(world: World) -> list[str]:
 
 
 async def check_continued(world: World, invoice: Json, action: str) -> None:
-    """Run the polls. Check that they have done the action, and have not canceled the invoice."""
+    """Run the polls. Check that they completed the payment or reissue `action`, and did not cancel the invoice."""
     await pass_time(world, hours=2)
     found = await read(world, invoice)
     stages = [each["status"] for each in found["charges"]]

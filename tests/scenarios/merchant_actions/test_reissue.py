@@ -110,7 +110,7 @@ async def test_a_due_date_out_of_range_is_refused(world: World, due_date: str) -
 
 
 async def test_a_refused_charge_is_sent_with_other_terms(world: World) -> None:
-    """A later retry keeps the terms of the reissue. [D-51, D-34]"""
+    """The reissue changes the payment method. A later retry keeps the changed method. [D-51, D-34]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world, defaultPaymentMethod="card", maxInstallments=3)
     await queue_fault(world, "create_charge", "rejected", times=2)

@@ -33,7 +33,8 @@ async def test_a_payment_whose_process_died_decides(
 ) -> None:
     """While the earlier request r is suspended, the process of the payment p dies before or after its call.
 
-    Then r continues. With `is_promised`, p was lost before r began, and the process that dies repeats p. [D-171, D-52]
+    Then r continues. With `is_promised`, p was lost before r began, and the process dies while it repeats p.
+    [D-171, D-52]
     """
     if is_promised:
         await pay_unsure(world, invoice, "timeout_before", key="p")

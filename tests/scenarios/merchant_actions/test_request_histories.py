@@ -39,7 +39,7 @@ async def show(world: World, invoice: Json) -> tuple[Any, ...]:
 
 
 async def pay_unsure(world: World, invoice: Json, fault: str, *, key: str) -> None:
-    """Record a payment whose answer from the gateway is lost. The engine promises to record the payment later."""
+    """Ask for a payment. The gateway's answer is lost, so the engine promises to record the payment later."""
     await queue_fault(world, "cancel_charge", fault)
     answer = await send(world, invoice, "payment", key=key)
     assert answer.status == 409

@@ -1,4 +1,4 @@
-"""A merchant with a Pix key imports bank statements, and Fatura records the payments of its charges (D-257)."""
+"""A merchant with a Pix key imports bank statements. Fatura records the payments of the merchant's charges (D-257)."""
 
 import asyncio
 from typing import Any
@@ -56,7 +56,7 @@ async def test_simultaneous_imports_record_a_payment_once(shop: Shop) -> None:
 
 
 async def test_a_credit_without_a_txid_is_matched_by_amount_and_document(shop: Shop) -> None:
-    """A CPF that another customer has, another amount, or a masked CPF matches nothing. [D-257]"""
+    """A credit with another amount or a masked CPF matches nothing. Another customer owes the same amount. [D-257]"""
     await shop.bill(externalRef="bob", document="11144477735")
     invoice = await shop.bill(document=CPF)
 
@@ -77,7 +77,7 @@ async def test_a_credit_that_may_pay_two_invoices_pays_none(shop: Shop) -> None:
 
 
 async def test_two_credits_do_not_pay_one_charge_by_its_amount(shop: Shop) -> None:
-    """The payer paid twice without the code. The second credit matches no open charge. [D-257]"""
+    """The payer paid twice, and neither credit names the charge. The second one matches no open charge. [D-257]"""
     invoice = await shop.bill(document=CPF)
 
     assert await shop.imported(f"99.90,1,Pix {CPF}", f"99.90,2,Pix {CPF}") == [
@@ -132,7 +132,7 @@ async def test_a_payment_that_was_recorded_by_hand_is_not_recorded_again(shop: S
 
 
 async def test_a_payment_like_one_recorded_by_hand_waits_for_a_person(shop: Shop) -> None:
-    """The manual payment has no reference. After a confirmation, the credit is a second payment. [D-257, D-52]"""
+    """The manual payment has no reference. If a person confirms the credit, it is a second payment. [D-257, D-52]"""
     invoice = await shop.bill()
     await shop.merchant.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "pix"})
     row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
@@ -168,7 +168,7 @@ async def test_an_id_that_the_bank_used_twice_needs_a_person(shop: Shop) -> None
 
 
 async def test_an_import_that_ended_before_its_polls_is_completed_by_a_repeat(shop: Shop) -> None:
-    """The process died after the payment was stored, and before the invoice's poll was due. [D-257]"""
+    """The process died after it had stored the payment, and before it made the invoice's poll due. [D-257]"""
     invoice = await shop.bill()
     row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
     await shop.send(row)

@@ -1,4 +1,4 @@
-"""An invoice with many entries: its detail, the list of all entries, and the limits of payments and refunds."""
+"""An invoice with many ledger entries: its detail, the list of all entries, and the limits of payments and refunds."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -38,7 +38,7 @@ async def test_a_live_account_issues_a_pix_code(world: World) -> None:
 
 
 async def test_a_payment_by_hand_pays_the_invoice(world: World) -> None:
-    """The engine cancels the charge first, and hides its code. A refund is recorded too. [D-256, D-52]"""
+    """The engine cancels the charge first, and no longer shows its code. A refund is recorded too. [D-256, D-52]"""
     live, invoice = await _issued(world)
     await live.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "pix", "reference": "E123"})
 

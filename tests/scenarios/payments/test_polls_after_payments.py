@@ -25,8 +25,8 @@ class Polls:
     def days(self, charge_id: str, *, since: datetime) -> Sequence[int]:
         """Return the days on which a charge was polled, counted from the instant `since`.
 
-        `since` may be a few seconds after the payment. With a slack of a minute, a poll exactly a day after the payment
-        counts as day 1.
+        `since` may be a few seconds after the payment. A minute is added, so that a poll exactly a day after the
+        payment counts as day 1.
         """
         slack = timedelta(minutes=1)
         return [(at - since + slack).days for each, at in self.calls if each == charge_id and at > since]
@@ -56,7 +56,7 @@ async def issued(world: World) -> Json:
 
 
 async def pay(world: World, charge_id: str, **body: Json) -> datetime:
-    """Pay a charge, run the poll that the payment triggers, and return the time."""
+    """Pay a charge, and run the poll that the payment triggers. Return the account's time after the poll."""
     await world.made(f"/v1/sandbox/charges/{charge_id}/pay", body)
     await world.run("reconciliation")
     return await now(world)

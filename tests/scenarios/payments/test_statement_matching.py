@@ -101,7 +101,7 @@ async def test_credits_that_name_a_charge_are_decided_first(shop: Shop) -> None:
 
 
 async def test_a_second_payment_of_a_paid_charge_needs_a_person(shop: Shop) -> None:
-    """On another day, the same payment may have another id. [D-257]"""
+    """The second credit has another day and id, but it may be the same payment. [D-257]"""
     invoice = await shop.bill()
     await shop.imported(f"{shop.day(days_ago=1)},99.90,1,Pix {txid(invoice)}")
 

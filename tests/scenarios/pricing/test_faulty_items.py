@@ -71,7 +71,9 @@ async def change_call(world: World, invoice: Json, change: str) -> None:
 async def test_a_lost_call_that_cannot_be_recorded_delays_no_other(
     world: World, prices: PriceServer, fault: str
 ) -> None:
-    """The worker died before it made the calls. The lost call does not stop the test clock. [D-105, D-186]"""
+    """The worker died before it made its calls. The call that cannot be recorded does not stop the test clock.
+    [D-105, D-186]
+    """
     failing = (await three_drafts(world, prices))[1]
     await reserve(world)
     await expire_leases(world)

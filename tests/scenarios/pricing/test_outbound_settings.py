@@ -1,4 +1,4 @@
-"""The engine checks the operator's settings for a merchant's URL when it stores the URL, and again before each call."""
+"""The engine checks a merchant's URL against the operator's settings before it stores the URL, and before each call."""
 
 import pytest
 

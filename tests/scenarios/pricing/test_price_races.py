@@ -28,7 +28,7 @@ class Race:
         self.item_id = ""
 
     async def start(self, answer: str = "ok", retry: str = "ok") -> None:
-        """Start the scheduled and the manual call. The endpoint withholds its responses."""
+        """Create an invoice, and start its scheduled and its manual call. The endpoint withholds its responses."""
         world, prices = self.world, self.prices
         known = {invoice["id"] for invoice in await world.invoices()}
         prices.answers(KINDS[answer](CENTS[ANSWER]), KINDS[retry](CENTS[RETRY]))

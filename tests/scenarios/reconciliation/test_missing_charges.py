@@ -136,7 +136,7 @@ async def test_an_invoice_without_its_charge_can_be_paid_by_hand(world: World) -
 
 
 async def test_a_charge_that_is_known_again_after_the_cancellation_is_canceled(world: World) -> None:
-    """If the gateway does not answer the cancellation, Fatura repeats the cancellation. [D-56, D-50, D-125]"""
+    """The gateway does not answer the first cancellations of the charge, so Fatura repeats them. [D-56, D-50, D-125]"""
     invoice = await missing(world)
     own = (await world.sql("SELECT connection_id FROM invoice"))[0]["connection_id"]
     assert (await cancel(world, invoice)).json["status"] == "canceled"

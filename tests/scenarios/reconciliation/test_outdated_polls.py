@@ -105,7 +105,7 @@ async def test_an_expired_charge_is_shown_as_canceled(world: World, shown: Gatew
 
 
 async def test_an_overdue_charge_is_shown_as_paid_in_part(world: World, shown: Gateway) -> None:
-    """The new charge is not due yet, so the invoice is not overdue. [D-51, D-26]"""
+    """The charge of the reissue is not due yet, so the invoice is not overdue. [D-51, D-26]"""
     invoice = await expired(world, shown)
     await world.sql("UPDATE account SET clock_offset = clock_offset + interval '5 days'")
     await world.made(f"/v1/sandbox/charges/{invoice['gatewayInvoiceId']}/pay", {"amountCents": 4000})

@@ -105,7 +105,7 @@ async def test_connections_are_polled_in_turn(world: World, issued: Json) -> Non
 async def test_a_poll_stays_due_if_the_charges_of_another_invoice_use_up_the_budget(
     world: World, issued: Json
 ) -> None:
-    """The first invoice has two charges. [D-176, D-55 budget]"""
+    """The budget allows two polls, and the first invoice has two charges. [D-176, D-55 budget]"""
     assert (await ask(world, issued)).status == 200
     await world.run("issuance")
     second = await issued_invoice(world)

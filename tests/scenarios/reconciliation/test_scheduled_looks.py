@@ -1,4 +1,4 @@
-"""At most 20 charges that only webhooks named wait for looks. A new charge can replace a waiting one (D-162)."""
+"""At most 20 charges that only webhooks named wait for looks. A new charge can replace one of them (D-162)."""
 
 import asyncio
 from datetime import timedelta
@@ -61,7 +61,7 @@ def strangers_charges(count: int = MAX_WAITING, *, start: int = 0) -> list[str]:
 
 
 def answer_all_but(monkeypatch: pytest.MonkeyPatch, unanswered_ids: set[str]) -> None:
-    """Let reads of these charges time out."""
+    """Make reads of the charges `unanswered_ids` time out."""
     get_charge = SandboxGateway.get_charge
 
     async def answers_others(self: SandboxGateway, charge_id: str) -> Charge:

@@ -1,4 +1,4 @@
-"""A webhook names a charge. After two answers that the gateway does not know the charge, the engine gives it up.
+"""A webhook names a charge. The engine forgets the charge after two answers that the gateway does not know it.
 
 The two answers must be at least an hour apart (D-162).
 """

@@ -62,7 +62,7 @@ async def test_copies_do_not_stop_the_poll_of_another_named_charge(
 async def test_copies_about_many_charges_do_not_stop_the_poll_of_another_named_charge(
     world: World, issued: Json
 ) -> None:
-    """Webhooks name four charges, as many as one batch claims. After them, a webhook names the other charge.
+    """Webhooks name four charges, as many as one batch claims. After them, a webhook names a fifth charge.
 
     [D-35 webhook fair]
     """

@@ -28,7 +28,7 @@ async def canceled_with_another_amount(world: World) -> tuple[Json, str]:
 async def test_a_canceled_charge_with_another_amount_that_pays_the_invoice_is_adopted(
     world: World, found_by: str
 ):
-    """The paid invoice then shows the canceled charge. No person has to act.
+    """The invoice becomes paid and shows the canceled charge. No person has to act.
 
     A request `retry-issuance` does no harm. [D-170, D-123, D-50]
     """

@@ -1,4 +1,4 @@
-"""A lost cycle, whose charge `fatura restored` finds, is not billed again after its subscription is canceled."""
+"""`fatura restored` finds the charge of a lost cycle. A canceled subscription's lost cycle is not billed again."""
 
 from collections.abc import AsyncGenerator
 from uuid import UUID
@@ -40,7 +40,7 @@ async def apply(world: World, subscription: Json) -> Applied:
 async def test_a_repeat_reports_the_charge_of_a_subscription_canceled_in_between(
     world: World, *, is_erased: bool
 ):
-    """`fatura check` reports the cycle until a comparison, other than a dry run, has reported the charge.
+    """`fatura check` reports the cycle until a comparison reports the charge. A dry run is not enough.
     [D-123, D-230]
     """
     subscription, charge = await lost_charge(world)

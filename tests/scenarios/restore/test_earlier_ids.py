@@ -1,4 +1,4 @@
-"""A cycle was billed again before `fatura restored` ran. The old charges name the lost invoice (D-181)."""
+"""A cycle was billed again before `fatura restored` ran. The charges that it finds name the lost invoice (D-181)."""
 
 from uuid import UUID
 
@@ -12,9 +12,9 @@ from tests.support.world import Json, World
 
 
 async def billed_again(world: World, *, attempts: int, is_charged: bool = False) -> tuple[Json, list[str]]:
-    """Bill the cycle of a lost invoice, which has `attempts` charges. With `is_charged`, charge the new invoice.
+    """Bill the cycle of a lost invoice again. With `is_charged`, charge the new invoice.
 
-    Return the new invoice and the ids of the lost invoice's charges.
+    Return the new invoice and the ids of the lost invoice's `attempts` charges.
     """
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())
@@ -57,7 +57,7 @@ async def test_a_refused_cancellation_is_repeated(world: World):
 
 @pytest.mark.parametrize("by_sweep", [False, True])
 async def test_a_later_payment_of_a_charge_that_is_not_adopted_is_recorded(world: World, *, by_sweep: bool):
-    """The payer pays the charge before the engine cancels it. A repeated look or a sweep finds the payment.
+    """The gateway refuses to cancel the charge, and the payer pays it. A repeated look or a sweep finds the payment.
     [D-181, D-50]
     """
     invoice, [older, newer] = await billed_again(world, attempts=2)

@@ -123,7 +123,7 @@ async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(wor
 
 
 async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, refused: dict[str, Exception]):
-    """Once, the gateway says that it does not know the newer charge. Hours later, it says so once of the older charge.
+    """Once, the gateway does not know the newer charge. Hours later, it once does not know the older charge.
     The engine requests no other charge. [D-181, D-56]
     """
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)
@@ -221,7 +221,7 @@ async def test_a_missing_charge_that_appears_again_after_a_retry_is_canceled(wor
 
 
 async def test_a_missing_charge_is_reported_once(world: World):
-    """The engine goes on to look at the other charge, which was paid in part and canceled. [D-181]"""
+    """The engine continues to look at the other charge, which was paid in part and canceled. [D-181]"""
     invoice, older, newer = await two_charges(world, 4000, TOTAL)
     await compare(world)
     await stop_sweeps(world)

@@ -262,7 +262,7 @@ async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: 
 
 
 async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(world: World):
-    """The invoice adopts the charge with the higher number, which the database had lost.
+    """The database had lost the charge with the higher number. The invoice adopts this charge.
     [D-123, D-181, D-33]
     """
     await world.set_up_gateway(behaviour="never_pay")

@@ -33,7 +33,7 @@ async def pay_first(world: World, charge_id: str) -> None:
 
 
 async def pay_rest_and_check(world: World, invoice: Json, rest: str) -> None:
-    """Check that the invoice has the charge `rest`; let the payer pay it, and check that the invoice is paid."""
+    """Check that the invoice has the charge `rest`. Pay this charge, and check that the invoice is paid."""
     await world.run()
     shown = await read(world, invoice)
     assert (shown["gatewayInvoiceId"], shown["paidCents"]) in {(rest, PAID_FIRST), (rest, 9990)}

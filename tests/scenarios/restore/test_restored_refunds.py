@@ -20,7 +20,7 @@ CENTS = 4000
 
 @pytest.fixture(autouse=True)
 def gateway_that_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the gateway show refunds by their ids, and send money for every request, even a repeated one."""
+    """Make the gateway send money for every request, even a repeated one, and show refunds with their ids."""
     capabilities, refunded = SandboxGateway.capabilities, adapter.refunded
 
     def only_looks_up(gateway: SandboxGateway) -> Capabilities:

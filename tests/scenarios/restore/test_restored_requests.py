@@ -1,4 +1,4 @@
-"""In a backup, a merchant's request waits for a cancellation. The request was applied after the backup (D-123)."""
+"""A backup has a merchant's request that waits for a cancellation. The request was applied after the backup (D-123)."""
 
 from uuid import UUID
 

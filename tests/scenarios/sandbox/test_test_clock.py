@@ -1,4 +1,4 @@
-"""The test clock sets a sandbox account's time. On its way, an advance stops at due work and runs it."""
+"""The test clock sets a sandbox account's time. An advance stops whenever work is due, and runs the work."""
 
 import asyncio
 from dataclasses import replace
@@ -176,7 +176,9 @@ async def test_a_suspended_worker_does_not_end_a_later_advance(
 async def test_a_slow_lane_does_not_end_the_lease_of_a_clock(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While gateway calls of an account hang, no second worker advances the account's clock. [D-45, D-61 faults]"""
+    """A lane takes longer than the clock's lease, because gateway calls hang. No second worker advances the clock.
+    [D-45, D-61 faults]
+    """
     monkeypatch.setattr(test_clock, "LEASE", timedelta(seconds=1))
     monkeypatch.setattr(test_clock, "WAIT_SECONDS", 0)
     assert (await world.post("/v1/test-clock/advance", {"to": "2033-11-20T20:00:00.000Z"})).status == 202

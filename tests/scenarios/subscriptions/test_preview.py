@@ -145,7 +145,7 @@ async def offer(
 ) -> list[Json]:
     """Create a product for each line, and return a plan's items for these products.
 
-    A line has a monthly price in cents, or None for a variable product, and discounts.
+    A line is a monthly price in cents and a list of discounts. If the price is None, the product is variable.
     """
     return [
         item(await merchant.variable_product())

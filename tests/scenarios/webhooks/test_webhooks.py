@@ -30,7 +30,7 @@ async def test_a_webhook_is_registered_read_and_removed(world: World, receiver: 
 
 
 async def test_only_administrators_see_the_path_of_the_url(world: World, receiver: Receiver) -> None:
-    """Only they see the path and the query. The event `webhook.disabled` shows neither to anybody. [D-64 webhook]"""
+    """Others see neither the path nor the query. The event `webhook.disabled` never shows them. [D-64 webhook]"""
     whole = f"{receiver.url}/secret?token=secret"
     cut = f"{receiver.url.removesuffix('/events')}/..."
     assert (await world.put("/v1/integration/webhook", {"url": whole})).json["url"] == whole
