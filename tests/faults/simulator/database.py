@@ -227,6 +227,8 @@ class SimPool:
         return away
 
     async def acquire(self) -> Session:
+        # a task of a dead machine must not take a connection of the machine that has replaced it
+        await self.schedule.live_only()
         await self._places.acquire()
         session = Session(self)
         self._open.append(session)

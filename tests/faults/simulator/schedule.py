@@ -79,7 +79,7 @@ class Schedule:
         For a statement that may wait for a lock, `pid` returns the id of its PostgreSQL server process. A caller that
         ends a transaction must set `locks_were_freed`, so that the statements that waited for its locks continue.
         """
-        await self._live_only()
+        await self.live_only()
         done: asyncio.Future[T] = self._loop.create_future()
         self._steps.append(Step(HOST.get(), asyncio.current_task(), label, work, done, pid))
         return await done
@@ -88,12 +88,12 @@ class Schedule:
         await self.sleep_until(self.now + timedelta(seconds=seconds))
 
     async def sleep_until(self, until: datetime) -> None:
-        await self._live_only()
+        await self.live_only()
         done: asyncio.Future[None] = self._loop.create_future()
         heapq.heappush(self._sleepers, Sleeper(until, next(self._numbers), HOST.get(), done))
         await done
 
-    async def _live_only(self) -> None:
+    async def live_only(self) -> None:
         """Block the calling task forever if its machine is dead. Raise WorldEndedError if the world has ended."""
         if self.over:
             raise WorldEndedError
