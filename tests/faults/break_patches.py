@@ -27,7 +27,7 @@ from fatura.store.restore import frozen_accounts
 from fatura.store.subscriptions import subscriptions
 from fatura.store.vault import Vault
 from fatura.usecases.audit_draft import AuditDraft
-from fatura.usecases.charging import gateway_calls, issuance, outcomes, reservation
+from fatura.usecases.charging import gateway_calls, issuance, reservation, retries
 from fatura.usecases.connections import gateway_connections
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, execute_once, find_answer
 from fatura.usecases.payments import gateway_payments, refund_answers
@@ -88,8 +88,8 @@ def trust_first_lookup() -> None:
 
     The run `gateway` detects this.
     """
-    outcomes.LOOKUP_COUNTS_AFTER = timedelta(0)
-    outcomes.EMPTY_LOOKUPS_NEEDED = 1
+    retries.LOOKUP_COUNTS_AFTER = timedelta(0)
+    retries.EMPTY_LOOKUPS_NEEDED = 1
 
 
 @_break

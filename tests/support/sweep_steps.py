@@ -186,3 +186,15 @@ async def hide_first_charge(world: World, monkeypatch: pytest.MonkeyPatch) -> tu
     [first] = await charges(world)
     await queue_fault(world, "list_charges", "unknown", times=3)
     return invoice, first["chargeId"]
+
+
+async def missing_charges(world: World, **settings: Json) -> tuple[Json, str, str]:
+    """Return an invoice whose attempt is parked as `charge_missing`, its canceled charge, and its invalid charge."""
+    invoice, one, hidden = await two_charges(world, **settings)
+    await world.post(f"/v1/sandbox/charges/{one}/cancel")
+    await hide_payment(world, hidden)
+    await world.sql(NO_SWEEP)
+    await pass_time(world, hours=2, minutes=30)
+    [parked] = await stored_charges(world)
+    assert (parked["stage"], parked["error_code"]) == ("parked", "charge_missing")
+    return invoice, one, hidden

@@ -14,9 +14,9 @@ REQUEST_PLACE = "charge.request_sealed"
 
 @dataclass(frozen=True, slots=True)
 class CallHold:
-    """A call that cancels a charge has certainly ended at `until`; earlier calls for the charge, at `before`.
+    """When calls for a charge have certainly ended, in real time. A suspension waits for the calls (D-242).
 
-    Both are real time. A suspension waits until then (D-242).
+    `until` is the end of the call that cancels the charge. `before` is the stored end of earlier calls, or None.
     """
 
     until: datetime
@@ -103,8 +103,8 @@ async def find(tx: Tx, charge_id: UUID) -> InvoiceCharge | None:
 async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge], *, call_ends_at: datetime | None) -> None:
     """Insert new charges, or update stored ones, before their requests are sent.
 
-    `call_ends_at` (real time) is when the calls have certainly ended, whatever becomes of the invoices meanwhile. It is
-    None if no request is sent.
+    `call_ends_at` (real time) is when the calls have certainly ended, even if the leases of the invoices end earlier.
+    It is None if no request is sent.
 
     Raises RowCountError if a stored charge is in a stage in which its request must not be sent.
     """
@@ -150,7 +150,7 @@ async def save_sending(tx: Tx, charges: Sequence[InvoiceCharge], *, call_ends_at
 async def end_calls(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
     """Store that the calls for these charges have ended, unless the requests were sent again since.
 
-    A charge that another worker has confirmed keeps its `call_ends_at`, because it may be a hold (`hold`).
+    A charge that another worker has confirmed keeps its `call_ends_at`, because `hold` may have set this time.
     """
     await tx.execute(
         """
@@ -165,7 +165,7 @@ async def end_calls(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
 
 
 async def hold(tx: Tx, charge_id: UUID, *, until: datetime) -> CallHold:
-    """Store that a call that cancels this charge has certainly ended at `until` (real time).
+    """Store when the call that is going to cancel this charge will certainly have ended: at `until` (real time).
 
     The caller has locked the charge's invoice.
     """
@@ -183,7 +183,7 @@ async def hold(tx: Tx, charge_id: UUID, *, until: datetime) -> CallHold:
 
 
 async def end_hold(tx: Tx, charge_id: UUID, ended: CallHold) -> None:
-    """Store that the call of a hold has ended. Later holds stay, and earlier ones last until they expire."""
+    """Store that the call of a hold has ended. A later hold stays. Else the stored time becomes `before` again."""
     await tx.execute(
         """
         UPDATE charge c SET call_ends_at = $4 WHERE c.account_id = $1 AND c.charge_id = $2 AND c.call_ends_at = $3
@@ -314,7 +314,7 @@ async def count_empty_lookup(tx: Tx, charge: InvoiceCharge, *, looked_up_at: dat
 
 
 async def note_missing(tx: Tx, charge: InvoiceCharge, *, looked_up_at: datetime) -> None:
-    """Store since when look-ups have missed found charges (D-181). Such a look-up is not an empty one."""
+    """Store since when look-ups miss charges that were found earlier (D-181). Reset the number of empty look-ups."""
     await tx.execute(
         """
         UPDATE charge c SET empty_lookups = 0, looked_up_at = $3
@@ -339,9 +339,9 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """Let issuance continue for an invoice with a parked charge (D-113).
 
-    If charges at the gateway were found for the parked charge, make it `unknown`, so that issuance looks them up. A
-    found charge does not count if it is another stored charge. If none were found, or if the gateway no longer shows
-    them (D-181), end the parked charge as `failed`.
+    Charges at the gateway may have been found for the parked charge. Ignore those that belong to other stored charges.
+    If others remain, make the parked charge `unknown`, so that issuance looks up the remaining ones. If none remain, or
+    if the gateway no longer shows the found charges (D-181), end the parked charge as `failed`.
     """
     await tx.execute(
         """

@@ -73,21 +73,30 @@ async def put_off(tx: Tx, charge_id: UUID, *, repeat_at: datetime, until: dateti
     )
 
 
-async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at: Sequence[datetime]) -> None:
+async def count(
+    tx: Tx,
+    charge_id: UUID,
+    *,
+    repeat_at: datetime,
+    next_checks_at: Sequence[datetime],
+    more_at: datetime | None,
+) -> None:
     """Count a late look-up that the gateway answered, and schedule the charge's next look-up.
 
-    `next_checks_at` has the times of the second look-up, the third look-up, and so on. After the last time, no look-up
-    follows. If another transaction has rescheduled the look-up since `claim` set `repeat_at`, change nothing.
+    `next_checks_at` has the times of the second look-up, the third look-up, and so on. After the last time, one more
+    look-up follows at `more_at`, or none. If another transaction has rescheduled the look-up since `claim` set
+    `repeat_at`, change nothing.
     """
     await tx.execute(
         """
-        UPDATE late_charge_check l SET checks_made = l.checks_made + 1, next_check_at = (
+        UPDATE late_charge_check l SET checks_made = l.checks_made + 1, next_check_at = coalesce((
             SELECT n.check_at FROM unnest($4::timestamptz[]) WITH ORDINALITY AS n (check_at, place)
             WHERE n.place = l.checks_made + 1
-        )
+        ), $5)
         WHERE l.account_id = $1 AND l.charge_id = $2 AND l.next_check_at = $3
         """,
         charge_id,
         repeat_at,
         next_checks_at,
+        more_at,
     )

@@ -19,10 +19,10 @@ class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
     `state` is None until the engine has decided what the charge is. Then it is
-    - the charge's state at the gateway, if an event names the charge; PARKED, if the event is about a wrong amount;
-    - CANCELED without an event, if it was found as a canceled second charge;
-    - EXPIRED without an event, if an invoice adopted another found charge; CANCELED, if the gateway did not know it
-      (D-181).
+    - the charge's state at the gateway, if an event names the charge;
+    - PARKED, if the event is about a wrong amount; MISSING, if it says that the gateway does not show the charge;
+    - CANCELED without an event, if it was found as a canceled second charge, or could not be read (D-181);
+    - EXPIRED without an event, if an invoice adopted another found charge (D-181).
 
     `found_at` is when the charge was found in this state. If this worker dies, another one looks at `next_look_at`.
     `unknown_since` is since when the gateway has not known the charge, or None.
@@ -138,31 +138,28 @@ async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
     return [each for each in gateway_ids if each not in known]
 
 
+async def find(
+    tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
+) -> dict[str, tuple[ChargeStage | None, datetime]]:
+    """Return the state of each of these charges that is stored here, and when it was found, by the gateway's id."""
+    rows = await tx.fetch(
+        """
+        SELECT u.gateway_charge_id, u.state, u.found_at FROM unmatched_charge u
+        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
+        """,
+        connection_id,
+        gateway_ids,
+    )
+    return {
+        row["gateway_charge_id"]: (row["state"] and ChargeStage(row["state"]), row["found_at"])
+        for row in rows
+    }
+
+
 async def reported(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> set[str]:
     """Return those of the given gateway ids of a connection for which a state is stored."""
-    rows = await tx.fetch(
-        """
-        SELECT u.gateway_charge_id FROM unmatched_charge u
-        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
-            AND u.state IS NOT NULL
-        """,
-        connection_id,
-        gateway_ids,
-    )
-    return {row["gateway_charge_id"] for row in rows}
-
-
-async def found_before(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]) -> set[str]:
-    """Return those of the given gateway ids of a connection that are stored in this table."""
-    rows = await tx.fetch(
-        """
-        SELECT u.gateway_charge_id FROM unmatched_charge u
-        WHERE u.account_id = $1 AND u.connection_id = $2 AND u.gateway_charge_id = ANY($3::text[])
-        """,
-        connection_id,
-        gateway_ids,
-    )
-    return {row["gateway_charge_id"] for row in rows}
+    found = await find(tx, connection_id, gateway_ids)
+    return {charge_id for charge_id, (state, _) in found.items() if state is not None}
 
 
 async def due_looks(tx: Tx, limits: Mapping[UUID, int], *, now: datetime) -> Sequence[tuple[UUID, str]]:

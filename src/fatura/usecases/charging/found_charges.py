@@ -4,15 +4,23 @@ Charges are found by `fatura restored` (D-123), or because a webhook or the prov
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER, retry_delay
+from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import PaymentEntry, covering_entry, open_cents
-from fatura.gateways.port import Charge, ChargeRequest, ChargeState, NotFoundError
+from fatura.gateways.port import (
+    Charge,
+    ChargeRequest,
+    ChargeState,
+    NotFoundError,
+    PermanentError,
+    TransientError,
+)
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charges
+from fatura.store.charging import charges, unmatched_charges
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import charge_matching
 from fatura.usecases.charging import next_charge, retries
@@ -98,10 +106,30 @@ async def is_paid(
     return (await expectation(work, invoice, stored, found=[charge, *others])).is_covered
 
 
-def choose(found: Sequence[Charge], expected: Expectation) -> tuple[Charge, Sequence[Charge]]:
-    """Return the charge that the invoice adopts, and the others. Of equally suitable charges, the first is adopted."""
-    adopted = max(found, key=lambda charge: _preference(charge, expected))
-    return adopted, [charge for charge in found if charge is not adopted]
+async def is_ready(work: Work, stored: InvoiceCharge) -> bool:
+    locked = await payment_entries.lock_invoices(work.tx, [stored.invoice_id])
+    return locked[stored.invoice_id].status is InvoiceStatus.READY
+
+
+async def without_stored(work: Work, stored: InvoiceCharge, found: FoundCharges) -> FoundCharges:
+    """Return the answer without the charges of other attempts, which are stored already.
+
+    A provider's search may show them too, and the invoice must not adopt one of them again. If the answer shows no
+    other charges, return it unchanged.
+    """
+    ids = [*(each.charge_id for each in found.charges), *found.missing]
+    own = set(await unmatched_charges.without_charge(work.tx, stored.connection_id, ids))
+    if stored.gateway_invoice_id is not None:
+        own.add(stored.gateway_invoice_id)
+    if not own.intersection(ids):
+        return found
+    shown = [each for each in found.charges if each.charge_id in own]
+    return replace(found, charges=shown, missing=[each for each in found.missing if each in own])
+
+
+def choose(found: Sequence[Charge], expected: Expectation) -> Charge:
+    """Return the charge that the invoice adopts. Of equally suitable charges, the first is adopted."""
+    return max(found, key=lambda charge: _preference(charge, expected))
 
 
 def _preference(charge: Charge, expected: Expectation) -> tuple[int, bool, bool, int]:
@@ -166,6 +194,29 @@ async def add(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
         await charge_matching.add_charge(work.tx, call.charge.charge_id, gateway_id=gateway_id, number=number)
 
 
+async def wait_for_search(work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges) -> bool:
+    """Handle an answer in which nobody can pay the read charges, and the search for more charges shows none.
+
+    Return False if the caller must go on with the answer. Return True if it must not.
+
+    The search may have missed a charge that the payer can pay or has paid. If the payments cover the invoice's total,
+    return False nevertheless. Otherwise, record the payments, so that a new charge is only for the open part. Then
+    repeat the look-up: without limit if the search failed, and once if it showed nothing or was refused.
+    """
+    error = found.search_error
+    if error is None or not await _is_current(work, call, current):
+        return False
+    if (await expectation(work, call.invoice, current, found=found.charges)).is_covered:
+        return False
+    await gateway_payments.record(work, _answers(current, found.charges))
+    if isinstance(error, (NotFoundError, PermanentError)):
+        return not found.missing and not await retries.is_second_empty_look_up(work, call, current)
+    ids = [*(each.charge_id for each in found.charges), *found.missing]
+    detail = f"Only the charge {_named(ids)} was found, nobody can pay it now, and the search for others fails: {error}"
+    await retries.retry_later(work, call.invoice, error=TransientError(detail))
+    return True
+
+
 async def wait_for_missing(
     work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
 ) -> bool:
@@ -178,25 +229,36 @@ async def wait_for_missing(
     charge, park the stored charge. A missing charge may still exist, so a new charge would be a second charge.
 
     If the gateway shows only canceled charges, record their payments. If the invoice's payments then cover the total,
-    do not wait: return False, and the invoice adopts a canceled charge.
+    do not wait: return False, and the invoice adopts a canceled charge. If the invoice is not `ready` any more, wait
+    for nothing, and read the missing charges later.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     since = _missing_since(call, current, found.missing)
     is_over = call.reserved_at - since >= MISSING_AFTER
-    is_current = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
-    if (found.charges and not is_current) or (has_other and is_over):
+    if not await _is_current(work, call, current):
+        if not found.charges:
+            await second_charges.look_late(work, current.connection_id, expired=(), missing=found.missing)
+        return not found.charges
+    if has_other and is_over:
         return False
     if found.charges and not has_other:
-        expected = await expectation(work, call.invoice, current, found=found.charges)
-        if expected.is_covered:
+        if (await expectation(work, call.invoice, current, found=found.charges)).is_covered:
             return False
-        answers = [ChargeAnswer(current.invoice_id, current.connection_id, each) for each in found.charges]
-        await gateway_payments.record(work, answers)
-    if is_current:
-        await add(work, call, found)  # the gateway's list may show fewer of them next time
-        await charges.note_missing(work.tx, current, looked_up_at=since)
-        await _repeat_or_park(work, call, current, missing=found.missing, is_over=is_over)
+        await gateway_payments.record(work, _answers(current, found.charges))
+    await add(work, call, found)  # the gateway's list may show fewer of them next time
+    await charges.note_missing(work.tx, current, looked_up_at=since)
+    await _repeat_or_park(work, call, current, missing=found.missing, is_over=is_over)
     return True
+
+
+async def _is_current(work: Work, call: GatewayCall, current: InvoiceCharge) -> bool:
+    """Return whether the call's request is the newest one, its outcome is unknown, and the invoice waits for it."""
+    is_newest = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
+    return is_newest and await is_ready(work, current)
+
+
+def _answers(stored: InvoiceCharge, found: Sequence[Charge]) -> Sequence[ChargeAnswer]:
+    return [ChargeAnswer(stored.invoice_id, stored.connection_id, each) for each in found]
 
 
 def _missing_since(call: GatewayCall, stored: InvoiceCharge, missing: Sequence[str]) -> datetime:
@@ -210,15 +272,20 @@ def _missing_since(call: GatewayCall, stored: InvoiceCharge, missing: Sequence[s
 async def _repeat_or_park(
     work: Work, call: GatewayCall, current: InvoiceCharge, *, missing: Sequence[str], is_over: bool
 ) -> None:
-    named = ", ".join(missing[: NAMED + 1])
-    more = f" and {len(missing) - NAMED - 1} more" if len(missing) > NAMED + 1 else ""
-    detail = f"The gateway does not show the charge {named}{more} as expected"
+    detail = f"The gateway does not show the charge {_named(missing)} as expected"
     if is_over:
         detail += "; check it there, then retry issuance."
         await retries.park(work, call, code="charge_missing", detail=detail, gateway_id=missing[0])
         # late look-ups find only charges with the stored number, so also read the missing charges by id
         await second_charges.plan_checks(work, [current.charge_id])
         await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
+        await second_charges.note_named(work, current.connection_id, missing[: NAMED + 1])
         return
     at = work.now + retry_delay(call.invoice.issue_failures + 1)
     await retries.schedule(work, call.invoice, at=at, error=NotFoundError(f"{detail}."))
+
+
+def _named(gateway_ids: Sequence[str]) -> str:
+    """Return the first ids, separated by commas, and how many more there are."""
+    more = len(gateway_ids) - NAMED - 1
+    return ", ".join(gateway_ids[: NAMED + 1]) + (f" and {more} more" if more > 0 else "")

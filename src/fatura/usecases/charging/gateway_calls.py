@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
@@ -67,10 +67,13 @@ class FoundCharges:
     """The charges of one request: the engine has read them by their ids, or found them by the reference (D-181).
 
     `missing` has the ids of the charges that the gateway does not know, refuses to show, or shows wrongly.
+    `search_error` says why the search for more charges showed none. An issuance look-up sets it only if nobody can pay
+    `charges` now. A late look-up sets it only if the search failed.
     """
 
     charges: Sequence[port.Charge]
     missing: Sequence[str]
+    search_error: port.GatewayError | None = None
 
 
 GatewayAnswer = port.Charge | FoundCharges | port.GatewayError | None
@@ -102,7 +105,8 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     """Read the charges found for the request by their ids, and search for more of them by the reference.
 
     A found charge does not end the search, because the payer may have paid another charge (D-181). If the search and
-    the read disagree about a charge, the read counts, because lists may lag.
+    the read disagree about a charge, the read counts, because lists may lag. But a charge that cannot be read counts as
+    listed if the list shows its payments, because payments do not disappear.
     """
     known, has_lookup = call.charge.known_charge_ids, call.gateway.capabilities().idempotency != "none"
     if not known:
@@ -111,38 +115,42 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
         return await _find(call)
     if not has_lookup:
         return await _read_found(call)
-    read, search = await asyncio.gather(_read_found(call), _search_beside(call))
-    if isinstance(search, port.GatewayError):
-        if all(each.state in _CLOSED for each in read.charges):
-            raise search  # the search may show a charge that the payer can pay or has paid (D-181)
-        return read
-    listed = [each for each in search.charges if each.charge_id not in read.missing]
+    read, found = await asyncio.gather(_read_found(call), _search_beside(call))
+    if isinstance(found, port.GatewayError):
+        is_closed = all(each.state in _CLOSED for each in read.charges)
+        return replace(read, search_error=found) if is_closed else read
+    listed = [each for each in found.charges if each.entries or each.charge_id not in read.missing]
     shown = {each.charge_id: each for each in [*listed, *read.charges]}
-    missing = [each for each in dict.fromkeys([*read.missing, *search.missing]) if each not in shown]
+    # if a canceled charge cannot be read, its listed payments are recorded, but it is missing nevertheless
+    counted = {each.charge_id for each in listed if each.state is not port.ChargeState.CANCELED}
+    counted.update(each.charge_id for each in read.charges)
+    missing = [each for each in dict.fromkeys([*read.missing, *found.missing]) if each not in counted]
     return FoundCharges(list(shown.values()), missing)
 
 
 async def _search_beside(call: GatewayCall) -> FoundCharges | port.GatewayError:
-    """Return the charges with the reference, or the error if the search failed.
+    """Return the charges with the reference, or an error if the search failed or shows no charge.
 
-    If the gateway refuses the search, return no charges: a known charge is adopted anyway (D-162). Late look-ups repeat
-    the search. Raises AuthFailedError.
+    Raises AuthFailedError.
     """
     try:
-        found, invalid = await _search(call)
+        found, invalid = await search(call)
     except port.AuthFailedError:
         raise
-    except (port.NotFoundError, port.PermanentError):
-        return FoundCharges((), ())
     except TimeoutError:
         return port.TransientError("no answer to a look-up in time")
     except port.GatewayError as error:
         return error
+    if not found and not invalid:
+        return port.NotFoundError("the search shows no charge")
     return FoundCharges(found, invalid)
 
 
-async def _search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
-    """Return the valid charges with the request's reference, and the ids of the invalid ones."""
+async def search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str]]:
+    """Return the valid charges with the request's reference, and the ids of the invalid ones.
+
+    Raises GatewayError, TimeoutError.
+    """
     async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
         return await call.gateway.look_up(call.charge.invoice_id, call.charge.number)
 
@@ -152,41 +160,53 @@ async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
 
     An invalid charge counts as missing, because the payer may have paid it (D-181).
     """
-    found, invalid = await _search(call)
+    found, invalid = await search(call)
     return FoundCharges(found, invalid) if invalid or len(found) > 1 else next(iter(found), None)
 
 
 async def _read_found(call: GatewayCall) -> FoundCharges:
-    known, places = call.charge.known_charge_ids, asyncio.Semaphore(READS_AT_ONCE)
-    answers = await asyncio.gather(*(_read_in_turn(call, charge_id, places) for charge_id in known))
-    return FoundCharges(
-        [answer for answer in answers if answer is not None],
-        [charge_id for charge_id, answer in zip(known, answers, strict=True) if answer is None],
-    )
+    """Read the charges found for the request.
 
-
-async def _read_in_turn(call: GatewayCall, charge_id: str, places: asyncio.Semaphore) -> port.Charge | None:
-    async with places:
-        return await read_one(call, charge_id)
-
-
-async def read_one(call: GatewayCall, charge_id: str) -> port.Charge | None:
-    """Return a found charge, or None if the gateway does not know it, refuses to show it, or shows it wrongly.
-
-    Raises AuthFailedError, or a TransientError that names the charge if the gateway does not answer.
+    Raises AuthFailedError, or a TransientError that names a charge if the gateway does not answer about it.
     """
+    found: list[port.Charge] = []
+    missing: list[str] = []
+    for charge_id, answer in (await read(call, call.charge.known_charge_ids)).items():
+        match answer:
+            case port.Charge():
+                found.append(answer)
+            case port.NotFoundError() | port.PermanentError() | port.InvalidAnswerError():
+                log.info("charge.found_charge_not_shown", charge_id=charge_id, error=answer)
+                missing.append(charge_id)
+            case _:
+                reason = f"The charge {charge_id} was found, but cannot be read: {str(answer) or 'no answer'}"
+                raise port.TransientError(reason) from answer
+    return FoundCharges(found, missing)
+
+
+async def read(call: GatewayCall, charge_ids: Sequence[str]) -> Mapping[str, port.Charge | port.GatewayError]:
+    """Read charges of the call's invoice. Return each charge, or why it cannot be read, by its id.
+
+    Raises AuthFailedError.
+    """
+    places = asyncio.Semaphore(READS_AT_ONCE)
+    answers = await asyncio.gather(*(_read_in_turn(call, each, places) for each in charge_ids))
+    return dict(zip(charge_ids, answers, strict=True))
+
+
+async def _read_in_turn(
+    call: GatewayCall, charge_id: str, places: asyncio.Semaphore
+) -> port.Charge | port.GatewayError:
     try:
-        async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
+        async with places, asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             charge = await call.gateway.get_charge(charge_id)
         return charge.of_invoice(call.charge.invoice_id)
-    except (port.NotFoundError, port.PermanentError, port.InvalidAnswerError) as error:
-        log.info("charge.found_charge_not_shown", charge_id=charge_id, error=error)
-        return None
-    except (port.TransientError, port.UnknownOutcomeError, TimeoutError) as error:
-        reason = str(error) or "no answer in time"
-        raise port.TransientError(
-            f"The charge {charge_id} was found, but cannot be read: {reason}"
-        ) from error
+    except port.AuthFailedError:
+        raise
+    except TimeoutError:
+        return port.TransientError("no answer in time")
+    except port.GatewayError as error:
+        return error
 
 
 async def _send(deps: Deps, call: GatewayCall) -> port.Charge | FoundCharges:

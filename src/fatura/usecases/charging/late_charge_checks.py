@@ -6,15 +6,14 @@ again by then, the gateway holds two charges for the invoice.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
-from fatura.domain.charging import LATE_CHECK_GAPS
+from fatura.domain.charging import LATE_CHECK_GAPS, next_cancellation_at
 from fatura.gateways.port import (
-    CALL_TIMEOUT_SECONDS,
+    AuthFailedError,
     Charge,
     ChargeState,
     GatewayError,
@@ -36,7 +35,9 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
-"""A late look-up is repeated after this time if the gateway did not answer."""
+"""A late look-up is repeated after this time if the worker dies, or if the gateway refuses the credentials."""
+SEARCHED_OFTEN_FOR = timedelta(days=2)
+"""After an attempt was sent or its charge was closed, the pauses between failed searches do not grow for this time."""
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
@@ -126,54 +127,75 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
 
 
 async def _find_charges(call: GatewayCall) -> FoundCharges | None:
-    """Return the charges that the look-up finds; None if the gateway did not answer. Invalid charges are `missing`."""
-    invoice_id = call.invoice.invoice_id
+    """Return the charges that the look-up finds; None if the gateway refuses the credentials.
+
+    `missing` has the charges that are listed wrongly, and those that are listed or known and cannot be read.
+    """
     try:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            return await _read(call)
-    except (GatewayError, TimeoutError) as error:
-        log.debug("gateway.late_check_unanswered", invoice_id=str(invoice_id), error=error)
+        return await _read(call, await _search(call))
+    except AuthFailedError:
         return None
 
 
-async def _read(call: GatewayCall) -> FoundCharges:
-    """Read the charges with the call's reference, if the gateway offers look-ups.
+async def _search(call: GatewayCall) -> FoundCharges:
+    """Search for charges with the call's reference, if the gateway offers look-ups.
 
-    If the stored charge has an id at the gateway, also read the charge with this id.
+    A refused search counts as a search without a result. Another failure becomes `search_error`. Raises
+    AuthFailedError.
     """
-    found: list[Charge] = []
-    invalid: Sequence[str] = ()
-    if call.gateway.capabilities().idempotency != "none":
-        with suppress(NotFoundError):
-            charges, invalid = await call.gateway.look_up(call.invoice.invoice_id, call.charge.number)
-            found += [each for each in charges if await _is_readable(call, each)]
-    known = call.charge.gateway_invoice_id
-    if known is not None and known not in {charge.charge_id for charge in found}:
-        # After a restore, the number that the engine stores may be higher than the number in the gateway's reference.
-        # Then no look-up by the reference finds the charge (D-123).
-        with suppress(InvalidAnswerError, NotFoundError, PermanentError):  # `found` is returned anyway
-            found.append(await call.gateway.get_charge(known))
+    if call.gateway.capabilities().idempotency == "none":
+        return FoundCharges((), ())
+    try:
+        found, invalid = await gateway_calls.search(call)
+    except (NotFoundError, PermanentError):
+        return FoundCharges((), ())
+    except AuthFailedError:
+        raise
+    except (GatewayError, TimeoutError) as error:
+        log.debug("gateway.late_check_unanswered", invoice_id=str(call.invoice.invoice_id), error=error)
+        reason = error if isinstance(error, GatewayError) else TransientError("no answer in time")
+        return FoundCharges((), (), reason)
     return FoundCharges(found, invalid)
 
 
-async def _is_readable(call: GatewayCall, charge: Charge) -> bool:
-    """Return False if a charge from the list was found earlier (D-181), but cannot be read by its id now.
+async def _read(call: GatewayCall, searched: FoundCharges) -> FoundCharges:
+    """Read some charges by their ids after the search, because lists may lag or be wrong.
 
-    The list may lag. If this function returned True, issuance would wait for the charge, and ask a person again.
+    - Read the charges that the list shows wrongly.
+    - Read the stored charge's own. After a restore, the number that the engine stores may be higher than the number in
+      the gateway's reference. Then no look-up by the reference finds the own charge (D-123).
+    - Read each unpaid listed charge that was found earlier (D-181). Without this read, issuance could wait for a charge
+      that nobody can read, and ask a person again.
+
+    If the search got no answer, read none.
     """
-    if charge.state is ChargeState.CANCELED or charge.charge_id not in call.charge.known_charge_ids:
-        return True
-    try:
-        return await gateway_calls.read_one(call, charge.charge_id) is not None
-    except TransientError:
-        return False
+    if not isinstance(searched.search_error, InvalidAnswerError | None):
+        return searched
+    known, own = call.charge.known_charge_ids, call.charge.gateway_invoice_id
+    lagging = [
+        each.charge_id
+        for each in searched.charges
+        if each.charge_id in known and each.state is not ChargeState.CANCELED and not each.entries
+    ]
+    to_read = [*searched.missing, *lagging]
+    if own is not None and own not in {each.charge_id for each in searched.charges}:
+        to_read.append(own)
+    answers = await gateway_calls.read(call, list(dict.fromkeys(to_read)))
+    listed = [each for each in searched.charges if each.charge_id not in answers]
+    read = [each for each in answers.values() if isinstance(each, Charge)]
+    unread = [
+        charge_id
+        for charge_id, answer in answers.items()
+        if not isinstance(answer, Charge)
+        and (charge_id in searched.missing or not isinstance(answer, NotFoundError))
+    ]
+    return replace(searched, charges=[*listed, *read], missing=unread)
 
 
 async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) -> Sequence[Charge]:
     """Record the charges that a late look-up found. If the invoice has no charge yet, issue it with one of them.
 
     Return the second charges, which the caller must cancel. Payments of canceled charges are recorded too (D-50).
-    Invalid charges are read by their ids later.
     In a frozen account, record nothing: `fatura restored` must match all charges of an invoice together (D-123, D-181).
     """
     if answer is None or not await frozen_accounts.may_record(work.tx):
@@ -189,21 +211,20 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
         real_now = work.deps.clock()
         await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)
-    live = await _best_first(work, call, before, answer)
+    own = await found_charges.without_stored(work, before, answer)
+    live = await _best_first(work, call, before, own)
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
     await second_charges.note_canceled(work, [(connection_id, charge) for charge in found])
     await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id) for charge in found])
-    if found or not answer.missing:  # otherwise, `_claim` has scheduled the look-up again
-        await _schedule(work, call, to_cancel=[each for each in seconds if each.is_payable])
     after = await charges.lock_one(work.tx, call.charge)
+    more_at = await _unread_again_at(work, after, own)
+    payable = [each for each in seconds if each.is_payable]
+    await _schedule(work, call, to_cancel=payable, more_at=more_at, is_counted=own.search_error is None)
     # while the outcome is unknown, leave the found charges to issuance: it first issues the invoice with one of them,
     # and the next poll then records their payments
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
     answers = [each for each in _answers(call, found) if each.charge.charge_id not in looked_up]
     await gateway_payments.record(work, answers)
-    if answer.missing:
-        unread = [each for each in answer.missing if each != after.gateway_invoice_id]
-        await second_charges.look_late(work, connection_id, expired=(), missing=unread)
     if after.stage is ChargeStage.OPEN and before.stage is not ChargeStage.OPEN:
         # another worker may be repeating the request, which may create a second charge: start the look-ups again
         await second_charges.plan_checks(work, [call.charge.charge_id])
@@ -221,7 +242,11 @@ async def _best_first(
     live = [charge for charge in answer.charges if charge.state is not ChargeState.CANCELED]
     if stored.stage not in MAY_APPEAR:
         return live
-    if answer.missing and stored.stage is not ChargeStage.PARKED and await outcomes.is_ready(work, stored):
+    if (
+        answer.missing
+        and stored.stage is not ChargeStage.PARKED
+        and await found_charges.is_ready(work, stored)
+    ):
         await found_charges.add(work, call, answer)
         await charge_matching.make_due(work.tx, stored.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
@@ -229,22 +254,44 @@ async def _best_first(
     if len(live) <= 1:
         return live
     expected = await found_charges.expectation(work, call.invoice, stored, found=live)
-    best, others = found_charges.choose(live, expected)
-    return [best, *others]
+    best = found_charges.choose(live, expected)
+    return [best, *(each for each in live if each is not best)]
 
 
-async def _schedule(work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge]) -> None:
-    """Schedule the next late look-up of a charge.
+async def _unread_again_at(work: Work, stored: InvoiceCharge, answer: FoundCharges) -> datetime | None:
+    """Return when to repeat the look-up because it failed in part, or None if it need not be repeated.
 
+    The pauses grow (`next_cancellation_at`). `unmatched_charges` reads these charges by their ids too, except the own
+    charge. If a charge could not be read for a day, emit `invoice.issue_failed` once for it. If the search failed,
+    the pauses grow only after SEARCHED_OFTEN_FOR.
+    """
+    others = [each for each in answer.missing if each != stored.gateway_invoice_id]
+    await second_charges.look_late(work, stored.connection_id, expired=(), missing=others)
+    since = await second_charges.unread_since(work, stored, answer.missing)
+    if answer.search_error is not None:
+        since = [*since, (stored.closed_at or stored.sent_at) + SEARCHED_OFTEN_FOR]
+    times = [next_cancellation_at(each, now=work.now) for each in since]
+    return min((each for each in times if each is not None), default=None)
+
+
+async def _schedule(
+    work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge], more_at: datetime | None, is_counted: bool
+) -> None:
+    """Schedule the next late look-up of a charge. If this was the last one, repeat it at `more_at`.
+
+    Without `is_counted`, repeat this look-up at `more_at`.
     If the caller now cancels second charges (`to_cancel`), repeat the look-up later, to check that they were canceled.
     If the engine has stopped trying to cancel them, schedule the next look-up as usual.
     """
     charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
+    until = None if is_counted else more_at
     if to_cancel:
         seconds = [(call.charge.connection_id, each) for each in to_cancel]
-        until = min((await second_charges.next_cancellations(work, seconds)).values(), default=None)
-        if until is not None:
-            await late_charge_checks.put_off(work.tx, charge_id, repeat_at=repeat_at, until=until)
-            return
+        until = min((await second_charges.next_cancellations(work, seconds)).values(), default=until)
+    if until is not None:
+        await late_charge_checks.put_off(work.tx, charge_id, repeat_at=repeat_at, until=until)
+        return
     next_checks_at = [work.now + gap for gap in LATE_CHECK_GAPS[1:]]
-    await late_charge_checks.count(work.tx, charge_id, repeat_at=repeat_at, next_checks_at=next_checks_at)
+    await late_charge_checks.count(
+        work.tx, charge_id, repeat_at=repeat_at, next_checks_at=next_checks_at, more_at=more_at
+    )

@@ -4,22 +4,15 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
-from fatura.domain.charging import (
-    EMPTY_LOOKUP_GAP,
-    EMPTY_LOOKUPS_NEEDED,
-    LOOKUP_COUNTS_AFTER,
-    retry_delay,
-)
+from fatura.domain.charging import retry_delay
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED
-from fatura.domain.invoice_states import Fact, InvoiceStatus
+from fatura.domain.invoice_states import Fact
 from fatura.gateways import port
 from fatura.observability import log
-from fatura.store.billing import payment_entries
 from fatura.store.charging import charges, confirmed_charges
 from fatura.store.restore import charge_matching
 from fatura.usecases.billing import invoice_moves
@@ -40,8 +33,6 @@ from fatura.usecases.transaction import LaneName, Work
 
 LOOK_UP_AFTER = timedelta(seconds=5)
 """Delay before the first look-up of a charge whose outcome is unknown."""
-VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
-"""The engine expects the gateway to show a created charge within this time after its request (D-125)."""
 
 
 async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[port.Charge | None]:
@@ -83,12 +74,12 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
     is_shown_again = isinstance(answer, port.Charge) and _is_parked_as_missing(current)
-    if is_shown_again and await is_ready(work, current):
+    if is_shown_again and await found_charges.is_ready(work, current):
         await charge_matching.reopen(work.tx, current.charge_id)
         await found_charges.look_up_all(work, call, answer)
         await charge_matching.make_due(work.tx, current.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
-    elif current.stage in IN_DOUBT and found_since and await is_ready(work, current):
+    elif current.stage in IN_DOUBT and found_since and await found_charges.is_ready(work, current):
         await found_charges.look_up_all(work, call, answer)
     elif isinstance(answer, port.Charge):
         return await _record_charge(work, call, current, charge=answer)
@@ -172,26 +163,26 @@ def _is_parked_as_missing(current: InvoiceCharge) -> bool:
     return is_missing and bool(current.known_charge_ids)
 
 
-async def is_ready(work: Work, charge: InvoiceCharge) -> bool:
-    locked = await payment_entries.lock_invoices(work.tx, [charge.invoice_id])
-    return locked[charge.invoice_id].status is InvoiceStatus.READY
-
-
 async def _record_found(
     work: Work, call: GatewayCall, current: InvoiceCharge, *, found: FoundCharges
 ) -> port.Charge | None:
     """Let the invoice adopt one of the found charges, and record the payments of the others (D-181).
 
     A payable charge among the others is a second charge: `unmatched_charges` reads and cancels it immediately.
-    `unmatched_charges` reads expired and missing charges later, because they may become payable again. If the invoice
-    has another charge by now, it cannot adopt the chosen charge: return the chosen charge as a second charge.
+    `unmatched_charges` reads expired and missing charges later, because they may become payable again. Late look-ups
+    search for the missing charges too. If the invoice has another charge by now, it cannot adopt the chosen charge:
+    return the chosen charge as a second charge.
     """
-    if not found.missing and current.looked_up_at is not None:
+    own = await found_charges.without_stored(work, current, found)
+    if await found_charges.wait_for_search(work, call, current, own):
+        return None
+    if not own.missing and own.search_error is None and current.looked_up_at is not None:
         await charges.forget_empty_lookups(work.tx, current)
-    if found.missing and await found_charges.wait_for_missing(work, call, current, found):
+    if own.missing and await found_charges.wait_for_missing(work, call, current, own):
         return None
     expected = await found_charges.expectation(work, call.invoice, current, found=found.charges)
-    adopted, others = found_charges.choose(found.charges, expected)
+    adopted = found_charges.choose(own.charges, expected)
+    others = [each for each in found.charges if each is not adopted]
     second = await _record_charge(work, call, current, charge=adopted, others=others)
     invoice_id, connection_id = current.invoice_id, current.connection_id
     seconds = [each for each in others if each.charge_id != current.gateway_invoice_id]
@@ -201,7 +192,9 @@ async def _record_found(
     if payable:
         await second_charges.look_now(work, connection_id, payable)
     expired = [each.charge_id for each in others if each.state is port.ChargeState.EXPIRED]
-    await second_charges.look_late(work, connection_id, expired=expired, missing=found.missing)
+    await second_charges.look_late(work, connection_id, expired=expired, missing=own.missing)
+    if own.missing or adopted.entries:  # polls may not be able to read the payments that a list has shown
+        await second_charges.plan_checks(work, [current.charge_id])
     return second
 
 
@@ -232,7 +225,9 @@ async def _record_charge(
     if await confirmed_charges.taken(work.tx, [current], gateway_ids=[charge.charge_id]):
         await _park_repeated(work, call, current, charge)
         return None
-    if await is_ready(work, current) and await _has_wrong_amount(work, call, current, charge, others=others):
+    if await found_charges.is_ready(work, current) and await _has_wrong_amount(
+        work, call, current, charge, others=others
+    ):
         if not await found_charges.is_paid(work, call.invoice, current, charge=charge, others=others):
             await _record_wrong_amount(work, call, current, charge, others=others)
             return None
@@ -296,7 +291,7 @@ async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -
 
 async def _park_repeated(work: Work, call: GatewayCall, current: InvoiceCharge, charge: port.Charge) -> None:
     """Park a charge because the gateway answered its request with a charge that is stored already."""
-    if current.stage is ChargeStage.PARKED or not await is_ready(work, current):
+    if current.stage is ChargeStage.PARKED or not await found_charges.is_ready(work, current):
         return
     detail = (
         f"The gateway answered with the earlier charge {charge.charge_id} and made no new one; check there, then "
@@ -354,8 +349,8 @@ async def _record_refused_repeat(work: Work, call: GatewayCall, refusal: port.Pe
     After that, park the charge.
     """
     assert call.earlier_sent_at is not None, "a repeat follows an earlier sending"
-    if call.reserved_at - call.earlier_sent_at < VISIBLE_WITHIN:
-        await retries.schedule(work, call.invoice, at=work.now + VISIBLE_WITHIN, error=refusal)
+    if call.reserved_at - call.earlier_sent_at < retries.VISIBLE_WITHIN:
+        await retries.schedule(work, call.invoice, at=work.now + retries.VISIBLE_WITHIN, error=refusal)
         return
     detail = (
         f"The answer was lost, and the gateway refuses the same call now ({refusal.detail}); check there for the "
@@ -374,27 +369,8 @@ async def _mark_absent_unless_repeated(work: Work, call: GatewayCall) -> None:
 
 
 async def _record_empty_lookup(work: Work, call: GatewayCall, current: InvoiceCharge) -> None:
-    """Mark a charge absent after two empty look-ups at least 60 s apart (D-33).
-
-    A look-up counts only if LOOKUP_COUNTS_AFTER has passed since the request. The time of a look-up is when it was
-    reserved, because the worker may be suspended before it records the answer.
-    """
-    # a host with a wrong clock may have dated the request or the look-up ahead (D-5)
-    if current.sent_at > call.reserved_at + VISIBLE_WITHIN:
-        current = replace(current, sent_at=call.reserved_at)
-        await charges.save_sent(work.tx, current, sent_at=current.sent_at)
-    if current.looked_up_at is not None and current.looked_up_at > call.reserved_at:
-        current = replace(current, looked_up_at=None, empty_lookups=0)
-        await charges.forget_empty_lookups(work.tx, current)
-    counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
-    if current.looked_up_at is not None:
-        counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
-    if call.reserved_at < counts_from:
-        await retries.schedule(work, call.invoice, at=counts_from)
-    elif current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
+    """Mark a charge absent after two empty look-ups (D-33)."""
+    if await retries.is_second_empty_look_up(work, call, current):
         await charges.mark(work.tx, call.charge, ChargeStage.ABSENT)
         await second_charges.plan_checks(work, [call.charge.charge_id])
         await retries.schedule(work, call.invoice, at=work.now)
-    else:
-        await charges.count_empty_lookup(work.tx, call.charge, looked_up_at=call.reserved_at)
-        await retries.schedule(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)

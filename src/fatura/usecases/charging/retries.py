@@ -1,7 +1,11 @@
-"""Put off an invoice's gateway call, or stop the calls until a person acts (D-34). Limit manual retries (D-113)."""
+"""Put off an invoice's gateway call, or stop the calls until a person acts (D-34). Limit manual retries (D-113).
+
+Also count the look-ups that show no charge, although the request may have created one (D-33).
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -9,7 +13,10 @@ from msgspec import UNSET
 
 from fatura.domain.charge import ChargeStage, InvoiceCharge
 from fatura.domain.charging import (
+    EMPTY_LOOKUP_GAP,
+    EMPTY_LOOKUPS_NEEDED,
     ISSUE_DELAYED_AFTER,
+    LOOKUP_COUNTS_AFTER,
     MAX_RETRIES,
     RETRY_DELAYS,
     RETRY_GAP,
@@ -37,6 +44,8 @@ PUT_OFF_JITTER = timedelta(minutes=6)
 
 The extra delay is computed from the invoice's id, and spreads many invoices over time.
 """
+VISIBLE_WITHIN = LOOKUP_COUNTS_AFTER + EMPTY_LOOKUP_GAP
+"""The engine expects the gateway to show a created charge within this time after its request (D-125)."""
 _UNEXPECTED = IssueErrorView(
     code="unexpected_error",
     detail="The invoice could not be issued because of an unexpected error. It is tried again every hour. The log of "
@@ -64,6 +73,33 @@ async def schedule(
     )
     if error is not None:
         await waiting.mark(work.tx, [invoice.invoice_id])
+
+
+async def is_second_empty_look_up(work: Work, call: GatewayCall, current: InvoiceCharge) -> bool:
+    """Return whether this empty look-up is the second one, at least EMPTY_LOOKUP_GAP after the first.
+
+    If not, count this look-up, and schedule the next one. A look-up counts only if LOOKUP_COUNTS_AFTER has passed since
+    the request. The time of a look-up is when it was reserved, because the worker may be suspended before it records
+    the answer.
+    """
+    # a host with a wrong clock may have dated the request or the look-up ahead (D-5)
+    if current.sent_at > call.reserved_at + VISIBLE_WITHIN:
+        current = replace(current, sent_at=call.reserved_at)
+        await charges.save_sent(work.tx, current, sent_at=current.sent_at)
+    if current.looked_up_at is not None and current.looked_up_at > call.reserved_at:
+        current = replace(current, looked_up_at=None, empty_lookups=0)
+        await charges.forget_empty_lookups(work.tx, current)
+    counts_from = current.sent_at + LOOKUP_COUNTS_AFTER
+    if current.looked_up_at is not None:
+        counts_from = current.looked_up_at + EMPTY_LOOKUP_GAP
+    if call.reserved_at < counts_from:
+        await schedule(work, call.invoice, at=counts_from)
+        return False
+    if current.empty_lookups + 1 >= EMPTY_LOOKUPS_NEEDED:
+        return True
+    await charges.count_empty_lookup(work.tx, call.charge, looked_up_at=call.reserved_at)
+    await schedule(work, call.invoice, at=call.reserved_at + EMPTY_LOOKUP_GAP)
+    return False
 
 
 async def retry_later(work: Work, invoice: ClaimedInvoice, *, error: GatewayError) -> None:

@@ -36,7 +36,7 @@ async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequen
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
         return
-    known = await stored_unmatched.found_before(work.tx, connection_id, unknown)
+    known = await stored_unmatched.find(work.tx, connection_id, unknown)
     new = [each for each in dict.fromkeys(unknown) if each not in known]
     chosen = await _with_places(work, connection_id, new, known=known)
     await schedule(work, connection_id, [*known, *chosen], only_webhook=True)
