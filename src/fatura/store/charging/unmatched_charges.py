@@ -18,14 +18,15 @@ from fatura.store.db import Tx
 class UnmatchedCharge:
     """A claimed charge, which a look reads from the gateway.
 
-    `state` is None until the engine has decided what the charge is. Then it is
-    - the charge's state at the gateway, if an event names the charge;
-    - PARKED, if the event is about a wrong amount; MISSING, if it says that the gateway does not show the charge;
-    - CANCELED without an event, if it was found as a canceled second charge, or could not be read (D-181);
-    - EXPIRED without an event, if an invoice adopted another found charge (D-181).
+    `state` is None until the engine has decided what the charge is. Afterwards, it is one of these:
+    - the charge's state at the gateway: an event names the charge as a second charge;
+    - PARKED: an event says that the charge has a wrong amount;
+    - MISSING: an event says that the gateway does not show the charge;
+    - CANCELED without an event: the charge was found as a canceled second charge, or could not be read (D-181);
+    - EXPIRED without an event: the charge has expired, and the invoice adopted another found charge (D-181).
 
-    `found_at` is when the charge was found in this state. If this worker dies, another one looks at `next_look_at`.
-    `unknown_since` is since when the gateway has not known the charge, or None.
+    `found_at` is when the charge was found in this state. If this worker dies, another worker looks at the charge at
+    `next_look_at`. `unknown_since` is when the gateway first answered that it does not know the charge, or None.
     """
 
     connection_id: UUID
@@ -276,7 +277,7 @@ async def note_unknown(tx: Tx, charge: UnmatchedCharge, *, since: datetime, next
 
 
 async def end_unknown(tx: Tx, charges: Sequence[tuple[UUID, str]]) -> None:
-    """Store that the gateway knows these charges, so that a later unknown answer is again the first (D-162).
+    """Clear `unknown_since` of these charges, because the gateway knows the charges now (D-162).
 
     Each charge is given by its connection and the gateway's id.
     """

@@ -51,7 +51,7 @@ class Expectation:
         return covering_entry(self.entries, total_cents=self.total_cents) is not None
 
     def is_met(self, charge: Charge) -> bool:
-        """Return whether the charge is for the part of the total that payments of other charges leave open.
+        """Return whether the charge's amount is the part of the total that payments of other charges leave open.
 
         A lower amount is accepted too if the engine requested it.
         """
@@ -61,8 +61,8 @@ class Expectation:
     def allows(self, charge: Charge) -> bool:
         """Return whether the invoice can be issued with the charge.
 
-        The requested amount is allowed even if payments since the request leave less open. If payments of other charges
-        cover the total, every amount is allowed, because a poll will cancel the charge.
+        The requested amount is allowed even if the open amount has decreased since the request. If payments of other
+        charges cover the total, every amount is allowed, because a poll will cancel the charge.
         """
         return self.is_met(charge) or self._is_requested(charge) or self._left_cents(charge) == 0
 
@@ -98,8 +98,8 @@ async def is_paid(
 ) -> bool:
     """Return whether payments allow issuing the invoice with `charge`, although its amount is wrong (D-170).
 
-    `charge` must have a payment. If `charge` is canceled, the invoice's payments must cover the total, because nobody
-    can pay the rest of `charge`.
+    Return True only if `charge` has a payment. If `charge` is canceled, the invoice's payments must also cover the
+    total, because nobody can pay the rest of `charge`.
     """
     if charge.state is not ChargeState.CANCELED or not charge.entries:
         return bool(charge.entries)
@@ -155,12 +155,13 @@ async def report_paid(
 ) -> None:
     """Report second charges with payments: those that a payer can still pay, and copies of the adopted charge.
 
-    A charge of another attempt is not reported if nobody can pay it now, because its payment may be for another part of
-    the total. Late look-ups then search for more copies (D-125). Call this before the payments are recorded:
+    A copy has the attempt number of the adopted charge and is not canceled. A charge of another attempt is not reported
+    if nobody can pay it now, because its payment may be for another part of the total. Also start late look-ups, which
+    search for more copies (D-125). Call this before the payments are recorded:
     `gateway_payments.record` stores a charge's state, and `second_charges.emit` emits nothing for a stored state.
 
-    `stored` is the stored charge as it was before the answer. If the answer ends the attempt, report nothing, because
-    the invoice may still adopt one of `others`.
+    `stored` is the stored charge as it was before the answer. If the answer has parked or failed the stored charge,
+    report nothing, because the invoice may still adopt one of `others`.
     """
     ended = {ChargeStage.PARKED, ChargeStage.FAILED}
     if stored.stage in MAY_APPEAR and (await charges.lock_one(work.tx, stored)).stage in ended:
@@ -186,7 +187,7 @@ async def look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> N
 
 
 async def add(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Add the charges of the answer, also the missing ones, to those found for this request (D-123, D-162)."""
+    """Add the charges of the answer, including the missing ones, to those found for this request (D-123, D-162)."""
     answered = answer.charges if isinstance(answer, FoundCharges) else [answer]
     found = [(each.charge_id, each.attempt) for each in answered if isinstance(each, Charge)]
     missing = answer.missing if isinstance(answer, FoundCharges) else ()
@@ -262,11 +263,14 @@ def _answers(stored: InvoiceCharge, found: Sequence[Charge]) -> Sequence[ChargeA
 
 
 def _missing_since(call: GatewayCall, stored: InvoiceCharge, missing: Sequence[str]) -> datetime:
-    """Return when look-ups began to miss found charges. If one of `missing` is new, return the time of this look-up."""
+    """Return when look-ups began to miss found charges.
+
+    If the engine did not know one of the `missing` ids before, return the time of this look-up.
+    """
     since = stored.looked_up_at
     if since is None or stored.empty_lookups or not set(missing).issubset(stored.known_charge_ids):
         return call.reserved_at
-    return min(since, call.reserved_at)  # a wrong clock may have dated it (D-5)
+    return min(since, call.reserved_at)  # a wrong clock may have set `since` ahead (D-5)
 
 
 async def _repeat_or_park(

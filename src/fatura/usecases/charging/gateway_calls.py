@@ -38,8 +38,8 @@ class GatewayCall:
     """A call to make, as decided when the charge was reserved.
 
     `reserved_at` is on the account's clock, `reserved_at_real` is real time, `send_before` is on the process's
-    monotonic clock. A SEND and a REPEAT have a `request`. If an earlier call sent the charge's request,
-    `earlier_sent_at` is when it did so, on the account's clock. A REPEAT always has an `earlier_sent_at`.
+    monotonic clock. A SEND and a REPEAT have a `request`. `earlier_sent_at` is when an earlier call sent the
+    charge's request, on the account's clock, or None. A REPEAT always has an `earlier_sent_at`.
     """
 
     kind: CallKind
@@ -243,7 +243,7 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
 def _is_canceled(found: port.Charge | FoundCharges) -> bool:
     """Return whether all found charges are canceled, and none is missing.
 
-    Late look-ups record the payments of the canceled charges.
+    A refused SEND does not return such charges. Late look-ups record their payments.
     """
     if isinstance(found, port.Charge):
         return found.state is port.ChargeState.CANCELED

@@ -234,7 +234,7 @@ async def _reserve_one(
         raise EngineError(INVOICE_NOT_READY, detail)
     is_parked = stage is ChargeStage.PARKED
     if is_parked and is_repeated:
-        return []  # an earlier request with this key has retried issuance, after which a charge was parked again
+        return []  # the first request with this key has retried issuance, and a charge was parked afterwards
     await retries.pace(work, state)
     if is_parked and state.charge is not None:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
@@ -251,7 +251,7 @@ async def _reserve_one(
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
     """Record answers in one transaction. If that fails, record each answer in a transaction of its own.
 
-    If an answer is a second charge, then cancel this charge at the gateway.
+    Afterwards, cancel the second charges among the answers at the gateway.
     """
     if not answered:
         return

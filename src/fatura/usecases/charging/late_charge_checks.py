@@ -104,13 +104,12 @@ def _answers(call: GatewayCall, found: Sequence[Charge]) -> Sequence[ChargeAnswe
 
 
 async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[ChargeAnswer]) -> bool:
-    """Report the second charges among these answers. Return whether `record_ahead` may now record their payments.
+    """Report the second charges among these answers. Return whether `record_ahead` may now record the payments.
 
     In two cases, report nothing and return False:
 
     - The account is frozen (D-123).
-    - The invoice may still adopt one of these charges. The invoice must be issued with this charge before payments are
-      recorded.
+    - The invoice may still adopt one of these charges. The invoice must be issued before payments are recorded.
     """
     if not await frozen_accounts.may_record(work.tx):
         return False
@@ -200,14 +199,14 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     """
     if answer is None or not await frozen_accounts.may_record(work.tx):
         return []  # `_claim` has scheduled the look-up again
-    # the search did not read the known charges, so `outcomes` must look them up if issuance goes on meanwhile
+    # the search did not read the known charges: without their ids here, `outcomes` schedules a look-up of them
     call = replace(call, charge=replace(call.charge, known_charge_ids=()))
     found, connection_id = answer.charges, call.charge.connection_id
     before = await charges.lock_one(work.tx, call.charge)
     if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {
         each.charge_id for each in found
     }:
-        # the poll makes this charge payable again, or applies a merchant's request that waits for an answer (D-56)
+        # a poll makes the charge payable again, or applies a merchant's request that waits for its cancellation (D-56)
         real_now = work.deps.clock()
         await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)

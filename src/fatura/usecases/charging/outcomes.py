@@ -66,10 +66,10 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     """Record one answer.
 
     If the answer is a second charge, emit an event and return the charge; the caller cancels it. A charge in an answer
-    is never ignored, whichever worker got the answer. If other charges were found during the call, or if the gateway
-    shows a charge again after `_is_parked_as_missing`, do not record the answer. Schedule a look-up of all found
-    charges instead, also of the charge in the answer. Ignore a failure or an empty look-up if the outcome is known by
-    now, or if this worker's lease expired and another worker has sent the request again.
+    is never ignored, whichever worker got the answer. If other charges were found during the call, do not record the
+    answer: schedule a look-up of all found charges and of the charge in the answer. Do the same if
+    `_is_parked_as_missing` is true and the gateway shows a charge now. Ignore a failure or an empty look-up if the
+    outcome is known by now, or if this worker's lease expired and another worker has sent the request again.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
@@ -323,7 +323,7 @@ async def _record_no_charge(
             await retries.refuse(work, call, code=code, detail=detail)
             if (
                 call.earlier_sent_at is not None
-            ):  # the first request may have created a charge, and the payer paid it
+            ):  # the earlier request may have created a charge that the payer has paid
                 await second_charges.check_now(work, call.charge.invoice_id, call.charge.number)
         case LookupUnsupportedError():
             detail = (

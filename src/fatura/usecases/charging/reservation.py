@@ -27,7 +27,7 @@ from fatura.usecases.payments import gateway_payments
 from fatura.usecases.transaction import Work
 
 LONGEST_MEMORY = timedelta(days=3650)
-"""No gateway remembers an idempotency key for so long."""
+"""A time that is longer than any gateway remembers an idempotency key."""
 REMAINDER = "Remaining amount"
 """Description of the single line of a charge for an invoice that is already paid in part (D-67)."""
 
@@ -67,7 +67,7 @@ async def reserve(
         if not due_cents[invoice.invoice_id]:
             paid.append(invoice.invoice_id)
         elif charge is not None and charge.stage is ChargeStage.PARKED:
-            # a failed attempt scheduled this call, while another transaction parked the charge
+            # an attempt that failed has scheduled this call, but another transaction has parked the charge
             await claims.stop_parked(work.tx, invoice.invoice_id, now=work.now)
         elif gateway is None:
             detail = "The gateway connection's credentials cannot be decrypted."
@@ -95,7 +95,7 @@ async def reserve(
 
 
 async def _forget_keys(work: Work, looked_up: Sequence[InvoiceCharge]) -> None:
-    """If a host with a wrong clock dated the first request of a charge, never repeat the request (D-5)."""
+    """If a host with a wrong clock dated a charge's first request, treat its idempotency key as forgotten (D-5)."""
     real_now = work.deps.clock()
     dated = [each.charge_id for each in looked_up if each.first_sent_at > real_now + MAX_CLOCK_SKEW]
     if dated:
@@ -172,7 +172,7 @@ def _lines(items: Sequence[InvoiceItem]) -> tuple[Line, ...]:
 
 
 def _check_not_erased(invoice: ClaimedInvoice) -> None:
-    """Raises EngineError: `engine.customer_erased`. Only a restore can leave an erased customer an open invoice."""
+    """Raises EngineError: `engine.customer_erased`. An erased customer has open invoices only after a restore."""
     if invoice.customer_email is None:
         detail = "The customer is erased, so the invoice is not charged; cancel it, or record its payment."
         raise EngineError(CUSTOMER_ERASED, detail)
@@ -195,7 +195,7 @@ def _call(
 def _may_repeat(gateway: Gateway, charge: InvoiceCharge, *, real_now: datetime) -> bool:
     """Return whether the gateway still deduplicates the charge's request, by idempotency key or natural id (D-33).
 
-    Return False if a host with a wrong clock recorded the time of the first request; see `_forget_keys`.
+    A key counts as forgotten if a host with a wrong clock dated the first request; see `_forget_keys`.
     """
     capabilities = gateway.capabilities()
     if capabilities.idempotency == "natural_id":

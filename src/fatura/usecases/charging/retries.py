@@ -161,7 +161,7 @@ def _in_an_hour(work: Work, invoice_id: UUID) -> datetime:
 
 
 async def pace(work: Work, state: IssuanceState) -> None:
-    """Count a person's retry of the issuance before the gateway is called. Refuse the retry after too many (D-113).
+    """Count a person's retry of the issuance before the gateway is called. Refuse it if there were too many (D-113).
 
     Raises EngineError: `engine.rate_limited`.
     """

@@ -48,10 +48,10 @@ async def emit(
 async def report_elsewhere(
     work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
 ) -> None:
-    """Report a second charge that is not on its invoice's connection, and make a look at the charge due.
+    """Handle a second charge that is on another connection than its invoice, and schedule a look at the charge now.
 
-    `unmatched_charges.look` ignores such a charge if its state is not stored, because both connections may belong to
-    one account at the provider. So store the state even if the charge is canceled. No event reports a canceled charge.
+    Emit an event, unless the charge is canceled. Store the charge's state in both cases: without a stored state,
+    `unmatched_charges.look` leaves the charge to the invoice's connection, which may use the same provider account.
     """
     if charge.state is ChargeState.CANCELED:
         stage = ChargeStage.CANCELED
@@ -142,8 +142,8 @@ async def look_late(
 ) -> None:
     """Schedule later reads of found charges that the invoice did not adopt and that nobody can pay now (D-181).
 
-    The gateway may open an `expired` charge again, or show a `missing` charge again. Because of the stored states, no
-    event is emitted until this happens. A missing charge that was reported keeps its state.
+    The gateway may open an `expired` charge again, or show a `missing` charge again. Store a state for each charge, so
+    that no event is emitted before this happens. A missing charge that was reported keeps its state.
     """
     known = await unmatched_charges.reported(work.tx, connection_id, missing) if missing else set[str]()
     unread = set(missing).difference(known)

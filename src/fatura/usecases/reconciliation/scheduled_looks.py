@@ -15,7 +15,7 @@ LOOK_AFTER = timedelta(minutes=1)
 A webhook often arrives before the engine has recorded the new charge that the webhook names.
 """
 MAX_WAITING = 20
-"""Maximum number of a connection's charges that only webhooks named, and that no look has decided about.
+"""Maximum number of a connection's charges that only webhooks have named, and that wait for a look to decide.
 
 Other systems of the merchant may use the same account at the provider. Webhooks about the charges of these systems must
 not use up the connection's budget of polls. If a second charge is dropped, the nightly sweep finds it.

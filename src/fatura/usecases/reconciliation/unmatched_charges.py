@@ -346,7 +346,7 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
         await charge_matching.reopen(work.tx, parked.charge_id)
         await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
-    elif parked.error_code == "amount_differs":  # another found charge has the wrong amount, `charge` may fit
+    elif parked.error_code == "amount_differs":  # another charge has the wrong amount, `charge` may fit
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
 
 
