@@ -71,7 +71,7 @@ async def test_a_worker_frozen_for_half_its_lease_sends_nothing(
 
 
 async def test_invoices_reserved_one_by_one_share_the_time_to_send(world: World) -> None:
-    """The three invoices are leased at the same moment, so they have the same time to send. [D-33, D-186]"""
+    """The three invoices are leased at the same moment, so their calls have the same deadline. [D-33, D-186]"""
     _, failing, _ = [await ready_invoice(world) for _ in range(3)]
     await make_unreadable(world, failing)
     account = await load_account(world.deps, world.account_id)

@@ -250,7 +250,8 @@ def _cents(found: _Transaction) -> int:
 
 
 def _instant(found: _Transaction, *, now: datetime) -> datetime:
-    """Return when the money arrived, at most `now`: some banks give each transaction of today the same later time.
+    """Return when the money arrived. If the statement gives a later time today, return `now`: some banks give all
+    transactions of a day the same time.
 
     A date without a time stands for the first instant of its day in Sao Paulo.
     """

@@ -109,7 +109,7 @@ class InvoiceSummaryView(View):
 
 
 class InvoicePageView(PageView[InvoiceSummaryView]):
-    """A page of invoices without items and price calls, newest first."""
+    """A page of invoices, newest first. Their items and price calls are not shown."""
 
 
 class InvoiceItemView(View):

@@ -258,9 +258,10 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """During the first retry, a worker was still sending the attempt. So no person had checked the gateway.
+    """When the first retry arrived, a worker was still sending the attempt.
 
-    A repeat with the same key does not change this. [D-113]
+    The merchant cannot have checked the gateway after the attempt was parked. So a repeat with the same key leaves the
+    attempt parked. [D-113]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

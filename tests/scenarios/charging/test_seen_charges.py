@@ -124,7 +124,7 @@ async def test_empty_look_ups_do_not_start_the_hour_again(
 ) -> None:
     """Every second look-up is empty. The others show a paid charge and an invalid charge.
 
-    The engine waits for the invalid charge for only one hour. [D-181]
+    The engine waits only one hour for valid data of the invalid charge. [D-181]
     """
     invoice, paid, hidden = await two_charges(world)
     await hide_payment(world, hidden)

@@ -301,8 +301,9 @@ async def test_removing_the_webhook_keeps_what_was_delivered(world: World, recei
 async def test_redelivering_a_pending_event_restarts_its_whole_schedule(
     world: World, receiver: Receiver
 ) -> None:
-    """The event has a failure, which would shorten its schedule. It also has `hastened`, which would prevent an early
-    retry after the next outage. The redelivery clears both. [D-39 redeliver, D-117]
+    """A failed push uses up one of the event's attempts. A true `hastened` prevents an early retry after an outage.
+
+    The redelivery resets both. [D-39 redeliver, D-117]
     """
     await register(world, receiver)
     receiver.answer = always(500)

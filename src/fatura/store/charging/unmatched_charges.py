@@ -380,9 +380,8 @@ async def keep(tx: Tx, charge: UnmatchedCharge, state: ChargeStage, *, next_look
 async def found_at(
     tx: Tx, charges: Sequence[tuple[UUID, str, ChargeStage]]
 ) -> dict[tuple[UUID, str], datetime]:
-    """Return when charges were found in the given states, by the connection and the gateway's id of the charge.
-
-    A charge that is not stored, or is stored in another state, is left out.
+    """Return when each charge was found in the state given for it. The key is the connection's id and the gateway's id
+    of the charge. Leave out a charge that is not stored, or is stored in another state.
     """
     rows = await tx.fetch(
         """

@@ -65,9 +65,8 @@ async def fail(work: Work, request: RefundRequest, *, code: str, detail: str) ->
 
 
 async def _fail_next(work: Work, late: RefundRequest) -> None:
-    """Fail the unsent refund of the same charge, because the gateway has made the refund `late` after all.
-
-    The merchant asked for the unsent refund because `late` seemed to have failed (D-151).
+    """Fail the refund that the merchant requested again, if it is not sent yet. `late` is the earlier refund of the
+    same charge. It seemed to have failed, but the gateway has made it after all (D-151).
     """
     for request in await refund_requests.lock_unsent(work.tx, late.invoice_id):
         if (request.connection_id, request.gateway_charge_id) == (late.connection_id, late.gateway_charge_id):

@@ -190,9 +190,9 @@ async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta
 async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
-    `delay` is how long the first page has waited for the budget. A page that has waited counts in the budget only after
-    it was read. The next run begins with the charges created at `listed_to`. If no run advanced `listed_to`, all runs
-    would read the same charges without end. So RUN_SECONDS ends a run only after the run has advanced `listed_to`.
+    `delay` is how long the first page has waited for the budget. A page that waited is counted here, after it was read.
+    The next run begins with the charges created at `listed_to`. Many charges may have this same creation time, so
+    RUN_SECONDS ends a run only after the run has advanced `listed_to`.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -290,8 +290,8 @@ async def _act_on_known(
 ) -> Counter[str]:
     """Schedule polls of stored charges if the list shows another state or entries that are not recorded.
 
-    A `ready` invoice is not polled. If a reissue has replaced the charge of such an invoice, schedule a late look-up,
-    which records the new entries of the charge.
+    If the invoice is `ready`, a reissue has replaced the charge, and polls do not read it. If the list shows new
+    entries of such a charge, schedule a late look-up, which records them.
     """
     differing = [listed for own, listed in pairs if _differs(own, listed)]
     lacking = [listed for _, listed in pairs if listed.charge_id in new_entries]
