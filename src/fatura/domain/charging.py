@@ -188,6 +188,16 @@ def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | Non
     return now + min(max(since, CANCEL_AGAIN_AFTER), DAY) if since < POLL_FOR else None
 
 
+def next_incomplete_at(since: datetime, *, now: datetime) -> datetime | None:
+    """Return when to repeat a late look-up that was incomplete, or None after POLL_FOR (D-125).
+
+    The look-ups are incomplete since `since`. The pause is a quarter of this time, but at least CANCEL_AGAIN_AFTER and
+    at most a day.
+    """
+    passed = now - since
+    return now + min(max(passed // 4, CANCEL_AGAIN_AFTER), DAY) if passed < POLL_FOR else None
+
+
 def next_late_look_at(found_at: datetime, *, now: datetime) -> datetime | None:
     """Return the time of the next late look-up of a charge or refund, or None after the last one (D-181).
 

@@ -32,7 +32,7 @@ from tests.support.world import Json, World
 pytestmark = pytest.mark.faults
 
 
-async def _lost_charge(world: World) -> tuple[Json, str]:
+async def lost_charge(world: World) -> tuple[Json, str]:
     """Return an invoice whose answer was lost, and the id of its only charge at the gateway."""
     await world.set_up_gateway(behaviour="never_pay", webhookSecret=SECRET)
     invoice = await ready_invoice(world)
@@ -43,14 +43,14 @@ async def _lost_charge(world: World) -> tuple[Json, str]:
     return invoice, lost["chargeId"]
 
 
-async def _name(world: World, charge_id: str) -> None:
+async def name_charge(world: World, charge_id: str) -> None:
     """Let a webhook name an open charge, which the invoice may then adopt."""
     await notify(world, charge_id)
     await end_leases(world)
     await looked_at(world)
 
 
-def _fail_searches(monkeypatch: pytest.MonkeyPatch, error: GatewayError) -> None:
+def fail_searches(monkeypatch: pytest.MonkeyPatch, error: GatewayError) -> None:
     async def find_charges(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
         raise error
 
@@ -73,9 +73,9 @@ async def test_a_payment_of_a_closed_charge_is_recorded_although_no_search_works
     world: World, monkeypatch: pytest.MonkeyPatch, error: GatewayError
 ) -> None:
     """A webhook names the only charge. It expires, and the gateway shows its payment. [D-162, D-181]"""
-    invoice, lost = await _lost_charge(world)
+    invoice, lost = await lost_charge(world)
     show_expired(monkeypatch, lost)
-    _fail_searches(monkeypatch, error)
+    fail_searches(monkeypatch, error)
     await show_payment(world, lost)
     await notify(world, lost)
     await looked_at(world)
@@ -91,11 +91,11 @@ async def test_a_part_payment_cancels_no_invoice_while_no_search_works(
     """
     invoice, named, other = await two_charges(world, webhookSecret=SECRET)
     await world.sql(NO_SWEEP)
-    await _name(world, named)
+    await name_charge(world, named)
     await show_payment(world, named, cents=4000)
     await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", named)
     with monkeypatch.context() as patched:
-        _fail_searches(patched, InvalidAnswerError("broken"))
+        fail_searches(patched, InvalidAnswerError("broken"))
         await pass_time(world, days=1)
     found = await read(world, invoice)
     assert (found["status"], found["paidCents"]) == ("ready", 4000)
@@ -113,8 +113,8 @@ async def test_a_listed_payment_prevents_another_charge(
     """A webhook names the only charge. The list shows its payment, but reads of it fail. A person retries.
     [D-113, D-181]
     """
-    invoice, lost = await _lost_charge(world)
-    await _name(world, lost)
+    invoice, lost = await lost_charge(world)
+    await name_charge(world, lost)
     await pay_silently(world, lost)
     _fail_reads(monkeypatch, lost)
     await pass_time(world, days=2)
@@ -130,8 +130,8 @@ async def test_a_listed_part_payment_of_a_canceled_charge_cancels_no_invoice(
     """A webhook names the only charge. The list shows it as canceled with a part payment, but reads of it fail. The
     engine asks a person. [D-170, D-181]
     """
-    invoice, lost = await _lost_charge(world)
-    await _name(world, lost)
+    invoice, lost = await lost_charge(world)
+    await name_charge(world, lost)
     await show_payment(world, lost, cents=4000)
     await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", lost)
     _fail_reads(monkeypatch, lost)
@@ -170,7 +170,7 @@ async def test_one_search_without_a_result_cancels_no_invoice(
             raise answer
         return []
 
-    await _name(world, named)
+    await name_charge(world, named)
     await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", named)
     monkeypatch.setattr(SandboxGateway, "find_charges", find_charges)
     await pass_time(world, days=2)
@@ -185,10 +185,10 @@ async def test_the_invoice_adopts_a_closed_charge_after_two_searches_without_a_r
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A webhook names the only charge, which a person has canceled. The gateway refuses all searches. [D-27, D-181]"""
-    invoice, lost = await _lost_charge(world)
-    await _name(world, lost)
+    invoice, lost = await lost_charge(world)
+    await name_charge(world, lost)
     await world.sql("UPDATE sandbox_charge SET status = 'canceled'")
-    _fail_searches(monkeypatch, PermanentError("no", "not allowed"))
+    fail_searches(monkeypatch, PermanentError("no", "not allowed"))
     await pass_time(world, seconds=100)
     assert (await read(world, invoice))["status"] == "ready"
     await pass_time(world, minutes=10)

@@ -107,7 +107,7 @@ async def test_look_ups_of_an_invalid_charge_end_after_400_days(world: World) ->
     await pass_time(world, days=3)
     [planned] = await world.sql("SELECT next_check_at FROM late_charge_check")
     assert planned["next_check_at"] is not None
-    await world.sql("UPDATE unmatched_charge SET found_at = found_at - interval '400 days'")
+    await world.sql("UPDATE late_charge_check SET incomplete_since = incomplete_since - interval '400 days'")
     await pass_time(world, days=2)
     [planned] = await world.sql("SELECT next_check_at FROM late_charge_check")
     assert planned["next_check_at"] is None

@@ -1,6 +1,7 @@
 """SQL of `late_charge_check`: the schedule of late look-ups (D-125).
 
-A late look-up checks whether the gateway has created a charge late, or twice.
+A late look-up checks whether the gateway has created a charge late, or twice. It is complete if its search was answered
+and every charge that it had to read was read.
 """
 
 from collections.abc import Sequence
@@ -73,30 +74,73 @@ async def put_off(tx: Tx, charge_id: UUID, *, repeat_at: datetime, until: dateti
     )
 
 
-async def count(
-    tx: Tx,
-    charge_id: UUID,
-    *,
-    repeat_at: datetime,
-    next_checks_at: Sequence[datetime],
-    more_at: datetime | None,
-) -> None:
-    """Count a late look-up that the gateway answered, and schedule the charge's next look-up.
+async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at: Sequence[datetime]) -> None:
+    """Count a complete late look-up, and schedule the charge's next look-up.
 
-    `next_checks_at` has the times of the second look-up, the third look-up, and so on. After the last time, one more
-    look-up follows at `more_at`, or none. If another transaction has rescheduled the look-up since `claim` set
-    `repeat_at`, change nothing.
+    `next_checks_at` has the times of the second look-up, the third look-up, and so on. After the last time, no look-up
+    follows. If another transaction has rescheduled the look-up since `claim` set `repeat_at`, change nothing.
     """
     await tx.execute(
         """
-        UPDATE late_charge_check l SET checks_made = l.checks_made + 1, next_check_at = coalesce((
+        UPDATE late_charge_check l SET checks_made = l.checks_made + 1, next_check_at = (
             SELECT n.check_at FROM unnest($4::timestamptz[]) WITH ORDINALITY AS n (check_at, place)
             WHERE n.place = l.checks_made + 1
-        ), $5)
+        )
         WHERE l.account_id = $1 AND l.charge_id = $2 AND l.next_check_at = $3
         """,
         charge_id,
         repeat_at,
         next_checks_at,
-        more_at,
+    )
+
+
+async def end(tx: Tx, charge_id: UUID, *, repeat_at: datetime) -> None:
+    """End the late look-ups of a charge. If another transaction has rescheduled them since `claim`, change nothing."""
+    await tx.execute(
+        """
+        UPDATE late_charge_check l SET next_check_at = NULL
+        WHERE l.account_id = $1 AND l.charge_id = $2 AND l.next_check_at = $3
+        """,
+        charge_id,
+        repeat_at,
+    )
+
+
+async def note_complete(tx: Tx, charge_id: UUID) -> None:
+    """Store that the newest late look-up of a charge was complete."""
+    await tx.execute(
+        """
+        UPDATE late_charge_check l SET incomplete_since = NULL, is_reported = false
+        WHERE l.account_id = $1 AND l.charge_id = $2 AND l.incomplete_since IS NOT NULL
+        """,
+        charge_id,
+    )
+
+
+async def note_incomplete(tx: Tx, charge_id: UUID, *, now: datetime) -> tuple[datetime, bool]:
+    """Store that a late look-up of a charge was incomplete.
+
+    Return since when the look-ups are incomplete, and whether an event has reported this. A wrong clock may have stored
+    a later time than `now`, which is corrected (D-5).
+    """
+    row = await tx.fetchrow(
+        """
+        UPDATE late_charge_check l SET incomplete_since = least(coalesce(l.incomplete_since, $3), $3)
+        WHERE l.account_id = $1 AND l.charge_id = $2
+        RETURNING l.incomplete_since, l.is_reported
+        """,
+        charge_id,
+        now,
+    )
+    assert row is not None, "a claimed look-up is stored"
+    return row["incomplete_since"], row["is_reported"]
+
+
+async def note_reported(tx: Tx, charge_id: UUID) -> None:
+    """Store that an event has named the charges that late look-ups of this charge cannot read."""
+    await tx.execute(
+        """
+        UPDATE late_charge_check l SET is_reported = true WHERE l.account_id = $1 AND l.charge_id = $2
+        """,
+        charge_id,
     )

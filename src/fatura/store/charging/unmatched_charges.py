@@ -21,7 +21,6 @@ class UnmatchedCharge:
     `state` is None until the engine has decided what the charge is. Afterwards, it is one of these:
     - the charge's state at the gateway: an event names the charge as a second charge;
     - PARKED: an event says that the charge has a wrong amount;
-    - MISSING: an event says that the gateway does not show the charge;
     - CANCELED without an event: the charge was found as a canceled second charge, or could not be read (D-181);
     - EXPIRED without an event: the charge has expired, and the invoice adopted another found charge (D-181).
 

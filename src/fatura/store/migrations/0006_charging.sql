@@ -191,6 +191,8 @@ CREATE TABLE late_charge_check (
     charge_id uuid NOT NULL,
     checks_made integer NOT NULL DEFAULT 0,
     next_check_at timestamptz,
+    incomplete_since timestamptz,
+    is_reported boolean NOT NULL DEFAULT false,
     CONSTRAINT late_charge_check_pk PRIMARY KEY (account_id, charge_id),
     CONSTRAINT late_charge_check_charge_fk FOREIGN KEY (account_id, charge_id)
         REFERENCES charge (account_id, charge_id)
@@ -403,8 +405,7 @@ CREATE INDEX poll_round_by_time ON poll_round (next_step_at) WHERE next_step_at 
 -- (account's clock) is when the engine next reads the charge from the gateway. `only_webhook` is true if nothing but
 -- webhooks named the charge. `unanswered_looks` counts the looks at the charge that the gateway did not answer.
 -- `state` is the state in which the newest look found the charge, or in which `invoice.issue_failed` reported it. If
--- this event reported a wrong amount, `state` is `parked`. If it reported that the gateway does not show the charge,
--- `state` is `missing`. `paid_at` is the instant of the newest recorded payment.
+-- this event reported a wrong amount, `state` is `parked`. `paid_at` is the instant of the newest recorded payment.
 CREATE TABLE unmatched_charge (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -419,9 +420,7 @@ CREATE TABLE unmatched_charge (
     CONSTRAINT unmatched_charge_pk PRIMARY KEY (account_id, connection_id, gateway_charge_id),
     CONSTRAINT unmatched_charge_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),
-    CONSTRAINT unmatched_charge_state CHECK (
-        state IN ('parked', 'open', 'paid', 'refused', 'expired', 'canceled', 'missing')
-    ),
+    CONSTRAINT unmatched_charge_state CHECK (state IN ('parked', 'open', 'paid', 'refused', 'expired', 'canceled')),
     CONSTRAINT unmatched_charge_looked CHECK (state IS NOT NULL OR (next_look_at IS NOT NULL AND paid_at IS NULL))
 );
 CREATE INDEX unmatched_charge_due ON unmatched_charge (account_id, connection_id, next_look_at)

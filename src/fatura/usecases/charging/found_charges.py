@@ -20,11 +20,11 @@ from fatura.gateways.port import (
     TransientError,
 )
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charges, unmatched_charges
+from fatura.store.charging import charges, late_charge_checks, unmatched_charges
 from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import charge_matching
 from fatura.usecases.charging import next_charge, retries
-from fatura.usecases.charging.gateway_calls import FoundCharges, GatewayAnswer, GatewayCall
+from fatura.usecases.charging.gateway_calls import CLOSED, FoundCharges, GatewayAnswer, GatewayCall
 from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.transaction import Work
@@ -114,17 +114,33 @@ async def is_ready(work: Work, stored: InvoiceCharge) -> bool:
 async def without_stored(work: Work, stored: InvoiceCharge, found: FoundCharges) -> FoundCharges:
     """Return the answer without the charges of other attempts, which are stored already.
 
-    A provider's search may show them too, and the invoice must not adopt one of them again. If the answer shows no
-    other charges, return it unchanged.
+    A provider's search may show them too, and the invoice must not adopt one of them again.
     """
     ids = [*(each.charge_id for each in found.charges), *found.missing]
     own = set(await unmatched_charges.without_charge(work.tx, stored.connection_id, ids))
     if stored.gateway_invoice_id is not None:
         own.add(stored.gateway_invoice_id)
-    if not own.intersection(ids):
-        return found
     shown = [each for each in found.charges if each.charge_id in own]
     return replace(found, charges=shown, missing=[each for each in found.missing if each in own])
+
+
+async def to_adopt(
+    work: Work, stored: InvoiceCharge, found: FoundCharges, *, read: Sequence[str]
+) -> FoundCharges:
+    """Return the charges of an issuance look-up from which the invoice adopts one.
+
+    Leave out the charges that are stored for other attempts, unless the answer shows nothing else. If nobody can pay
+    the rest, and the search has shown none of the rest, say in `search_error` that the search showed no charge. `read`
+    has the ids of the charges that the look-up has read.
+    """
+    own = await without_stored(work, stored, found)
+    if not own.charges and not own.missing:
+        return found
+    has_left_out = (own.charges, own.missing) != (list(found.charges), list(found.missing))
+    is_closed = all(each.state in CLOSED and each.charge_id in read for each in own.charges)
+    if has_left_out and is_closed and not own.missing and own.search_error is None:
+        return replace(own, search_error=NotFoundError("the search shows no charge"))
+    return own
 
 
 def choose(found: Sequence[Charge], expected: Expectation) -> Charge:
@@ -201,17 +217,17 @@ async def wait_for_search(work: Work, call: GatewayCall, current: InvoiceCharge,
     Return False if the caller must go on with the answer. Return True if it must not.
 
     The search may have missed a charge that the payer can pay or has paid. If the payments cover the invoice's total,
-    return False nevertheless. Otherwise, record the payments, so that a new charge is only for the open part. Then
-    repeat the look-up: without limit if the search failed, and once if it showed nothing or was refused.
+    return False nevertheless. Otherwise, repeat the look-up: once if the search showed nothing or was refused, and
+    without limit if it failed. In the latter case, record the payments now.
     """
     error = found.search_error
     if error is None or not await _is_current(work, call, current):
         return False
     if (await expectation(work, call.invoice, current, found=found.charges)).is_covered:
         return False
-    await gateway_payments.record(work, _answers(current, found.charges))
     if isinstance(error, (NotFoundError, PermanentError)):
         return not found.missing and not await retries.is_second_empty_look_up(work, call, current)
+    await gateway_payments.record(work, _answers(current, found.charges))
     ids = [*(each.charge_id for each in found.charges), *found.missing]
     detail = f"Only the charge {_named(ids)} was found, nobody can pay it now, and the search for others fails: {error}"
     await retries.retry_later(work, call.invoice, error=TransientError(detail))
@@ -283,7 +299,7 @@ async def _repeat_or_park(
         # late look-ups find only charges with the stored number, so also read the missing charges by id
         await second_charges.plan_checks(work, [current.charge_id])
         await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
-        await second_charges.note_named(work, current.connection_id, missing[: NAMED + 1])
+        await late_charge_checks.note_reported(work.tx, current.charge_id)
         return
     at = work.now + retry_delay(call.invoice.issue_failures + 1)
     await retries.schedule(work, call.invoice, at=at, error=NotFoundError(f"{detail}."))

@@ -21,7 +21,7 @@ SEND_WITHIN_SECONDS = 30
 READS_AT_ONCE = 5
 """Maximum number of found charges of one invoice that are read at the same time."""
 
-_CLOSED = frozenset({port.ChargeState.CANCELED, port.ChargeState.EXPIRED})
+CLOSED = frozenset({port.ChargeState.CANCELED, port.ChargeState.EXPIRED})
 
 
 class CallKind(Enum):
@@ -68,12 +68,18 @@ class FoundCharges:
 
     `missing` has the ids of the charges that the gateway does not know, refuses to show, or shows wrongly.
     `search_error` says why the search for more charges showed none. An issuance look-up sets it only if nobody can pay
-    `charges` now. A late look-up sets it only if the search failed.
+    `charges` now. A late look-up sets it only if the search failed. `elsewhere` has the ids of charges that a late
+    look-up found with the reference of another attempt or invoice.
     """
 
     charges: Sequence[port.Charge]
     missing: Sequence[str]
     search_error: port.GatewayError | None = None
+    elsewhere: Sequence[str] = ()
+
+
+class OtherInvoiceError(port.NotFoundError):
+    """The charge has the reference of another invoice, so the gateway has no charge of this invoice with this id."""
 
 
 GatewayAnswer = port.Charge | FoundCharges | port.GatewayError | None
@@ -117,7 +123,7 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
         return await _read_found(call)
     read, found = await asyncio.gather(_read_found(call), _search_beside(call))
     if isinstance(found, port.GatewayError):
-        is_closed = all(each.state in _CLOSED for each in read.charges)
+        is_closed = all(each.state in CLOSED for each in read.charges)
         return replace(read, search_error=found) if is_closed else read
     listed = [each for each in found.charges if each.entries or each.charge_id not in read.missing]
     shown = {each.charge_id: each for each in [*listed, *read.charges]}
@@ -175,6 +181,8 @@ async def _read_found(call: GatewayCall) -> FoundCharges:
         match answer:
             case port.Charge():
                 found.append(answer)
+            case port.AuthFailedError():
+                raise answer
             case port.NotFoundError() | port.PermanentError() | port.InvalidAnswerError():
                 log.info("charge.found_charge_not_shown", charge_id=charge_id, error=answer)
                 missing.append(charge_id)
@@ -185,10 +193,7 @@ async def _read_found(call: GatewayCall) -> FoundCharges:
 
 
 async def read(call: GatewayCall, charge_ids: Sequence[str]) -> Mapping[str, port.Charge | port.GatewayError]:
-    """Read charges of the call's invoice. Return each charge, or why it cannot be read, by its id.
-
-    Raises AuthFailedError.
-    """
+    """Read charges of the call's invoice. Return each charge, or why it cannot be read, by its id."""
     places = asyncio.Semaphore(READS_AT_ONCE)
     answers = await asyncio.gather(*(_read_in_turn(call, each, places) for each in charge_ids))
     return dict(zip(charge_ids, answers, strict=True))
@@ -200,13 +205,14 @@ async def _read_in_turn(
     try:
         async with places, asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
             charge = await call.gateway.get_charge(charge_id)
-        return charge.of_invoice(call.charge.invoice_id)
-    except port.AuthFailedError:
-        raise
     except TimeoutError:
         return port.TransientError("no answer in time")
     except port.GatewayError as error:
         return error
+    try:
+        return charge.of_invoice(call.charge.invoice_id)
+    except port.InvalidAnswerError as error:
+        return OtherInvoiceError(str(error))
 
 
 async def _send(deps: Deps, call: GatewayCall) -> port.Charge | FoundCharges:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
-from fatura.domain.charging import LATE_CHECK_GAPS, next_cancellation_at
+from fatura.domain.charging import LATE_CHECK_GAPS, next_incomplete_at
 from fatura.gateways.port import (
     AuthFailedError,
     Charge,
@@ -26,7 +26,7 @@ from fatura.observability import log
 from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
 from fatura.store.restore import charge_matching, frozen_accounts
 from fatura.usecases.charging import found_charges, gateway_calls, outcomes
-from fatura.usecases.charging.gateway_calls import CallKind, FoundCharges, GatewayCall
+from fatura.usecases.charging.gateway_calls import CallKind, FoundCharges, GatewayCall, OtherInvoiceError
 from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import each_alone_if_one_fails
@@ -36,8 +36,8 @@ from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
 """A late look-up is repeated after this time if the worker dies, or if the gateway refuses the credentials."""
-SEARCHED_OFTEN_FOR = timedelta(days=2)
-"""After an attempt was sent or its charge was closed, the pauses between failed searches do not grow for this time."""
+REPORTED_AFTER = timedelta(days=1)
+"""If late look-ups cannot read a charge for this time, the engine emits an event."""
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
@@ -116,9 +116,11 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
     current = await charges.lock_one(work.tx, call.charge)
     if current.stage in MAY_APPEAR:
         return False
+    ids = [answer.charge.charge_id for answer in answers]
+    unstored = set(await unmatched_charges.without_charge(work.tx, current.connection_id, ids))
     for answer in answers:
         charge, known = answer.charge, current.gateway_invoice_id
-        if charge.state is not ChargeState.CANCELED and charge.charge_id != known:
+        if charge.state is not ChargeState.CANCELED and charge.charge_id in unstored:
             await second_charges.emit(
                 work, answer.invoice_id, connection_id=answer.connection_id, known=known, charge=charge
             )
@@ -182,13 +184,17 @@ async def _read(call: GatewayCall, searched: FoundCharges) -> FoundCharges:
     answers = await gateway_calls.read(call, list(dict.fromkeys(to_read)))
     listed = [each for each in searched.charges if each.charge_id not in answers]
     read = [each for each in answers.values() if isinstance(each, Charge)]
+    expected = {*known, *lagging, own}
+    mine = [each for each in read if each.attempt == call.charge.number or each.charge_id in expected]
+    elsewhere = [each.charge_id for each in read if each not in mine]
+    elsewhere += [charge_id for charge_id, each in answers.items() if isinstance(each, OtherInvoiceError)]
     unread = [
         charge_id
         for charge_id, answer in answers.items()
-        if not isinstance(answer, Charge)
+        if not isinstance(answer, Charge | OtherInvoiceError)
         and (charge_id in searched.missing or not isinstance(answer, NotFoundError))
     ]
-    return replace(searched, charges=[*listed, *read], missing=unread)
+    return replace(searched, charges=[*listed, *mine], missing=unread, elsewhere=elsewhere)
 
 
 async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) -> Sequence[Charge]:
@@ -215,10 +221,11 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     seconds = [each for charge in live if (each := await outcomes.record(work, call, charge)) is not None]
     await second_charges.note_canceled(work, [(connection_id, charge) for charge in found])
     await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id) for charge in found])
+    unstored = await unmatched_charges.without_charge(work.tx, connection_id, answer.elsewhere)
+    if unstored:
+        await second_charges.look_now(work, connection_id, unstored)
     after = await charges.lock_one(work.tx, call.charge)
-    more_at = await _unread_again_at(work, after, own)
-    payable = [each for each in seconds if each.is_payable]
-    await _schedule(work, call, to_cancel=payable, more_at=more_at, is_counted=own.search_error is None)
+    await _schedule(work, call, after, own, to_cancel=[each for each in seconds if each.is_payable])
     # while the outcome is unknown, leave the found charges to issuance: it first issues the invoice with one of them,
     # and the next poll then records their payments
     looked_up = set(after.known_charge_ids) if after.stage in IN_DOUBT else set[str]()
@@ -257,40 +264,51 @@ async def _best_first(
     return [best, *(each for each in live if each is not best)]
 
 
-async def _unread_again_at(work: Work, stored: InvoiceCharge, answer: FoundCharges) -> datetime | None:
-    """Return when to repeat the look-up because it failed in part, or None if it need not be repeated.
-
-    The pauses grow (`next_cancellation_at`). `unmatched_charges` reads these charges by their ids too, except the own
-    charge. If a charge could not be read for a day, emit `invoice.issue_failed` once for it. If the search failed,
-    the pauses grow only after SEARCHED_OFTEN_FOR.
-    """
-    others = [each for each in answer.missing if each != stored.gateway_invoice_id]
-    await second_charges.look_late(work, stored.connection_id, expired=(), missing=others)
-    since = await second_charges.unread_since(work, stored, answer.missing)
-    if answer.search_error is not None:
-        since = [*since, (stored.closed_at or stored.sent_at) + SEARCHED_OFTEN_FOR]
-    times = [next_cancellation_at(each, now=work.now) for each in since]
-    return min((each for each in times if each is not None), default=None)
-
-
 async def _schedule(
-    work: Work, call: GatewayCall, *, to_cancel: Sequence[Charge], more_at: datetime | None, is_counted: bool
+    work: Work,
+    call: GatewayCall,
+    stored: InvoiceCharge,
+    answer: FoundCharges,
+    *,
+    to_cancel: Sequence[Charge],
 ) -> None:
-    """Schedule the next late look-up of a charge. If this was the last one, repeat it at `more_at`.
+    """Schedule the next late look-up of a charge.
 
-    Without `is_counted`, repeat this look-up at `more_at`.
-    If the caller now cancels second charges (`to_cancel`), repeat the look-up later, to check that they were canceled.
-    If the engine has stopped trying to cancel them, schedule the next look-up as usual.
+    A look-up whose search failed, or that could not read a charge, is incomplete and repeated. The pauses grow.
+    If the caller now cancels second charges (`to_cancel`), repeat the look-up too, to check that they were canceled. If
+    the engine has stopped trying to cancel them, schedule the next look-up as usual.
     """
     charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
-    until = None if is_counted else more_at
+    until: list[datetime] = []
     if to_cancel:
         seconds = [(call.charge.connection_id, each) for each in to_cancel]
-        until = min((await second_charges.next_cancellations(work, seconds)).values(), default=until)
-    if until is not None:
-        await late_charge_checks.put_off(work.tx, charge_id, repeat_at=repeat_at, until=until)
+        until += (await second_charges.next_cancellations(work, seconds)).values()
+    if answer.missing or answer.search_error is not None:
+        again_at = await _incomplete(work, stored, answer)
+        until += [] if again_at is None else [again_at]
+        if not until:
+            await late_charge_checks.end(work.tx, charge_id, repeat_at=repeat_at)
+            return
+    else:
+        await late_charge_checks.note_complete(work.tx, charge_id)
+    if until:
+        await late_charge_checks.put_off(work.tx, charge_id, repeat_at=repeat_at, until=min(until))
         return
     next_checks_at = [work.now + gap for gap in LATE_CHECK_GAPS[1:]]
-    await late_charge_checks.count(
-        work.tx, charge_id, repeat_at=repeat_at, next_checks_at=next_checks_at, more_at=more_at
-    )
+    await late_charge_checks.count(work.tx, charge_id, repeat_at=repeat_at, next_checks_at=next_checks_at)
+
+
+async def _incomplete(work: Work, stored: InvoiceCharge, answer: FoundCharges) -> datetime | None:
+    """Return when to repeat an incomplete look-up, or None if look-ups have been incomplete for too long.
+
+    `unmatched_charges` reads the missing charges by their ids too, except the own charge. If look-ups could not read a
+    charge for REPORTED_AFTER, emit `invoice.issue_failed` once.
+    """
+    since, is_reported = await late_charge_checks.note_incomplete(work.tx, stored.charge_id, now=work.now)
+    if since == work.now:
+        others = [each for each in answer.missing if each != stored.gateway_invoice_id]
+        await second_charges.look_late(work, stored.connection_id, expired=(), missing=others)
+    if answer.missing and not is_reported and work.now - since >= REPORTED_AFTER:
+        await second_charges.report_unread(work, stored, answer.missing)
+        await late_charge_checks.note_reported(work.tx, stored.charge_id)
+    return next_incomplete_at(since, now=work.now)

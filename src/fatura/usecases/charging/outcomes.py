@@ -173,7 +173,7 @@ async def _record_found(
     search for the missing charges too. If the invoice has another charge by now, it cannot adopt the chosen charge:
     return the chosen charge as a second charge.
     """
-    own = await found_charges.without_stored(work, current, found)
+    own = await found_charges.to_adopt(work, current, found, read=call.charge.known_charge_ids)
     if await found_charges.wait_for_search(work, call, current, own):
         return None
     if not own.missing and own.search_error is None and current.looked_up_at is not None:

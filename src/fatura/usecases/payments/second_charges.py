@@ -5,7 +5,7 @@ A second charge is a charge that the gateway holds in addition to the invoice's 
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.charge import PAYABLE, ChargeStage, InvoiceCharge
@@ -18,11 +18,6 @@ from fatura.store.charging.unmatched_charges import PaidCharge
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import IssueErrorView
-
-UNREAD_REPORTED_AFTER = timedelta(days=1)
-"""If the engine cannot read a charge for this time, it emits an event."""
-_NAMED = frozenset({ChargeStage.PARKED, ChargeStage.MISSING})
-"""Stored states of charges that an event has asked a person to check at the gateway."""
 
 
 async def emit(
@@ -156,41 +151,17 @@ async def look_late(
         await unmatched_charges.add(work.tx, connection_id, ids, found_at=work.now, next_look_at=at)
 
 
-async def unread_since(work: Work, stored: InvoiceCharge, gateway_ids: Sequence[str]) -> Sequence[datetime]:
-    """Return since when the engine cannot read these charges of an attempt.
-
-    If a charge could not be read for UNREAD_REPORTED_AFTER, emit `invoice.issue_failed` once for it, unless the state
-    of the charge says that such an event has named it.
-    """
-    connection_id, unread = stored.connection_id, dict[str, datetime]()
-    found = await unmatched_charges.find(work.tx, connection_id, gateway_ids) if gateway_ids else {}
-    for charge_id in gateway_ids:
-        state, since = found.get(charge_id, (None, work.now))
-        if state is None:
-            state, since = ChargeStage.CANCELED, work.now
-            await unmatched_charges.save_state(work.tx, connection_id, charge_id, state=state, found_at=since)
-        unread[charge_id] = since
-        if state not in _NAMED and work.now - since >= UNREAD_REPORTED_AFTER:
-            await note_named(work, connection_id, [charge_id])
-            detail = (
-                f"For a day, the gateway has not shown the charge {charge_id} as expected; check there whether it can "
-                "be paid or is paid."
-            )
-            log.error("charge.unreadable", invoice_id=str(stored.invoice_id), charge_id=charge_id)
-            error = IssueErrorView(code="charge_missing", detail=detail, gateway_invoice_id=charge_id)
-            await invoice_moves.alert(work, stored.invoice_id, "invoice.issue_failed", error=error)
-    return list(unread.values())
-
-
-async def note_named(work: Work, connection_id: UUID, gateway_ids: Sequence[str]) -> None:
-    """Store that an event has named these charges, which the engine cannot read. The time stays stored."""
-    for charge_id, (state, since) in (
-        await unmatched_charges.find(work.tx, connection_id, gateway_ids)
-    ).items():
-        if state not in _NAMED:
-            await unmatched_charges.save_state(
-                work.tx, connection_id, charge_id, state=ChargeStage.MISSING, found_at=since
-            )
+async def report_unread(work: Work, stored: InvoiceCharge, gateway_ids: Sequence[str]) -> None:
+    """Emit `invoice.issue_failed` for charges that late look-ups of this attempt cannot read."""
+    first, *others = gateway_ids
+    more = f" and {len(others)} more" if others else ""
+    detail = (
+        f"For a day, the gateway has not shown the charge {first}{more} as expected; check there whether it can be "
+        "paid or is paid."
+    )
+    log.error("charge.unreadable", invoice_id=str(stored.invoice_id), charge_id=first)
+    error = IssueErrorView(code="charge_missing", detail=detail, gateway_invoice_id=first)
+    await invoice_moves.alert(work, stored.invoice_id, "invoice.issue_failed", error=error)
 
 
 async def check_late(work: Work, invoice_id: UUID, number: int) -> None:

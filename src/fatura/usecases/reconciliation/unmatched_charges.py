@@ -167,11 +167,10 @@ async def _next_look_at(work: Work, found: UnmatchedCharge) -> datetime | None:
     """Return when the next look at the charge is due, or None if no look is needed.
 
     If the charge has payments, including payments recorded since `_claim`, look for refunds and disputes. A charge
-    whose stored state is EXPIRED, CANCELED or MISSING may become payable again, so look at it at the times of late
-    look-ups too.
+    whose stored state is EXPIRED or CANCELED may become payable again, so look at it at the times of late look-ups too.
     """
     looks: list[datetime | None] = []
-    if found.state in {ChargeStage.EXPIRED, ChargeStage.CANCELED, ChargeStage.MISSING}:
+    if found.state in {ChargeStage.EXPIRED, ChargeStage.CANCELED}:
         looks.append(next_late_look_at(found.found_at, now=work.now))
     paid_at = await stored_unmatched.paid_at(work.tx, found)
     if paid_at is not None:
