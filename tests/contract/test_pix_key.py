@@ -76,7 +76,12 @@ async def test_a_payment_is_imported_once(provider: PixKeyProvider) -> None:
     assert await gateway.import_payments([paid, unknown]) == ["bank-1"]
     assert await gateway.import_payments([paid]) == []
     assert await gateway.import_payments([replace(paid, amount_cents=1)]) == []
-    assert await gateway.imported(["bank-1", "bank-2"]) == {"bank-1": paid}
+    [stored] = await gateway.imported(["bank-1", "bank-2"])
+    assert (stored.bank_id, stored.charge_id, stored.invoice_id) == (
+        "bank-1",
+        charge.charge_id,
+        charge.invoice_id,
+    )
     assert [entry.amount_cents for entry in (await gateway.get_charge(charge.charge_id)).entries] == [9990]
 
 
@@ -94,6 +99,25 @@ async def test_only_a_confirmed_payment_may_look_like_another(provider: PixKeyPr
     next_day = replace(alike, bank_id="bank-3", occurred_at=NOW + timedelta(days=1))
     assert await gateway.import_payments([next_day]) == []
     assert await gateway.import_payments([replace(next_day, is_confirmed=True)]) == ["bank-3"]
+
+
+async def test_an_unconfirmed_guess_needs_an_open_charge(provider: PixKeyProvider) -> None:
+    """The payment names only the payer. The charge was canceled, or has a payment already. [D-257]"""
+    gateway = await provider.connect()
+    assert isinstance(gateway, StatementImports)
+    request = charge_request()
+    paid = await gateway.create_charge(request)
+    canceled = await gateway.create_charge(replace(request, attempt=2))
+    await gateway.cancel_charge(canceled.charge_id)
+    await gateway.import_payments([StatementPayment("bank-1", paid.charge_id, 4000, NOW)])
+    guesses = [
+        StatementPayment(f"bank-{each.charge_id}", each.charge_id, 5990, NOW, is_guess=True)
+        for each in (paid, canceled)
+    ]
+
+    assert await gateway.import_payments(guesses) == []
+    confirmed = [replace(each, is_confirmed=True) for each in guesses]
+    assert sorted(await gateway.import_payments(confirmed)) == sorted(each.bank_id for each in guesses)
 
 
 async def test_a_canceled_code_can_still_be_paid(provider: PixKeyProvider) -> None:

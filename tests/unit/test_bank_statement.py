@@ -1,5 +1,7 @@
 """Bank statements are read from OFX and CSV files (D-257)."""
 
+import contextlib
+import time
 from datetime import UTC, date, datetime
 
 import pytest
@@ -24,7 +26,7 @@ SGML = """OFXHEADER:100
 <DTPOSTED>20261128153000[-3:BRT]
 <TRNAMT>199.80
 <FITID>N1
-<MEMO>PIX RECEBIDO ANA SOUZA 529.982.247-25
+<MEMO>PIX RECEBIDO abcdefghijklmnopqrstuvwxy ANA SOUZA 529.982.247-25
 <STMTTRN>
 <TRNTYPE>DEBIT
 <DTPOSTED>20261128
@@ -52,7 +54,7 @@ def test_an_ofx_file_in_sgml_is_read() -> None:
     assert (statement.debits, credit.number, credit.bank_id, credit.amount_cents) == (1, 1, "N1", 19980)
     assert credit.occurred_at == datetime(2026, 11, 28, 18, 30, tzinfo=UTC)
     assert credit.documents == ("52998224725",)
-    assert "SOUZA" in credit.words
+    assert credit.words == {"ABCDEFGHIJKLMNOPQRSTUVWXY"}
 
 
 def test_an_ofx_file_in_xml_is_read() -> None:
@@ -82,6 +84,7 @@ def test_a_csv_file_with_semicolons_and_portuguese_names_is_read() -> None:
         ("99,9", 9990),
         ("100", 10000),
         ("R$ 1.234,56", 123456),
+        ("R$\u00a01.234,56", 123456),
         ('"1,234.56"', 123456),
         ("0.01", 1),
     ],
@@ -161,11 +164,12 @@ def _ofx(*tags: str) -> str:
 
 def test_all_texts_of_a_transaction_are_read() -> None:
     """A transaction may have a second MEMO, text in CDATA, and spaces inside tags. [D-257]"""
-    text = _ofx("<TRNAMT>1.00<MEMO >ONE<NAME>TWO<MEMO><![CDATA[THREE <B>]]></MEMO>").replace(
+    one, two, three = "1" * 25, "2" * 25, "3" * 25
+    text = _ofx(f"<TRNAMT>1.00<MEMO >{one}<NAME>{two}<MEMO><![CDATA[{three} <B>]]></MEMO>").replace(
         "<STMTTRN>", "<STMTTRN >"
     )
 
-    assert {"ONE", "TWO", "THREE"} <= _one(text, StatementFormat.OFX).words
+    assert _one(text, StatementFormat.OFX).words == {one, two, three}
 
 
 @pytest.mark.parametrize(
@@ -175,6 +179,10 @@ def test_all_texts_of_a_transaction_are_read() -> None:
         _ofx("<TRNAMT>0.01<MEMO>Pix <FITID>2"),
         _ofx("<TRNAMT>0.01<MEMO>Pix <DTPOSTED>20261127"),
         _ofx("<TRNTYPE>DEBIT<TRNAMT>99.90"),
+        _ofx("<TRNAMT>0.01\n<MEMO>Pix <STMTTRN><DTPOSTED>20261128<TRNAMT>999<FITID>7<MEMO>X"),
+        _ofx(
+            "<TRNAMT>0.01\n<MEMO>Pix </MEMO></STMTTRN><STMTTRN><DTPOSTED>20261128<TRNAMT>999<FITID>7<MEMO>X"
+        ),
         _ofx("<TRNAMT>99.90<CURRENCY><CURSYM>USD</CURRENCY>"),
         _ofx("<TRNAMT>99.90") + "<STMTRS><CURDEF>USD</STMTRS>",
         _ofx("<TRNAMT>99.90").replace("<CURDEF>BRL", "<CURDEF >USD"),
@@ -184,6 +192,37 @@ def test_an_ofx_file_that_may_have_two_meanings_is_refused(text: str) -> None:
     """Examples: tags in a payer's message, a debit without a minus, and a currency other than BRL. [D-257]"""
     with pytest.raises(StatementError):
         read(text, StatementFormat.OFX, now=NOW)
+
+
+@pytest.mark.parametrize("kind", ["CREDIT", "ATM", "POS"])
+def test_a_type_that_may_be_a_credit_is_read(kind: str) -> None:
+    """A deposit at a cash machine has the type ATM. [D-257]"""
+    assert _one(_ofx(f"<TRNTYPE>{kind}<TRNAMT>50.00"), StatementFormat.OFX).amount_cents == 5000
+
+
+def test_transactions_on_one_line_are_read() -> None:
+    """Programs that write XML may break no lines. [D-257]"""
+    one = "<STMTTRN><DTPOSTED>20261128</DTPOSTED><TRNAMT>1</TRNAMT><FITID>7</FITID><MEMO>x</MEMO></STMTTRN>"
+
+    assert len(read(f"<OFX>{one}{one}</OFX>", StatementFormat.OFX, now=NOW).credits) == 2
+
+
+def test_a_debit_in_another_currency_is_counted() -> None:
+    """A purchase abroad does not make the file unreadable. [D-257]"""
+    text = _ofx("<TRNTYPE>DEBIT<TRNAMT>-51.00<ORIGCURRENCY><CURRATE>5.1<CURSYM>USD</ORIGCURRENCY>")
+
+    assert read(text, StatementFormat.OFX, now=NOW).debits == 1
+
+
+@pytest.mark.parametrize("message", ["Payment", "cash", "d", "Pos", "debito"])
+def test_a_payers_message_does_not_refuse_the_file(message: str) -> None:
+    """[D-257]"""
+    assert _one(_csv(f"2026-11-28,0.01,2,{message}")).amount_cents == 1
+
+
+def test_only_the_column_of_types_marks_debits_if_there_is_one() -> None:
+    """A payer may write `D` as the message. [D-257]"""
+    assert _one(_csv("2026-11-28,0.01,2,C,D", header="date,amount,id,type,message")).amount_cents == 1
 
 
 def test_an_empty_currency_means_reais() -> None:
@@ -200,6 +239,8 @@ def test_an_empty_currency_means_reais() -> None:
         _csv('2026-11-28,5.00,1,"Pix Bob', "2026-11-28,99.90,2,Pix Ana"),
         _csv('2026-11-28,5.00,1,"Pix Bob', '2026-11-28,99.90,2,Pix Ana"'),
         _csv("2026-11-28,99.90,1,D"),
+        "data;valor;id;tipo\n28/11/2026;99,90;1;Débito\n",
+        "data;valor;id;tipo\n28/11/2026;99,90;1;De\u0301bito\n",
         "date;valor;valor (r$);id\n2026-11-28;1,00;2,00;1",
     ],
 )
@@ -228,12 +269,40 @@ def test_a_later_time_of_today_counts_as_now() -> None:
     [
         "date,amount,id\n" + "2026-11-28,0,\n" * (MAX_TRANSACTIONS + 1),
         _csv(f"2026-11-28,1.00,1,{'x' * (MAX_TEXT + 1)}"),
+        f"date,amount,id{',' * 98}",
     ],
 )
 def test_what_would_take_long_is_refused(text: str) -> None:
     """[D-257, D-105]"""
-    with pytest.raises(StatementError):
+    with pytest.raises(StatementError, match="more than"):
         read(text, StatementFormat.CSV, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "format_"),
+    [
+        ("<OFX>" + "<![CDATA[" * 20_000, StatementFormat.OFX),
+        ("<OFX>" + "<STMTTRN " * 20_000, StatementFormat.OFX),
+        ("<OFX>" + "<MEMO>" * 30_000, StatementFormat.OFX),
+        ("date,amount,id" + "," * 180_000, StatementFormat.CSV),
+        ("\ufdfa" * 87_000 + "\n", StatementFormat.CSV),
+    ],
+    ids=["CDATA", "transactions", "texts", "columns", "ligatures"],
+)
+def test_an_odd_file_is_refused_quickly(text: str, format_: StatementFormat) -> None:
+    """The limit is far above what a slow machine needs, and far below what a quadratic search would need. [D-257]"""
+    start = time.process_time()
+    with contextlib.suppress(StatementError):
+        read(text, format_, now=NOW)
+
+    assert time.process_time() - start < 1
+
+
+def test_a_minus_that_is_no_hyphen_is_a_minus() -> None:
+    """[D-257]"""
+    text = "data;valor;identificador\n28/11/2026;\u2212R$\u00a01.234,56;1\n"
+
+    assert read(text, StatementFormat.CSV, now=NOW).debits == 1
 
 
 def test_a_credit_with_many_documents_names_no_payer() -> None:

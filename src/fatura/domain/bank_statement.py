@@ -19,10 +19,12 @@ MAX_CREDITS = 500
 """Maximum number of credits in a statement."""
 MAX_TRANSACTIONS = 2000
 """Maximum number of credits and debits in a statement."""
-MAX_TEXT = 1000
+MAX_TEXT = 600
 """Maximum number of characters in the texts of a transaction."""
 MAX_DOCUMENTS = 3
 """If a transaction names more tax documents, none of them is used."""
+_MAX_CANDIDATES = 8
+"""If a transaction has more texts in the form of a tax document, Fatura checks none of them."""
 MAX_BANK_ID = 255
 
 COLUMNS: Mapping[str, frozenset[str]] = {
@@ -31,18 +33,31 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "id": frozenset({"id", "identificador"}),
 }
 """The names of the columns of a CSV file that must exist, in lower case and without accents."""
-_DEBITS = frozenset(
-    {
-        *("DEBIT", "PAYMENT", "CHECK", "FEE", "SRVCHG", "ATM", "POS", "CASH", "DIRECTDEBIT", "REPEATPMT"),
-        *("D", "DEBITO", "DÉBITO"),
-    }
+_KINDS = frozenset({"type", "tipo", "d/c", "c/d", "debito/credito", "credito/debito", "natureza"})
+"""The names of columns of a CSV file that may mark a debit. If there is none, any cell may."""
+_MAX_COLUMNS = 100
+_MAX_NAME = 30
+_DEBIT_TYPES = frozenset({"DEBIT", "PAYMENT", "CHECK", "FEE", "SRVCHG", "CASH", "DIRECTDEBIT", "REPEATPMT"})
+"""Types of OFX transactions that mark a debit. The types ATM and POS may be credits too."""
+_DEBIT_CELLS = frozenset(
+    unicodedata.normalize(form, cell)
+    for cell in ("D", "DEBIT", "Debit", "DEBITO", "Debito", "DÉBITO", "Débito")
+    for form in ("NFC", "NFD")
 )
-"""Types of OFX transactions, and cells of CSV files, that mark a debit."""
+"""Cells of a CSV file that mark a debit, as banks write them."""
 _KEYS = ("DTPOSTED", "TRNAMT", "FITID", "TRNTYPE", "CURSYM")
 _TEXTS = frozenset({"NAME", "EXTDNAME", "MEMO", "CHECKNUM", "REFNUM"})
 
-_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
-_BLOCK = re.compile(r"<STMTTRN\s*>(.*?)(?=</?STMTTRN\s*>|</BANKTRANLIST\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+_LIMIT = re.compile(r"</?STMTTRN\s*>|</BANKTRANLIST\s*>", re.IGNORECASE)
+_TRANSACTION_IN_TEXT = re.compile(
+    rf"(?:(?:^|\r)[ \t]*<(?:{'|'.join(sorted(_TEXTS))})\s*>[^\r\n]*?|<(?:{'|'.join(sorted(_TEXTS))})\s*>[^<\r\n]*)"
+    r"<STMTTRN\s*>",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A start of a transaction after a text on the same line, where a payer's message could have written it.
+
+If the line begins with the text, end tags between them do not matter, because a message could contain them too.
+"""
 _TAG = re.compile(r"<([A-Z0-9.]+)\s*>([^<\r\n]*)", re.IGNORECASE)
 _CURRENCY = re.compile(r"<CURDEF\s*>([^<\r\n]*)", re.IGNORECASE)
 _OFX_DATE = re.compile(
@@ -54,9 +69,12 @@ _AMOUNT = re.compile(
     r"|(?P<points>\d{1,3}(?:\.\d{3})+),(?P<cents1>\d{2})|(?P<commas>\d{1,3}(?:,\d{3})+)\.(?P<cents2>\d{2}))",
     re.ASCII,
 )
+_AMOUNT_SIGNS = str.maketrans("\u00a0\u202f\u2212", "  -")
+"""Some programs write a space that does not break after `R$`, and a minus that is no hyphen."""
 _BR_DATE = re.compile(r"(\d{2})/(\d{2})/(\d{4})", re.ASCII)
 _END_TO_END = re.compile(r"(?<![0-9A-Za-z])E\d{20}[0-9A-Za-z]{11}(?![0-9A-Za-z])", re.ASCII)
-_WORD = re.compile(r"[0-9A-Za-z]+", re.ASCII)
+_WORD = re.compile(r"[0-9A-Z]{20,}", re.ASCII)
+"""A word that may be the txid of a charge. Shorter words would only take time."""
 _DOCUMENT = re.compile(
     r"(?<![0-9A-Za-z.\-/])(?:\d{3}\.?\d{3}\.?\d{3}-?\d{2}|[0-9A-Z]{2}\.?[0-9A-Z]{3}\.?[0-9A-Z]{3}/?[0-9A-Z]{4}-?\d{2})"
     r"(?![0-9A-Za-z/])",
@@ -73,13 +91,18 @@ class StatementError(Exception):
     """The file is not a statement of this format. The text says where, and what is expected there."""
 
 
+def is_end_to_end_id(text: str) -> bool:
+    """Return whether this is the id that all banks give to a Pix, and to no other payment."""
+    return _END_TO_END.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Credit:
     """Money that arrived on the merchant's bank account.
 
     `number` is the position of the transaction in the file, from 1; debits count too. If the texts have exactly one
-    end-to-end id of a Pix (`E...`), `bank_id` is that id. Otherwise, it is the id that the bank gave. `words` are all
-    words of the texts in upper case. `documents` are the keys of the valid tax documents in the texts.
+    end-to-end id of a Pix (`E...`), `bank_id` is that id. Otherwise, it is the id that the bank gave. `words` are the
+    long words of the texts in upper case. `documents` are the keys of the valid tax documents in the texts.
     """
 
     number: int
@@ -91,7 +114,7 @@ class Credit:
 
     @property
     def has_end_to_end_id(self) -> bool:
-        return _END_TO_END.fullmatch(self.bank_id) is not None
+        return is_end_to_end_id(self.bank_id)
 
     @property
     def occurred_on(self) -> date:
@@ -108,18 +131,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """A transaction as the file has it. `kind` is the OFX type; a CSV file has it in one of the `texts`, if at all."""
+    """A transaction as the file has it, before it is known whether it is a credit."""
 
     number: int
     date: str
     amount: str
     bank_id: str
-    texts: tuple[str, ...]
-    kind: str = ""
-
-    @property
-    def is_marked_as_debit(self) -> bool:
-        return not _DEBITS.isdisjoint({self.kind.upper(), *(text.strip().upper() for text in self.texts)})
+    texts: Sequence[str]
+    is_marked_as_debit: bool
+    currency: str = "BRL"
 
 
 def read(text: str, format_: StatementFormat, *, now: datetime) -> Statement:
@@ -139,6 +159,8 @@ def read(text: str, format_: StatementFormat, *, now: datetime) -> Statement:
             continue
         if each.is_marked_as_debit:
             raise _wrong(each, "is marked as a debit, but its amount has no minus")
+        if each.currency != "BRL":
+            raise _wrong(each, "has another currency than BRL")
         if len(read_credits) == MAX_CREDITS:
             raise StatementError(f"has more than {MAX_CREDITS} credits; import shorter periods")
         read_credits.append(_credit(each, amount_cents, now=now))
@@ -153,26 +175,32 @@ def _credit(found: _Transaction, amount_cents: int, *, now: datetime) -> Credit:
     bank_id = end_to_end.pop() if len(end_to_end) == 1 else found.bank_id
     if not 0 < len(bank_id) <= MAX_BANK_ID or not bank_id.isprintable() or unsafe_character(bank_id):
         raise _wrong(found, f"needs an id of the bank of 1 to {MAX_BANK_ID} visible characters")
-    named = dict.fromkeys(_DOCUMENT.findall(text.upper()))
-    documents = [each for each in named if tax_document.refusal(each) is None] if len(named) <= 20 else []
+    upper = text.upper()
+    named = dict.fromkeys(_DOCUMENT.findall(upper))
+    few = named if len(named) <= _MAX_CANDIDATES else ()
+    documents = [each for each in few if tax_document.refusal(each) is None]
     return Credit(
         number=found.number,
         bank_id=bank_id,
         amount_cents=amount_cents,
         occurred_at=_instant(found, now=now),
-        words=frozenset(_WORD.findall(text.upper())),
+        words=frozenset(_WORD.findall(upper)),
         documents=tuple(map(document_key, documents)) if len(documents) <= MAX_DOCUMENTS else (),
     )
 
 
 def _ofx(text: str) -> Iterator[_Transaction]:
     """Yield the transactions of an OFX file, which may be XML, or SGML without end tags."""
-    text = _CDATA.sub(lambda found: found[1].replace("<", " "), text)
+    text = _without_cdata(text)
     if not re.search(r"<OFX\s*>", text, re.IGNORECASE):
         raise StatementError("is not an OFX file: it has no <OFX>")
     if any(currency.strip().upper() not in {"", "BRL"} for currency in _CURRENCY.findall(text)):
         raise StatementError("has another currency than BRL")
-    for number, block in enumerate(_BLOCK.findall(text), start=1):
+    if _TRANSACTION_IN_TEXT.search(text):
+        raise StatementError(
+            "has a text with a <STMTTRN> behind it on the same line, which a payer may have written"
+        )
+    for number, block in enumerate(_blocks(text), start=1):
         values: dict[str, str] = dict.fromkeys(_KEYS, "")
         texts: list[str] = []
         for name, value in _TAG.findall(block):
@@ -183,16 +211,36 @@ def _ofx(text: str) -> Iterator[_Transaction]:
                 if values[tag]:
                     raise StatementError(f"transaction {number} has more than one {tag}")
                 values[tag] = value.strip()
-        if values["CURSYM"].upper() not in {"", "BRL"}:
-            raise StatementError(f"transaction {number} has another currency than BRL")
         yield _Transaction(
             number,
             date=values["DTPOSTED"],
             amount=values["TRNAMT"],
             bank_id=values["FITID"],
-            texts=tuple(texts),
-            kind=values["TRNTYPE"],
+            texts=texts,
+            is_marked_as_debit=values["TRNTYPE"].upper() in _DEBIT_TYPES,
+            currency=values["CURSYM"].upper() or "BRL",
         )
+
+
+def _without_cdata(text: str) -> str:
+    """Replace each CDATA section by its text, without the `<` of tags. A section without an end stays as it is."""
+    parts: list[str] = []
+    place = 0
+    while (start := text.find("<![CDATA[", place)) >= 0 and (end := text.find("]]>", start)) >= 0:
+        parts += text[place:start], text[start + 9 : end].replace("<", " ")
+        place = end + 3
+    return "".join((*parts, text[place:]))
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Yield the text of each transaction: from its start tag to the next start or end, or to the end of the list."""
+    start: int | None = None
+    for limit in _LIMIT.finditer(text):
+        if start is not None:
+            yield text[start : limit.start()]
+        start = None if limit[0].startswith("</") else limit.end()
+    if start is not None:
+        yield text[start:]
 
 
 def _csv(text: str) -> Iterator[_Transaction]:
@@ -202,8 +250,12 @@ def _csv(text: str) -> Iterator[_Transaction]:
     delimiter = ";" if header.count(";") > header.count(",") else ","
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        names = [_plain_name(name) for name in next(rows, list[str]())]
-        places = {column: _place(names, column) for column in COLUMNS}
+        names = next(rows, list[str]())
+        if len(names) > _MAX_COLUMNS:
+            raise StatementError(f"has more than {_MAX_COLUMNS} columns")
+        names = [_plain_name(name) for name in names]
+        places = [_place(names, column) for column in ("date", "amount", "id")]
+        kinds = {place for place, name in enumerate(names) if name in _KINDS}
         number = 0
         for row in rows:
             if not any(row):
@@ -211,11 +263,16 @@ def _csv(text: str) -> Iterator[_Transaction]:
             number += 1
             if len(row) != len(names):
                 raise StatementError(f"transaction {number} has {len(row)} columns in place of {len(names)}")
-            if any("\n" in cell or "\r" in cell for cell in row):
+            joined = "".join(row)
+            if "\n" in joined or "\r" in joined:
                 raise StatementError(f"transaction {number} has a line end inside a quoted text")
-            cells = dict(enumerate(row))
-            taken = {column: cells.pop(place).strip() for column, place in places.items()}
-            yield _Transaction(number, taken["date"], taken["amount"], taken["id"], tuple(cells.values()))
+            may_mark = row if not kinds else [row[place] for place in kinds]
+            yield _Transaction(
+                number,
+                *(row[place].strip() for place in places),
+                texts=[cell for place, cell in enumerate(row) if place not in places],
+                is_marked_as_debit=not _DEBIT_CELLS.isdisjoint(map(str.strip, may_mark)),
+            )
     except csv.Error as error:
         raise StatementError(f"is not a CSV file: {error}") from None
 
@@ -232,13 +289,14 @@ def _place(names: Sequence[str], column: str) -> int:
 
 
 def _plain_name(name: str) -> str:
-    parts = unicodedata.normalize("NFKD", name.strip().casefold())
+    """Return the name of a column in lower case and without accents, or an empty text for a longer name."""
+    parts = unicodedata.normalize("NFKD", name.strip().casefold()) if len(name) <= _MAX_NAME else ""
     return "".join(each for each in parts if not unicodedata.combining(each))
 
 
 def _cents(found: _Transaction) -> int:
     """Return the amount in cents. `99.9`, `99,90`, `1.234,56` and `1,234.56` are accepted, with a sign or `R$`."""
-    match = _AMOUNT.fullmatch(found.amount)
+    match = _AMOUNT.fullmatch(found.amount.translate(_AMOUNT_SIGNS))
     if match is None or (match["before"] and match["sign"]):
         raise _wrong(found, "has an amount that is not one such as 99.90 or 1.234,56")
     whole = (match["plain"] or match["points"] or match["commas"]).replace(".", "").replace(",", "")

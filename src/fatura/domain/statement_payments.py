@@ -6,6 +6,7 @@ This module also decides whether such a payment is perhaps stored already, under
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from uuid import UUID
 
 from fatura.domain.calendar import local_date
 
@@ -29,19 +30,33 @@ class StatementPayment:
     is_guess: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ImportedPayment:
+    """A stored payment of an imported statement."""
+
+    bank_id: str
+    charge_id: str
+    invoice_id: UUID
+    amount_cents: int
+    occurred_on: date
+
+
 @dataclass(slots=True)
 class ChargePayments:
     """The payments of a charge of `amount_cents`, stored or about to be stored."""
 
     amount_cents: int
+    is_open: bool = True
     count: int = 0
     paid_cents: int = 0
     known: set[tuple[int, date]] = field(default_factory=set[tuple[int, date]])
 
     @classmethod
-    def of(cls, amount_cents: int, payments: Iterable[tuple[int, datetime]]) -> "ChargePayments":
+    def of(
+        cls, amount_cents: int, payments: Iterable[tuple[int, datetime]], *, is_open: bool
+    ) -> "ChargePayments":
         """Return the payments of a charge, each given by its amount and its time."""
-        made = cls(amount_cents)
+        made = cls(amount_cents, is_open)
         for paid_cents, occurred_at in payments:
             made.add(paid_cents, occurred_at)
         return made
@@ -54,11 +69,12 @@ class ChargePayments:
     def may_have(self, payment: StatementPayment) -> bool:
         """Return whether the charge may have the payment already, under another id of the bank.
 
-        This is so if the payments cover the charge, or if one has the same amount and Sao Paulo date. A person can
-        confirm that it is not so. A guessed payment must be the charge's only one. A charge with MAX_PAYMENTS payments
-        takes no more.
+        This is so if the payments cover the charge, or if one has the same amount and Sao Paulo date. A guessed payment
+        needs an open charge without payments. A person can confirm that the payment is another one. A charge with
+        MAX_PAYMENTS payments takes no more.
         """
-        if self.count >= MAX_PAYMENTS or (payment.is_guess and self.count > 0):
+        if self.count >= MAX_PAYMENTS:
             return True
         is_alike = (payment.amount_cents, local_date(payment.occurred_at)) in self.known
-        return not payment.is_confirmed and (is_alike or self.paid_cents >= self.amount_cents)
+        is_unsure = payment.is_guess and (self.count > 0 or not self.is_open)
+        return not payment.is_confirmed and (is_alike or is_unsure or self.paid_cents >= self.amount_cents)

@@ -4,10 +4,10 @@ For billing, the engine uses such a connection only through `gateways.port`, lik
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Protocol, runtime_checkable
+from uuid import UUID
 
-from fatura.domain.statement_payments import StatementPayment
+from fatura.domain.statement_payments import ImportedPayment, StatementPayment
 from fatura.gateways.port import Charge, Gateway
 
 
@@ -15,16 +15,16 @@ from fatura.gateways.port import Charge, Gateway
 class StatementImports(Gateway, Protocol):
     """A connection whose provider reports no payments. The merchant imports them from bank statements."""
 
-    async def imported(self, bank_ids: Sequence[str]) -> Mapping[str, StatementPayment]:
-        """Return the payments with these ids of the bank, by id, that any connection of the account has imported."""
+    async def imported(self, bank_ids: Sequence[str]) -> Sequence[ImportedPayment]:
+        """Return the payments with these ids of the bank that any connection of the account has imported."""
         ...
 
     async def find_all(self, charge_ids: Sequence[str]) -> Sequence[Charge]:
         """Return the connection's charges that have one of these ids, in no particular order."""
         ...
 
-    async def elsewhere(self, charge_ids: Sequence[str]) -> AbstractSet[str]:
-        """Return those of these ids that are charges of the account's other connections of this provider."""
+    async def invoices(self, charge_ids: Sequence[str]) -> Mapping[str, UUID]:
+        """Return the invoices of the charges that have one of these ids, of any connection of this provider."""
         ...
 
     async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:

@@ -17,13 +17,13 @@ class CreditResult(StrEnum):
     NEW = "new"
     """The credit is a payment of a charge, and is imported."""
     DUPLICATE = "duplicate"
-    """The payment was imported before, or recorded by hand with the bank's id as its reference."""
+    """The payment was certainly imported before, or recorded by hand with the bank's id as its reference."""
     SIMILAR = "similar"
     """The payment may be recorded already. It is imported only if a person confirms it."""
     AMBIGUOUS = "ambiguous"
     """The credit may pay several charges."""
     ID_REUSED = "id_reused"
-    """A payment with the same id of the bank, but another amount or date, was imported before."""
+    """A payment with the same id of the bank was imported before, but it may be another payment."""
     UNMATCHED = "unmatched"
     """The credit pays no charge of the connection."""
 
@@ -51,8 +51,9 @@ class CreditView(View):
         Meta(
             description="`new`: a payment, imported now. `duplicate`: imported before, or recorded by hand with this "
             "`bankId` as its `reference`. `similar`: may be recorded already; send its `bankId` in `confirmed` if it "
-            "is another payment. `ambiguous`: may pay several invoices; record it by hand. `id_reused`: the bank gave "
-            "the id to several credits; record this one by hand. `unmatched`: pays no invoice of this connection."
+            "is another payment. `ambiguous`: may pay several invoices; record it by hand. `id_reused`: an imported "
+            "payment has this id, but may be another one; if it is, record this one by hand. `unmatched`: pays no "
+            "invoice of this connection."
         ),
     ]
     matched_by: Annotated[

@@ -96,7 +96,7 @@ async def test_credits_that_name_a_charge_are_decided_first(shop: Shop) -> None:
     invoice = await shop.bill(document=CPF)
     named = f"{shop.day(days_ago=1)},99.90,2,Pix {txid(invoice)}"
 
-    assert await shop.imported(f"99.90,1,Pix {CPF}", named) == [("unmatched", "None"), ("new", "txid")]
+    assert await shop.imported(f"99.90,1,Pix {CPF}", named) == [("similar", "document"), ("new", "txid")]
     assert (await shop.read(invoice))["paidCents"] == 9990
 
 

@@ -17,6 +17,7 @@ CREATE TABLE pix_key_charge (
         REFERENCES gateway_connection (account_id, connection_id),
     CONSTRAINT pix_key_charge_amount CHECK (amount_cents > 0)
 );
+CREATE INDEX pix_key_charge_by_txid ON pix_key_charge (account_id, txid);
 CREATE INDEX pix_key_charge_by_time ON pix_key_charge (account_id, connection_id, created_at, txid);
 
 -- Payments that the merchant imported from bank statements, and refunds that the merchant makes in the bank's app.

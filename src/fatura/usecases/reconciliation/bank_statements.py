@@ -13,9 +13,10 @@ from uuid import UUID
 from fatura.domain import bank_statement
 from fatura.domain.account import Account
 from fatura.domain.bank_statement import Credit, Statement, StatementError, StatementFormat
+from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.errors import STATEMENT_UNSUPPORTED, EngineError, invalid_fields, require
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
-from fatura.domain.statement_payments import StatementPayment
+from fatura.domain.statement_payments import ImportedPayment
 from fatura.gateways.statement_port import StatementImports
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charge_polling, payable_charges
@@ -26,7 +27,14 @@ from fatura.usecases.connections import gateway_connections
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, begin, finish
 from fatura.usecases.reconciliation import scheduled_looks, statement_matching
-from fatura.usecases.reconciliation.statement_matching import Decided, Known, ManualPayments, Payers
+from fatura.usecases.reconciliation.statement_matching import (
+    Decided,
+    Known,
+    ManualPayments,
+    Payers,
+    PayersCharge,
+    PayersPayment,
+)
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.statements import CreditResult, CreditView, StatementView
 
@@ -36,10 +44,11 @@ IN_PROGRESS_FOR = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The connection's adapter, and the open charges of the payers that the credits name."""
+    """The connection's adapter, the documents of the credits by their hashes, and the payers' charges."""
 
     gateway: StatementImports
-    payers: Payers
+    documents: Mapping[bytes, str]
+    charges: Mapping[str, Sequence[PayersCharge]]
 
 
 async def dry_run(
@@ -114,51 +123,82 @@ async def _open(work: Work, connection_id: UUID, read: Sequence[Credit]) -> _Ope
             f"The provider {stored.connection.provider} reports payments itself; only connections with a Pix key take "
             "bank statements.",
         )
-    return _Opened(adapter, await _payers(work, connection_id, read))
-
-
-async def _payers(work: Work, connection_id: UUID, read: Sequence[Credit]) -> Payers:
-    account_id = work.account.account_id
-    by_hash = {
+    documents = {
         hash_: document
         for document in sorted({document for credit in read for document in credit.documents})
-        for hash_ in customers.document_hashes(work.deps.vault, document, account_id=account_id)
+        for hash_ in customers.document_hashes(work.deps.vault, document, account_id=work.account.account_id)
     }
-    if not by_hash:
+    return _Opened(adapter, documents, await _charges_of_payers(work, documents))
+
+
+async def _charges_of_payers(
+    work: Work, documents: Mapping[bytes, str]
+) -> Mapping[str, Sequence[PayersCharge]]:
+    """Return the charges of the open invoices of each customer who has one of these documents, by the document."""
+    if not documents:
         return {}
-    amounts_cents = sorted({credit.amount_cents for credit in read if credit.documents})
-    found: dict[tuple[str, int], tuple[str, int]] = {}
-    for each in await payable_charges.of_payers(
-        work.tx, connection_id, hashes=list(by_hash), amounts_cents=amounts_cents
-    ):
-        key = by_hash[each.document_hash], each.amount_cents
-        others = found[key][1] if key in found else 0
-        found[key] = each.gateway_charge_id, others + each.charges
+    known = await payable_charges.known_hashes(work.tx, list(documents))
+    found: dict[str, list[PayersCharge]] = {documents[each]: [] for each in known}
+    for each in await payable_charges.of_payers(work.tx, known):
+        charge = PayersCharge(each.gateway_charge_id, each.amount_cents, each.is_open)
+        found[documents[each.document_hash]].append(charge)
     return found
 
 
 async def _known(deps: Deps, account: Account, opened: _Opened, read: Sequence[Credit]) -> Known:
-    bank_ids = [credit.bank_id for credit in read]
-    imported = await opened.gateway.imported(bank_ids)
-    words = {word for credit in read for word in credit.words}
-    ids = words | {charge_id for charge_id, _ in opened.payers.values()}
-    ids |= {payment.charge_id for payment in imported.values()}
+    imported = await opened.gateway.imported([credit.bank_id for credit in read])
+    ids = {word for credit in read for word in credit.words}
+    ids |= {charge.charge_id for charges in opened.charges.values() for charge in charges}
+    ids |= {payment.charge_id for payment in imported}
+    invoices = await opened.gateway.invoices(sorted(ids))
+    ledgers = partial(_ledgers, opened=opened, invoice_ids=sorted(set(invoices.values())))
+    manual, payers = await in_transaction(deps, account, ledgers, read)
+    ids |= {payment.charge_id for payment in payers.payments if payment.charge_id is not None}
     charges = {charge.charge_id: charge for charge in await opened.gateway.find_all(sorted(ids))}
-    elsewhere = await opened.gateway.elsewhere(sorted(words))
-    invoice_ids = sorted({charge.invoice_id for charge in charges.values()})
-    manual = await in_transaction(deps, account, _manual_payments, bank_ids, invoice_ids)
-    return Known(imported, charges, elsewhere, opened.payers, manual)
+    return Known({each.bank_id: each for each in imported}, charges, invoices, payers, manual)
 
 
-async def _manual_payments(
-    work: Work, bank_ids: Sequence[str], invoice_ids: Sequence[UUID]
-) -> ManualPayments:
-    """Return the manual payments that have an id of the bank as their reference, and those of the charges' invoices."""
+async def _ledgers(
+    work: Work, read: Sequence[Credit], *, opened: _Opened, invoice_ids: Sequence[UUID]
+) -> tuple[ManualPayments, Payers]:
+    """Return the manual payments that may be those of the credits, and the payers of the charges' invoices."""
     ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
-    return ManualPayments.of(
-        await payment_entries.manual_by_reference(work.tx, bank_ids),
+    manual = ManualPayments.of(
+        await payment_entries.manual_by_reference(work.tx, [credit.bank_id for credit in read]),
         [entry for entries in ledgers.values() for entry in entries if _is_manual(entry)],
     )
+    recorded = {entry.invoice_id for entries in manual.by_reference.values() for entry in entries}
+    of_invoices = await payable_charges.of_invoices(work.tx, sorted(recorded.union(invoice_ids)))
+    hashes = {each for each, document in opened.documents.items() if document in opened.charges}
+    hashes |= {each.document_hash for each in of_invoices}
+    payments = [
+        _payment(each, opened.documents)
+        for each in await payable_charges.payments(
+            work.tx,
+            sorted(hashes),
+            sorted({credit.amount_cents for credit in read}),
+            since=start_of_day(min((credit.occurred_on for credit in read), default=local_date(work.now))),
+        )
+    ]
+    payers = {each.invoice_id: _payer(each.document_hash, opened.documents) for each in of_invoices}
+    return manual, Payers(opened.charges, payers, payments)
+
+
+def _payment(stored: payable_charges.PayersPayment, documents: Mapping[bytes, str]) -> PayersPayment:
+    at = max(stored.occurred_at, stored.recorded_at) if stored.is_manual else stored.occurred_at
+    return PayersPayment(
+        payer=_payer(stored.document_hash, documents),
+        amount_cents=stored.amount_cents,
+        occurred_on=local_date(at),
+        reference=stored.reference,
+        charge_id=stored.gateway_charge_id,
+        by_hand=stored.is_manual,
+    )
+
+
+def _payer(document_hash: bytes, documents: Mapping[bytes, str]) -> str:
+    """Return the document that identifies a payer, or its hash if no credit has the document."""
+    return documents.get(document_hash) or document_hash.hex()
 
 
 def _is_manual(entry: PaymentEntry) -> bool:
@@ -170,18 +210,21 @@ async def _import(gateway: StatementImports, decided: Sequence[Decided]) -> Sequ
     new = [each.payment for each in decided if each.payment is not None]
     added = set(await gateway.import_payments(new)) if new else set[str]()
     left_out = [each.bank_id for each in new if each.bank_id not in added]
-    meanwhile = await gateway.imported(left_out) if left_out else dict[str, StatementPayment]()
-    return [_after_import(each, added, meanwhile) for each in decided]
+    meanwhile = await gateway.imported(left_out) if left_out else ()
+    stored = {each.bank_id: each for each in meanwhile}
+    return [_after_import(each, added, stored) for each in decided]
 
 
-def _after_import(
-    decided: Decided, added: Collection[str], meanwhile: Mapping[str, StatementPayment]
-) -> Decided:
+def _after_import(decided: Decided, added: Collection[str], stored: Mapping[str, ImportedPayment]) -> Decided:
     bank_id = decided.credit.bank_id
     if decided.payment is None or bank_id in added:
         return decided
-    result = CreditResult.DUPLICATE if bank_id in meanwhile else CreditResult.SIMILAR
-    return replace(decided, result=result, payment=None)
+    if bank_id not in stored:
+        return replace(decided, result=CreditResult.SIMILAR, payment=None)
+    is_same = statement_matching.is_equal(decided.payment, stored[bank_id])
+    return replace(
+        decided, result=CreditResult.DUPLICATE if is_same else CreditResult.ID_REUSED, payment=None
+    )
 
 
 async def _poll(
@@ -204,7 +247,7 @@ async def _poll(
     if due:
         work.notify(LaneName.RECONCILIATION)
     view = _view(decided, statement, is_dry_run=False)
-    work.audit(connection_id, before={}, after={"payments": view.new})
+    work.audit(connection_id, before={}, after={"payments": view.new, "duplicates": view.duplicates})
     return view
 
 

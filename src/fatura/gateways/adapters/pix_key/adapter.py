@@ -9,7 +9,6 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime
 from typing import ClassVar
@@ -19,7 +18,7 @@ from fatura.domain.calendar import local_date
 from fatura.domain.charge import PayData
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
-from fatura.domain.statement_payments import ChargePayments, StatementPayment
+from fatura.domain.statement_payments import ChargePayments, ImportedPayment, StatementPayment
 from fatura.gateways import port
 from fatura.gateways.adapters.pix_key import tables
 from fatura.gateways.adapters.pix_key.settings import PixKeySettings, parse
@@ -139,22 +138,17 @@ class PixKeyGateway:
             await tables.insert_refund(tx, connection_id, refund, now=now)
             return await self._find(tx, charge.charge_id)
 
-    async def imported(self, bank_ids: Sequence[str]) -> Mapping[str, StatementPayment]:
+    async def imported(self, bank_ids: Sequence[str]) -> Sequence[ImportedPayment]:
         async with self._transaction() as tx:
-            found = await tables.payments(tx, bank_ids)
-        return {
-            each.reference: StatementPayment(each.reference, each.txid, each.amount_cents, each.occurred_at)
-            for each in found
-        }
+            return await tables.payments(tx, bank_ids)
 
     async def find_all(self, charge_ids: Sequence[str]) -> Sequence[port.Charge]:
         async with self._transaction() as tx:
             return await self._read(tx, [each for each in charge_ids if _TXID.fullmatch(each)])
 
-    async def elsewhere(self, charge_ids: Sequence[str]) -> AbstractSet[str]:
-        txids = [each for each in charge_ids if _TXID.fullmatch(each)]
+    async def invoices(self, charge_ids: Sequence[str]) -> Mapping[str, UUID]:
         async with self._transaction() as tx:
-            return set(await tables.find_elsewhere(tx, self._config.connection_id, txids))
+            return await tables.invoices(tx, [each for each in charge_ids if _TXID.fullmatch(each)])
 
     async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
         connection_id, now = self._config.connection_id, self._config.now
@@ -212,7 +206,9 @@ class PixKeyGateway:
 def payments_of(charge: port.Charge) -> ChargePayments:
     payments = [each for each in charge.entries if each.kind is EntryKind.PAYMENT]
     return ChargePayments.of(
-        charge.amount_cents, [(each.amount_cents, each.occurred_at) for each in payments]
+        charge.amount_cents,
+        [(each.amount_cents, each.occurred_at) for each in payments],
+        is_open=charge.is_payable,
     )
 
 

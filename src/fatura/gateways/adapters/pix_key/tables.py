@@ -12,7 +12,7 @@ from uuid import UUID
 
 from fatura.domain.calendar import local_date
 from fatura.domain.payments import EntryKind
-from fatura.domain.statement_payments import StatementPayment
+from fatura.domain.statement_payments import ImportedPayment, StatementPayment
 
 CHARGES_A_PAGE = 500
 """Number of charges in a page of `charges_since`."""
@@ -97,18 +97,13 @@ async def find(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[Pi
     return [PixKeyCharge(**row) for row in rows]
 
 
-async def find_elsewhere(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[str]:
-    """Return those of these txids that are charges of the account's other connections."""
+async def invoices(tx: Tx, txids: Sequence[str]) -> dict[str, UUID]:
+    """Return the invoices of those of these txids that are charges of any connection of the account."""
     rows = await tx.fetch(
-        """
-        SELECT c.txid FROM pix_key_charge c
-        WHERE c.account_id = $1 AND c.connection_id <> $2 AND c.txid = ANY($3::text[])
-        ORDER BY c.txid
-        """,
-        connection_id,
+        "SELECT c.txid, c.invoice_id FROM pix_key_charge c WHERE c.account_id = $1 AND c.txid = ANY($2::text[])",
         txids,
     )
-    return [row["txid"] for row in rows]
+    return {row["txid"]: row["invoice_id"] for row in rows}
 
 
 async def lock(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> None:
@@ -170,17 +165,19 @@ async def entries(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence
     return [_entry(row) for row in rows]
 
 
-async def payments(tx: Tx, references: Sequence[str]) -> Sequence[PixKeyEntry]:
+async def payments(tx: Tx, references: Sequence[str]) -> Sequence[ImportedPayment]:
     """Return the account's imported payments with these ids of the bank."""
     rows = await tx.fetch(
         """
-        SELECT e.txid, e.kind, e.reference, e.amount_cents, e.occurred_at FROM pix_key_entry e
+        SELECT e.reference AS bank_id, e.txid AS charge_id, c.invoice_id, e.amount_cents, e.occurred_on
+        FROM pix_key_entry e
+        JOIN pix_key_charge c ON c.account_id = $1 AND c.connection_id = e.connection_id AND c.txid = e.txid
         WHERE e.account_id = $1 AND e.kind = 'payment' AND e.reference = ANY($2::text[])
         ORDER BY e.reference
         """,
         references,
     )
-    return [_entry(row) for row in rows]
+    return [ImportedPayment(**row) for row in rows]
 
 
 async def insert_payments(
