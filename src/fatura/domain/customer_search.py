@@ -23,4 +23,4 @@ def email_key(email: str) -> str:
 def document_key(document: str) -> str:
     """Return the letters and digits of a tax id, in lower case; a CNPJ may contain letters. The key is never empty."""
     folded = unicodedata.normalize("NFKC", document).casefold()
-    return "".join(char for char in folded if char.isalnum()) or document
+    return "".join(filter(str.isalnum, folded)) or document

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from operator import mul
 
 CPF_DIGITS = 11
 CNPJ_CHARS = 14
@@ -43,7 +44,7 @@ def _is_valid(plain: str, weights: Sequence[int]) -> bool:
 
 
 def _check_digit(values: Sequence[int], weights: Sequence[int]) -> int:
-    rest = sum(value * weight for value, weight in zip(values, weights, strict=True)) % _MODULUS
+    rest = sum(map(mul, values, weights)) % _MODULUS
     return 0 if rest < 2 else _MODULUS - rest
 
 
