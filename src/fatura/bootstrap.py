@@ -59,6 +59,12 @@ class Address:
     host: str
     port: int
 
+    @property
+    def url(self) -> str:
+        """Return a URL with which a browser on this host reaches the server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
 
 class PortTakenError(OwnTextError):
     """The address to listen on is in use or does not belong to this host."""
@@ -359,7 +365,7 @@ async def serve(
     allow_many_open_files()
     async with opened(settings, url) as opened_deps:
         warn_of_server(opened_deps.db)
-        deps = replace(opened_deps, stopping=stop)
+        deps = replace(opened_deps, stopping=stop, listens_at=address.url)
         api = run_server(
             create_app(deps),
             stop,

@@ -41,6 +41,11 @@ VARIABLES: tuple[Variable, ...] = (
         "URL of a pgbouncer in transaction mode in front of FATURA_DATABASE_URL. API and workers open transactions "
         "through it; migrations, notifications and clock checks connect to PostgreSQL directly",
     ),
+    Variable(
+        "FATURA_PUBLIC_URL",
+        "",
+        "URL at which payers reach the API, with which links to pay pages begin; live accounts need it (D-258)",
+    ),
     Variable("FATURA_DATA_DIR", "./.fatura", "folder of the embedded PostgreSQL and of the key ring (D-47)"),
     Variable(
         "FATURA_PG_BIN",
@@ -132,6 +137,11 @@ VARIABLES: tuple[Variable, ...] = (
         "limit (D-191)",
     ),
     Variable(
+        "FATURA_PAY_PAGE_RATE_LIMIT",
+        "60",
+        "views of each pay page per minute; a burst may have twice as many; 0 means no limit (D-258)",
+    ),
+    Variable(
         "FATURA_TRUSTED_PROXIES",
         "0",
         "number of proxies in front of the API; each must append the address of its client to `X-Forwarded-For`. With "
@@ -182,6 +192,7 @@ class Settings:
     database_url: str | None
     owner_url: str | None
     pooler_url: str | None
+    public_url: str | None
     data_dir: Path
     pg_bin: Path | None
     secret_keys: tuple[str, ...]
@@ -192,6 +203,7 @@ class Settings:
     rate_limit_per_second: int
     webhook_rate_limit_per_minute: int
     refused_webhook_rate_limit_per_minute: int
+    pay_page_rate_limit_per_minute: int
     quotas: Mapping[str, int]
     retention: Mapping[str, timedelta]
     trusted_proxies: int
@@ -243,6 +255,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         database_url=values["FATURA_DATABASE_URL"] or None,
         owner_url=_owner_url(values),
         pooler_url=_pooler_url(values),
+        public_url=_public_url(values["FATURA_PUBLIC_URL"]),
         data_dir=Path(values["FATURA_DATA_DIR"]).expanduser(),
         pg_bin=Path(pg_bin).expanduser() if pg_bin else None,
         secret_keys=_listed(values["FATURA_SECRET_KEYS"]),
@@ -255,6 +268,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         refused_webhook_rate_limit_per_minute=_whole_number(
             values, "FATURA_REFUSED_WEBHOOK_RATE_LIMIT", least=0
         ),
+        pay_page_rate_limit_per_minute=_whole_number(values, "FATURA_PAY_PAGE_RATE_LIMIT", least=0),
         quotas={
             name.removeprefix(_QUOTA).lower(): _whole_number(values, name, least=1)
             for name in _NAMES
@@ -298,6 +312,20 @@ def _pooler_url(values: Mapping[str, str]) -> str | None:
         message = "FATURA_POOLER_URL needs FATURA_DATABASE_URL: set it to the database behind the pooler"
         raise SettingsError(message)
     return values["FATURA_POOLER_URL"] or None
+
+
+_PUBLIC_URL = re.compile(
+    r"(?:https://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)|http://(?:127\.0\.0\.1|\[::1\]|localhost))"
+    r"(?::[0-9]{1,5})?(?:/[a-z0-9._~/-]*)?",
+    re.IGNORECASE,
+)
+
+
+def _public_url(text: str) -> str | None:
+    if text and not _PUBLIC_URL.fullmatch(text):
+        valid = "an https URL, such as https://billing.example.com; only localhost, 127.0.0.1 and [::1] may have http"
+        raise SettingsError(f"FATURA_PUBLIC_URL is {text!r}; it must be {valid}")
+    return text.rstrip("/") or None
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -98,6 +98,7 @@ async def charges(world: World) -> None:
     path = f"/v1/invoices/{(await world.invoices())[-1]['id']}"
     for action, status in (
         ("retry-issuance", 200),
+        ("pay-link/rotate", 200),
         ("payments", 200),
         ("refunds", 200),
         ("reissue", 200),
@@ -181,6 +182,8 @@ async def integration(world: World) -> None:
         path, {"label": "Two", "settings": {"maxInstallments": 2}, "credentials": {}, "active": False}
     )
     await push(world)
+    await world.put("/v1/integration/pay-page", {"name": "Academia Sol", "color": "#0b6bcb"})
+    await world.get("/v1/integration/pay-page")
     await world.get("/v1/integration/gateways")
     await world.get("/v1/integration")
     await world.get("/v1/audit?actor=api_key&action=webhook.register&from=2026-01-01&limit=1")

@@ -51,6 +51,7 @@ ROUTES = rows("""
     GET    | /v1/invoices/{invoiceId}/payments             | 200     | 400 404
     POST   | /v1/invoices/{invoiceId}/payments             | 200     | 400 404 409 422 503
     POST   | /v1/invoices/{invoiceId}/refunds              | 200     | 202 400 404 409 422 503
+    POST   | /v1/invoices/{invoiceId}/pay-link/rotate      | 200     | 404
     POST   | /v1/invoices/{invoiceId}/retry-issuance       | 200     | 404 409
     POST   | /v1/invoices/{invoiceId}/retry-pricing        | 200     | 404
     POST   | /v1/invoices/{invoiceId}/items/{itemId}/value | 200     | 400 404 409
@@ -64,6 +65,8 @@ ROUTES = rows("""
     POST   | /v1/integration/api-keys                      | 201     | 400 422
     DELETE | /v1/integration/api-keys/{apiKeyId}           | 204     | 404 409
     POST   | /v1/integration/secret/rotate                 | 200     | 400
+    GET    | /v1/integration/pay-page                      | 200     |
+    PUT    | /v1/integration/pay-page                      | 200     | 400
     GET    | /v1/integration/webhook                       | 200     | 404
     PUT    | /v1/integration/webhook                       | 200     | 400
     DELETE | /v1/integration/webhook                       | 204     | 404
@@ -141,6 +144,9 @@ FIELDS = rows("""
     POST   | /v1/integration/api-keys | name                      | yes      | string minLength=1 maxLength=120
     POST   | /v1/integration/api-keys | scopes                    | no       | array minItems=1 maxItems=3
     POST   | /v1/integration/api-keys | expiresAt                 | no       | string null format=date-time
+    PUT    | /v1/integration/pay-page | name                      | no       | string null minLength=1 maxLength=120
+    PUT    | /v1/integration/pay-page | color                     | no       | string null pattern=^#[0-9a-fA-F]{6}$
+    PUT    | /v1/integration/pay-page | logo                      | no       | string null maxLength=43692
     PUT    | /v1/integration/webhook | url                        | yes      | string format=uri
     POST   | /v1/integration/gateways | provider                  | yes      | string minLength=1
     POST   | /v1/integration/gateways | label                     | no       | string null minLength=1

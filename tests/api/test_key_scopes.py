@@ -24,6 +24,7 @@ ADMIN_ROUTES = rows("""
     PATCH  | /v1/integration/gateways/{connectionId}
     POST   | /v1/integration/gateways/{connectionId}/move
     PUT    | /v1/integration/webhook
+    PUT    | /v1/integration/pay-page
     DELETE | /v1/integration/webhook
     GET    | /v1/audit
     POST   | /v1/customers/{customerId}/erase

@@ -110,6 +110,7 @@ def valid_bodies(own: Owned) -> dict[str, Json]:
             "format": "csv",
             "statement": "date,amount,id\n",
         },
+        "put /v1/integration/pay-page": {"name": "Academia Sol"},
         "put /v1/integration/webhook": {"url": "https://merchant.example/events"},
         "post /v1/test-clock/advance": {"days": 0},
         "post /v1/sandbox/charges/{chargeId}/pay": {},

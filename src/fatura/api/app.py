@@ -11,6 +11,7 @@ from fatura.api.http.declare import Routes
 from fatura.api.http.observer import Observer
 from fatura.api.http.rate_limits import Limits
 from fatura.api.openapi.document import document
+from fatura.api.pay_page import routes as pay_page
 from fatura.api.v1 import RESOURCES, gateway_webhook
 from fatura.shared_call import SharedCall
 from fatura.usecases.accounts import api_keys
@@ -44,7 +45,7 @@ def create_app(
     )
     for each in resources:
         app.router.routes += each.routes
-    app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES]
+    app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES, *pay_page.ROUTES]
     docs.add(app, document)
     # FastAPI would wrap the router in five layers of middleware. The observer replaces them and answers all exceptions.
     app.middleware_stack = Observer(app.router)

@@ -53,6 +53,7 @@ INVOICE = Resource(
         }
     ),
 )
+PAY_PAGE = Resource("pay_page", frozenset({"color", "name"}))
 PLAN = Resource(
     "plan",
     frozenset(
@@ -166,6 +167,10 @@ INVOICE_RETRY_ISSUANCE = AuditAction(
 INVOICE_RETRY_PRICING = AuditAction(
     "invoice.retry_pricing", INVOICE, "calls for an invoice's prices were requested"
 )
+INVOICE_ROTATE_PAY_LINK = AuditAction(
+    "invoice.rotate_pay_link", INVOICE, "an invoice's link to its pay page was replaced"
+)
+PAY_PAGE_UPDATE = AuditAction("pay_page.update", PAY_PAGE, "the look of the account's pay pages was set")
 PLAN_ARCHIVE = AuditAction("plan.archive", PLAN, "a plan was archived")
 PLAN_CREATE = AuditAction("plan.create", PLAN, "a plan was created")
 PLAN_PROPAGATE = AuditAction(

@@ -204,7 +204,10 @@ class IssueFailure:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """A stored invoice without its items (spec 2.5). `paid_cents` and `refunded_cents` are sums of its ledger."""
+    """A stored invoice without its items (spec 2.5). `paid_cents` and `refunded_cents` are sums of its ledger.
+
+    `pay_link_version` is how often the link of its pay page was replaced (ADR 0020).
+    """
 
     invoice_id: UUID
     subscription_id: UUID
@@ -226,6 +229,7 @@ class Invoice:
     issue_error: IssueFailure | None = None
     paid_cents: int = 0
     refunded_cents: int = 0
+    pay_link_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

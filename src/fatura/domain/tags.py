@@ -8,6 +8,8 @@ import hmac
 from typing import Literal
 from uuid import UUID
 
+from fatura.domain.pay_links import PayLinks
+
 KEY_BYTES = 32
 API_KEY_TAG_BYTES = 8
 _ID_TAG_BITS = 48
@@ -18,12 +20,13 @@ RequestKind = Literal["cancel", "payment", "refund", "reissue"]
 
 
 class Tagger:
-    """Makes and checks tags. All processes of one database have the same key."""
+    """Makes and checks tags. All processes of one database have the same key. The key of `pay_links` is derived."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "pay_links")
 
     def __init__(self, key: bytes) -> None:
         self._key = key
+        self.pay_links = PayLinks(key)
 
     def api_key_tag(self, parts: bytes) -> bytes:
         return self._tag(b"api key", parts)[:API_KEY_TAG_BYTES]

@@ -40,6 +40,7 @@ class Deps:
     """One process's dependencies: `clock` returns the database's UTC time, `notify(lane)` makes workers poll this lane.
 
     `stopping` is set when the process stops, so that requests that wait for background work answer immediately.
+    `listens_at` is the URL of the API that this process serves; a worker has none.
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ class Deps:
     merchants: MerchantClient
     clock: DatabaseClock
     notify: Callable[[str], None]
+    listens_at: str | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     open_calls: OpenCallLimit = field(
         default_factory=lambda: OpenCallLimit(
@@ -75,6 +77,7 @@ class Deps:
     refused_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(REFUSED_SECONDS))
     refused_webhooks: RefusedWebhooks = field(default_factory=RefusedWebhooks)
     webhook_lookups: SharedLookups = field(default_factory=SharedLookups)
+    pay_page_lookups: SharedLookups = field(default_factory=SharedLookups)
     lane_polls: LanePolls = field(default_factory=LanePolls)
     checks: SharedCall[ChecksView] = field(
         default_factory=lambda: SharedCall[ChecksView](keep_seconds=KEEP_CHECKS_SECONDS)

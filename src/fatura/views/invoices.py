@@ -24,6 +24,7 @@ from fatura.views.view import (
     PageView,
     Percent,
     TotalCents,
+    Url,
     View,
     instant,
 )
@@ -215,14 +216,18 @@ class ChargeView(View):
 class PayDataView(View):
     """How the payer can pay the open charge (D-49)."""
 
+    pay_url: Annotated[
+        Url | None,
+        Meta(description="Fatura's own page for the payer; null if the operator has not set its address."),
+    ]
     url: Annotated[str | None, Meta(description="The provider's page for the payer.")]
     pix_code: Annotated[str | None, Meta(description="Pix code to copy and paste.")]
     boleto_line: Annotated[str | None, Meta(description="The digits of the boleto.")]
     expires_at: Annotated[Instant | None, Meta(description="Until when the charge can be paid this way.")]
 
     @classmethod
-    def of(cls, pay: PayData) -> Self:
-        return cls.from_attributes(pay)
+    def of(cls, pay: PayData, *, pay_url: str | None) -> Self:
+        return cls.from_attributes(pay, pay_url=pay_url)
 
 
 class InvoiceView(InvoiceSummaryView):
@@ -256,6 +261,7 @@ class InvoiceView(InvoiceSummaryView):
         *,
         charges: Sequence[ShownCharge] = (),
         refunds: Sequence[RefundRequest] = (),
+        pay_url: str | None = None,
     ) -> Self:
         payable = next((charge for charge in charges if charge.stage in PAYABLE), None)
         return cls.of(
@@ -266,7 +272,7 @@ class InvoiceView(InvoiceSummaryView):
             refunds=[RefundView.of(refund) for refund in refunds],
             pricing_attempts=[PricingAttemptView.from_attributes(attempt) for attempt in attempts],
             charges=[ChargeView.of(charge) for charge in charges],
-            payment=None if payable is None else PayDataView.of(payable.pay),
+            payment=None if payable is None else PayDataView.of(payable.pay, pay_url=pay_url),
         )
 
 

@@ -125,6 +125,7 @@ CHECKS = rows("""
     invoice_period                  | invoice            | "period_start": "2034-02-02", "period_end": "2034-02-01"
     invoice_method                  | invoice            | "payment_method": "cash"
     invoice_currency                | invoice            | "currency": "brl"
+    invoice_pay_link_version        | invoice            | "pay_link_version": -1
     invoice_item_currency           | invoice_item       | "currency": "R$"
     invoice_installments            | invoice            | "payment_method": "pix", "installments": 2
     invoice_installments            | invoice            | "payment_method": "card", "installments": 1
@@ -205,6 +206,8 @@ CHECKS = rows("""
     account_clock                   | account            | "clock_offset": "-1 s"
     account_mode                    | account            | "mode": "demo"
     account_currency                | account            | "currency": "brl"
+    account_pay_page_color          | account            | "pay_page_color": "red"
+    account_pay_page_logo           | account            | "pay_page_logo": ""
     api_key_scopes                  | api_key            | "scopes": []
     api_key_scopes                  | api_key            | "scopes": ["all"]
     account_counter_not_negative    | account_counter    | "invoices_paid": -1

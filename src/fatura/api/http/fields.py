@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fatura.domain import endpoint_url, tax_document
+from fatura.domain import endpoint_url, pay_page, tax_document
 from fatura.domain.audit import ActorKind
 from fatura.domain.calendar import EARLIEST_INSTANT, start_of_day
 from fatura.domain.endpoint_url import UrlRules
@@ -304,6 +304,23 @@ Email = Annotated[
         _check_email,
         f"must be an e-mail address of at most {MAX_EMAIL_CHARS} characters",
         {"type": "string", "format": "email", "maxLength": MAX_EMAIL_CHARS, "examples": ["ana@example.com"]},
+    ),
+]
+Color = Annotated[
+    str,
+    _Read(
+        pay_page.read_color,
+        "must be a color as #rrggbb",
+        {"type": "string", "maxLength": 7, "pattern": pay_page.COLOR_PATTERN, "examples": ["#0b6bcb"]},
+    ),
+]
+Logo = Annotated[
+    bytes,
+    _Read(
+        pay_page.read_logo,
+        f"must be a PNG file of at most {pay_page.MAX_LOGO_BYTES // 1024} KiB and {pay_page.MAX_LOGO_PIXELS} x "
+        f"{pay_page.MAX_LOGO_PIXELS} pixels, in base64",
+        {"type": "string", "maxLength": pay_page.MAX_LOGO_CHARS, "contentEncoding": "base64"},
     ),
 ]
 StrictBool = Annotated[bool, Field(strict=True)]

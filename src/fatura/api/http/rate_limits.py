@@ -1,4 +1,4 @@
-"""Limits of requests, and of authentic and refused webhooks (D-48, D-191, D-192).
+"""Limits of requests, of authentic and refused webhooks, and of views of pay pages (D-48, D-191, D-192, D-258).
 
 Each process counts its own requests.
 """
@@ -72,6 +72,7 @@ class Limits:
     accounts: RateLimiter
     webhooks: RateLimiter
     refused_webhooks: RateLimiter
+    pay_pages: RateLimiter
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -90,6 +91,11 @@ class Limits:
                 refused,
                 refusal="Too many webhooks from this address were refused; check their URL, and the secret that signs "
                 "them.",
+                period_seconds=_MINUTE,
+            ),
+            RateLimiter(
+                settings.pay_page_rate_limit_per_minute,
+                refusal="This page was opened too often; open it again in a minute.",
                 period_seconds=_MINUTE,
             ),
         )

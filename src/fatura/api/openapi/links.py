@@ -44,6 +44,7 @@ _INVOICE = (
     "record_payment",
     "list_payments",
     "refund_invoice",
+    "rotate_pay_link",
     "cancel_invoice",
     "list_sandbox_charges",
 )
@@ -85,6 +86,7 @@ LEADS: tuple[Lead, ...] = (
         {"accountId": "/accountId", "connectionId": "/gateways/0/connectionId"},
         ("receive_gateway_webhook",),
     ),
+    Lead(("put_pay_page",), {}, ("read_pay_page",)),
     Lead(("put_webhook",), {}, ("read_webhook", "delete_webhook")),
     Lead(("advance_test_clock",), {}, ("read_test_clock",)),
 )

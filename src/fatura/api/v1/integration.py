@@ -63,7 +63,8 @@ class ApiKeyForm(Body):
             min_length=1,
             max_length=len(ALL_SCOPES),
             description="What the key allows. `read`: every GET. `write`: everything that billing needs. `admin`: API "
-            "keys, the secret, the webhook, gateway connections, erasure and the audit log. No scope includes another.",
+            "keys, the secret, the webhook, the pay page, gateway connections, erasure and the audit log. No scope "
+            "includes another.",
         ),
         Distinct(),
     ] = list(Scope)  # noqa: RUF012 - pydantic copies a default

@@ -29,6 +29,7 @@ from fatura.domain.payments import ManualMethod
 from fatura.usecases.billing import invoices
 from fatura.usecases.charging import issuance
 from fatura.usecases.merchant_actions import cancellation, manual_payments, refunds, reissue
+from fatura.usecases.pay_page import links
 from fatura.usecases.pricing import manual_values, price_pull
 from fatura.views.invoices import InvoicePageView, InvoiceView, RetriedView
 from fatura.views.payments import PaymentEntryPageView
@@ -318,6 +319,20 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
     return answer_once(
         refunded.view, status=200 if refunded.is_done else 202, is_replayed=refunded.is_replayed
     )
+
+
+@routes.post(
+    "/v1/invoices/{invoiceId}/pay-link/rotate",
+    "Replace an invoice's pay link",
+    answers=InvoiceView,
+    audit=audit_actions.INVOICE_ROTATE_PAY_LINK,
+)
+async def rotate_pay_link(call: Call, invoice_id: InvoiceId) -> Response:
+    """Give the invoice another link to its pay page, for example if the link has reached the wrong person.
+
+    The earlier link opens nothing any more, so send the new one to the payer. `payment.payUrl` is the new link.
+    """
+    return await run_once(call, links.rotate, invoice_id)
 
 
 @routes.post(

@@ -188,7 +188,7 @@ async def _read(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[Row]:
         """
         SELECT v.invoice_id, v.subscription_id, v.cycle, v.status, v.due_date, v.payment_method, v.installments,
             v.total_cents, v.currency, v.gateway_invoice_id, v.issued_at, v.paid_at, v.refunded_at, v.disputed_at,
-            v.canceled_at, v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at,
+            v.canceled_at, v.issue_error_code, v.issue_error_detail, v.issue_error_at, v.created_at, v.pay_link_version,
             s.external_ref AS subscription_external_ref, c.customer_id, c.external_ref AS customer_external_ref,
             c.name AS customer_name, c.email AS customer_email, coalesce(m.payment_count, 0)::int4 AS payment_count,
             coalesce(m.paid_cents, 0)::int8 AS paid_cents, coalesce(m.refunded_cents, 0)::int8 AS refunded_cents

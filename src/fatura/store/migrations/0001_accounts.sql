@@ -5,7 +5,8 @@
 -- `recovering_since` (real time) is set while `fatura restored` compares the account with its gateways. During the
 -- comparison, nothing is billed. `restored_at` (account's clock) is when the newest comparison ended. `suspended_at`
 -- (real time) is set while an operator has suspended the account. `resumed_at` (account's clock) is when an operator
--- most recently resumed the account.
+-- most recently resumed the account. `pay_page_name`, `pay_page_color` and `pay_page_logo` (a PNG file) are how the
+-- pay pages of the account look; without a name, they show `name`.
 CREATE TABLE account (
     account_id uuid NOT NULL,
     name text NOT NULL,
@@ -17,6 +18,9 @@ CREATE TABLE account (
     restored_at timestamptz,
     suspended_at timestamptz,
     resumed_at timestamptz,
+    pay_page_name text,
+    pay_page_color text,
+    pay_page_logo bytea,
     CONSTRAINT account_pk PRIMARY KEY (account_id),
     CONSTRAINT account_mode CHECK (mode IN ('live', 'sandbox')),
     CONSTRAINT account_currency CHECK (currency ~ '^[A-Z]{3}$'),
@@ -24,7 +28,9 @@ CREATE TABLE account (
     CONSTRAINT account_clock CHECK (
         clock_offset BETWEEN interval '0' AND interval '10958 days'
         AND (mode = 'sandbox' OR clock_offset = interval '0')
-    )
+    ),
+    CONSTRAINT account_pay_page_color CHECK (pay_page_color ~ '^#[0-9a-f]{6}$'),
+    CONSTRAINT account_pay_page_logo CHECK (octet_length(pay_page_logo) BETWEEN 1 AND 32768)
 );
 -- Discovery reads the accounts with a moved clock from this index, and all others from indexes that begin with a time.
 CREATE INDEX account_by_clock ON account (clock_offset);

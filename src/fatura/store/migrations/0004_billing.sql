@@ -8,6 +8,7 @@
 -- alternates between these polls and all other polls. A poll that the connection's budget does not allow yet stays due.
 -- `waits_for_connection` is set while the work is put off because the connection is failing or inactive.
 -- `retry_paced_until` (real time) limits how often a person's request retries the issuance.
+-- `pay_link_version` is how often the link of the invoice's pay page was replaced (ADR 0020).
 CREATE TABLE invoice (
     account_id uuid NOT NULL,
     invoice_id uuid NOT NULL,
@@ -43,6 +44,7 @@ CREATE TABLE invoice (
     issue_error_detail text,
     issue_error_at timestamptz,
     retry_paced_until timestamptz,
+    pay_link_version bigint NOT NULL DEFAULT 0,
     CONSTRAINT invoice_pk PRIMARY KEY (account_id, invoice_id),
     CONSTRAINT invoice_one_per_cycle UNIQUE (account_id, subscription_id, cycle),
     CONSTRAINT invoice_subscription_fk FOREIGN KEY (account_id, subscription_id)
@@ -88,7 +90,8 @@ CREATE TABLE invoice (
             ELSE issue_error_detail IS NOT NULL AND issue_error_at IS NOT NULL
                 AND status = 'ready' AND next_attempt_at IS NULL
         END
-    )
+    ),
+    CONSTRAINT invoice_pay_link_version CHECK (pay_link_version >= 0)
 ) WITH (fillfactor = 85);
 CREATE UNIQUE INDEX invoice_charge_once ON invoice (account_id, connection_id, gateway_invoice_id)
     WHERE gateway_invoice_id IS NOT NULL;

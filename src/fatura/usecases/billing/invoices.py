@@ -12,6 +12,7 @@ from fatura.store import counters
 from fatura.store.billing import invoice_charges, invoice_refunds, invoices, payment_entries
 from fatura.store.pricing import pricing_attempts
 from fatura.usecases.paging import Page
+from fatura.usecases.pay_urls import pay_url
 from fatura.usecases.transaction import Work
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView
 from fatura.views.payments import PaymentEntryPageView, PaymentEntryView
@@ -49,7 +50,9 @@ async def read(work: Work, invoice_id: UUID) -> InvoiceView:
     )
     charges = await invoice_charges.of_invoice(work.tx, invoice_id, limit=SHOWN_CHARGES)
     refunds = await invoice_refunds.of_invoice(work.tx, invoice_id, limit=SHOWN_REFUNDS)
-    return InvoiceView.of_detail(detail, attempts, charges=charges, refunds=refunds)
+    return InvoiceView.of_detail(
+        detail, attempts, charges=charges, refunds=refunds, pay_url=pay_url(work, detail.invoice)
+    )
 
 
 async def read_payments(work: Work, page: Page, invoice_id: UUID) -> PaymentEntryPageView:

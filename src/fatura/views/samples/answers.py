@@ -31,6 +31,7 @@ from fatura.views.integration import (
     ReceivedView,
 )
 from fatura.views.invoices import InvoicePageView, InvoiceSummaryView, InvoiceView, RetriedView
+from fatura.views.pay_page import PayPageView
 from fatura.views.payments import PaymentEntryPageView, PaymentEntryView
 from fatura.views.plans import (
     PlanPageView,
@@ -192,7 +193,9 @@ _ALL: tuple[View, ...] = (
     PreviewView.of(SUBSCRIPTION, story.DRAFT),
     _CUSTOMER,
     _page(CustomerPageView, _CUSTOMER),
-    InvoiceView.of_detail(story.invoice(InvoiceStatus.ISSUED), [_ATTEMPT], charges=[story.CHARGE]),
+    InvoiceView.of_detail(
+        story.invoice(InvoiceStatus.ISSUED), [_ATTEMPT], charges=[story.CHARGE], pay_url=story.PAY_URL
+    ),
     _page(InvoicePageView, InvoiceSummaryView.of(story.invoice(InvoiceStatus.PAID).invoice)),
     _page(PaymentEntryPageView, PaymentEntryView.of(story.entry())),
     RetriedView(retried=1),
@@ -208,6 +211,7 @@ _ALL: tuple[View, ...] = (
     NewApiKeyView.of(_API_KEY, key=_KEY),
     _page(ApiKeyPageView, ApiKeyView.of(_API_KEY)),
     AuditLogView(data=[_AUDIT_ENTRY], next_cursor="42"),
+    PayPageView(name="Academia Sol", color="#0b6bcb", logo=None),
     NewSecretView(
         secret="whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",  # noqa: S106 - a made-up secret
         previous_valid_until=instant(AT + timedelta(days=1)),

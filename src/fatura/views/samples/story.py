@@ -224,6 +224,8 @@ def invoice(status: InvoiceStatus, *entries: PaymentEntry) -> InvoiceDetail:
     return InvoiceDetail(shown, [fee, training], SUBSCRIPTION.external_ref, entries, len(entries))
 
 
+PAY_URL = f"https://billing.example.com/pay/{'Zm9vYmFy' * 9}"
+
 CHARGE = ShownCharge(
     charge_id=_id(15),
     number=1,

@@ -1,0 +1,135 @@
+"""The part of the pay page that says how to pay: with Pix, a boleto, a card, or the button of a sandbox account."""
+
+from urllib.parse import urlsplit
+
+from fatura.api.pay_page import formats
+from fatura.api.pay_page.formats import Language
+from fatura.api.pay_page.html import Content, Html, element, joined
+from fatura.api.pay_page.qr import qr_svg
+from fatura.api.pay_page.texts import TEXTS, Texts
+from fatura.domain.charge import ShownCharge
+from fatura.domain.invoice_states import InvoiceStatus
+from fatura.domain.offer import PaymentMethod
+from fatura.usecases.pay_page.pages import PayPage
+
+SENT = "sent"
+"""The query parameter that the page gets after a payment with the button."""
+_PAYABLE = frozenset({InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE})
+
+
+def has_form(page: PayPage) -> bool:
+    """Return whether the page has the button of a sandbox account."""
+    return page.is_test and page.charge is not None and page.detail.invoice.status in _PAYABLE
+
+
+async def ways_to_pay(page: PayPage, language: Language, *, token: str, was_sent: bool) -> Content:
+    """Return the ways in which the payer can pay the invoice now. Nothing, if the invoice is not to be paid."""
+    texts, charge = TEXTS[language], page.charge
+    if page.detail.invoice.status not in _PAYABLE:
+        return None
+    parts: list[Html] = []
+    if charge is not None:
+        pix = await _pix(charge, texts)
+        # the links of sandbox charges lead nowhere
+        link = None if page.is_test else _https(charge.pay.url)
+        parts = [
+            each for each in (pix, _boleto(charge, texts, link=link), _card(charge, texts, link=link)) if each
+        ]
+        if not parts and link is not None:
+            parts = [element("section", element("p", _link(link, texts.provider_link, class_="button")))]
+    if has_form(page):
+        parts.append(_test(texts, language, token=token, was_sent=was_sent))
+    if charge is None or not parts:
+        return element("p", texts.no_way.format(merchant=page.look.name), class_="bad")
+    return _amount(charge, texts, language), parts
+
+
+def _amount(charge: ShownCharge, texts: Texts, language: Language) -> Html:
+    """Return the amount of the charge, and until when the payer can pay it."""
+    amount = formats.money(charge.amount_cents, charge.currency, language=language)
+    until = charge.pay.expires_at
+    return element(
+        "section",
+        element("h2", texts.to_pay),
+        element("p", amount, class_="amount"),
+        element("p", texts.installments.format(count=charge.installments)) if charge.installments else None,
+        element("p", texts.pay_until.format(when=formats.deadline(until, language)), class_="soft")
+        if until
+        else None,
+    )
+
+
+async def _pix(charge: ShownCharge, texts: Texts) -> Html | None:
+    code = charge.pay.pix_code
+    if not code:
+        return None
+    return element(
+        "section",
+        element("h2", texts.by_pix),
+        element("p", texts.pix_steps),
+        element("div", await qr_svg(code), class_="qr", role="img", aria_label=texts.qr_label),
+        _field("pix-code", texts.pix_code, code, hint=texts.copy_hint),
+    )
+
+
+def _boleto(charge: ShownCharge, texts: Texts, *, link: str | None) -> Html | None:
+    if not charge.pay.boleto_line:
+        return None
+    line = formats.boleto_line(charge.pay.boleto_line)
+    return element(
+        "section",
+        element("h2", texts.by_boleto),
+        _field("boleto-line", texts.boleto_line, line, hint=texts.copy_hint),
+        element("p", _link(link, texts.boleto_link)) if link else None,
+    )
+
+
+def _card(charge: ShownCharge, texts: Texts, *, link: str | None) -> Html | None:
+    if charge.payment_method is not PaymentMethod.CARD or link is None:
+        return None
+    return element(
+        "section",
+        element("h2", texts.by_card),
+        element("p", texts.card_hint),
+        element("p", _link(link, texts.card_link, class_="button")),
+    )
+
+
+def _field(id_: str, label: str, value: str, *, hint: str) -> Html:
+    """Return a field from which the payer can copy a text, but in which nothing can be written."""
+    return joined(
+        (
+            element("label", label, for_=id_),
+            element("textarea", value, id=id_, rows="4", readonly=True, aria_describedby=f"{id_}-hint"),
+            element("p", hint, id=f"{id_}-hint", class_="soft"),
+        )
+    )
+
+
+def _test(texts: Texts, language: Language, *, token: str, was_sent: bool) -> Html:
+    action = f"{token}/sandbox-payment?lang={language}"
+    button = element(
+        "form", element("button", texts.test_button, type="submit"), method="post", action=action
+    )
+    again = element("p", element("a", texts.open_again, href=f"?lang={language}"))
+    sent = (element("p", texts.test_sent, role="status", class_="good"), again)
+    return element(
+        "section",
+        element("h2", texts.by_test),
+        sent if was_sent else (element("p", texts.test_hint), button),
+    )
+
+
+def _link(url: str, text: str, *, class_: str | None = None) -> Html:
+    return element("a", text, href=url, rel="noreferrer noopener", class_=class_)
+
+
+def _https(url: str | None) -> str | None:
+    """Return the URL of a provider's page if it is safe to link to."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return url if url[:8].lower() == "https://" and parts.hostname else None
