@@ -9,6 +9,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import NamedTuple
 
+from fatura import public_url
+
 
 class SettingsError(Exception):
     """An environment variable has an invalid value; the message names the variable and says what is valid."""
@@ -139,7 +141,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_PAY_PAGE_RATE_LIMIT",
         "60",
-        "views of each pay page per minute; a burst may have twice as many; 0 means no limit (D-258)",
+        "views of each pay page per minute, and a tenth of the views of all pay pages of an account; a burst may have "
+        "twice as many; 0 means no limit (D-258)",
     ),
     Variable(
         "FATURA_TRUSTED_PROXIES",
@@ -314,15 +317,8 @@ def _pooler_url(values: Mapping[str, str]) -> str | None:
     return values["FATURA_POOLER_URL"] or None
 
 
-_PUBLIC_URL = re.compile(
-    r"(?:https://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)|http://(?:127\.0\.0\.1|\[::1\]|localhost))"
-    r"(?::[0-9]{1,5})?(?:/[a-z0-9._~/-]*)?",
-    re.IGNORECASE,
-)
-
-
 def _public_url(text: str) -> str | None:
-    if text and not _PUBLIC_URL.fullmatch(text):
+    if text and not public_url.is_valid(text):
         valid = "an https URL, such as https://billing.example.com; only localhost, 127.0.0.1 and [::1] may have http"
         raise SettingsError(f"FATURA_PUBLIC_URL is {text!r}; it must be {valid}")
     return text.rstrip("/") or None

@@ -8,13 +8,17 @@ import re
 import secrets
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from fatura.api.http.rate_limits import BURST_PERIODS, PAGES_OF_ACCOUNT
+from fatura.api.pay_page.routes import MAX_QUERY_BYTES
 from fatura.bootstrap import Address
 from fatura.domain.pay_page import MAX_LOGO_CHARS
 from fatura.store.db import connect
+from fatura.usecases.pay_page import pages
 from tests.support import world as worlds
 from tests.support.expect import invalid, problem
 from tests.support.pay_pages import Shown, in_base64, open_page, page_of, png, press_button, token_of
@@ -113,7 +117,7 @@ async def test_all_refused_links_get_the_same_answer(world: World) -> None:
         {name: value for name, value in each.headers.items() if name not in unique} for each in refused
     ]
     assert all(each == headers[0] for each in headers)
-    assert (await press_button(world, invoice)).text == (await open_page(world, "x", "")).html
+    assert (await press_button(world, invoice)).status_code == 404
 
 
 class Counting(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgument] - not generic at run time
@@ -168,6 +172,31 @@ async def test_the_views_of_a_page_are_limited(database_url: str) -> None:
         assert (await world.get("/v1/invoices")).status == 200
 
 
+async def test_a_replaced_link_cannot_use_up_the_views_of_the_new_one(database_url: str) -> None:
+    """Nor does it ever look other than an unknown link. [D-258]"""
+    async with open_world(database_url, FATURA_PAY_PAGE_RATE_LIMIT="2") as world:
+        invoice = await issued_invoice(world)
+        await world.made(f"/v1/invoices/{invoice['id']}/pay-link/rotate")
+        replaced = [await page_of(world, invoice) for _ in range(10)]
+        unknown = await open_page(world, "x")
+        assert {(each.status, each.html) for each in replaced} == {(404, unknown.html)}
+        assert (await page_of(world, invoice, version=1)).status == 200
+
+
+async def test_the_views_of_all_pages_of_an_account_are_limited(database_url: str) -> None:
+    """[D-258]"""
+    async with open_world(database_url, FATURA_PAY_PAGE_RATE_LIMIT="1") as world:
+        await world.set_up_gateway(behaviour="never_pay")
+        other = await world.another()
+        invoice = await issued_invoice(world)
+        absent = [{"id": str(UUID(int=number))} for number in range(BURST_PERIODS * PAGES_OF_ACCOUNT)]
+        for each in absent:
+            assert (await page_of(world, each)).status == 404
+        assert (await page_of(world, invoice)).status == 429
+        assert (await page_of(world, absent[0])).status == 404
+        assert (await page_of(other, absent[0])).status == 404
+
+
 async def test_the_pages_of_an_account_share_one_database_connection(world: World) -> None:
     """Somebody who knows many links cannot use up the database connections of the API. [D-258]"""
     await world.set_up_gateway(behaviour="never_pay")
@@ -192,12 +221,42 @@ async def test_a_page_says_that_it_is_unavailable(world: World, monkeypatch: pyt
 
 
 async def test_head_and_other_methods(world: World) -> None:
-    """[D-258]"""
-    path = f"/pay/{token_of(world, await issued_invoice(world))}"
+    """Every answer under `/pay/` has the headers of the page. [D-258]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    path = f"/pay/{token_of(world, invoice)}"
     assert (await world._client.head(path)).status_code == 200
-    for method, each in (("POST", path), ("GET", f"{path}/sandbox-payment")):
+    for method, each, status in (
+        *(("POST", path, 405), ("OPTIONS", path, 405), ("GET", f"{path}/sandbox-payment", 405)),
+        *(("GET", f"{path}/", 404), ("GET", "/pay/a/b", 404), ("GET", "/pay/", 404)),
+    ):
         refused = await world._client.request(method, each)
-        assert (refused.status_code, refused.json()["type"]) == (405, "engine.method_not_allowed")
+        shown = Shown(refused.status_code, refused.headers, refused.text)
+        assert (shown.status, "allow" in shown.headers) == (status, status == 405)
+        check_headers(shown)
+    pressed = await press_button(world, invoice)
+    assert pressed.headers["referrer-policy"] == "no-referrer"
+    assert pressed.headers["content-security-policy"].startswith("default-src 'none'")
+    assert (await world._client.get("/payments")).json()["type"] == "engine.not_found"
+
+
+async def test_an_unexpected_error_has_a_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[D-258]"""
+
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(pages, "find", broken)
+    shown = await page_of(world, await issued_invoice(world))
+    assert (shown.status, shown.heading) == (500, "Page unavailable")
+    check_headers(shown)
+
+
+async def test_a_long_query_is_ignored(world: World) -> None:
+    """Reading it would cost more than refusing a guessed link. [D-258]"""
+    for length, language in ((MAX_QUERY_BYTES, "en"), (MAX_QUERY_BYTES + 1, "pt-BR")):
+        shown = await open_page(world, "x", f"?lang=en&{'a' * (length - 8)}")
+        assert (shown.status, shown.headers["content-language"]) == (404, language)
 
 
 async def test_the_look_is_replaced_and_shown(world: World) -> None:
@@ -258,10 +317,10 @@ async def test_only_an_admin_key_sets_the_look(world: World) -> None:
 async def test_a_sandbox_account_gets_the_address_of_the_api(world: World) -> None:
     """[D-258]"""
     invoice = await issued_invoice(world)
-    assert invoice["payment"]["payUrl"] is None
+    assert invoice["payUrl"] is invoice["payment"]["payUrl"] is None
     for host, shown in (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")):  # noqa: S104 - not bound
         deps = replace(world.deps, listens_at=Address(host, 8000).url)
         async with api_client(deps) as client:
             headers = {"Authorization": f"Bearer {world.api_key}"}
             read = await client.get(f"/v1/invoices/{invoice['id']}", headers=headers)
-        assert read.json()["payment"]["payUrl"] == f"http://{shown}:8000/pay/{token_of(world, invoice)}"
+        assert read.json()["payUrl"] == f"http://{shown}:8000/pay/{token_of(world, invoice)}"

@@ -10,7 +10,6 @@ from fatura.api.pay_page import formats
 from fatura.api.pay_page.formats import Language, choose_language
 from fatura.api.pay_page.html import element
 from fatura.api.pay_page.page import Document, error_page, pay_page
-from fatura.api.pay_page.qr import qr_svg
 from fatura.api.pay_page.texts import TEXTS
 from fatura.domain.charge import PayData, ShownCharge
 from fatura.domain.credentials import Mode
@@ -64,12 +63,6 @@ async def test_a_pix_code_is_shown_as_text_and_as_a_qr_code():
     assert picture["aria-label"] == TEXTS[Language.ENGLISH].qr_label
     assert found.all("svg") == [{"viewbox": "0 0 49 49"}]
     assert links(found) == []
-
-
-async def test_a_qr_code_is_drawn_once():
-    """[D-258]"""
-    assert await qr_svg("000201") is await qr_svg("000201")
-    assert await qr_svg("000201") != await qr_svg("000202")
 
 
 async def test_a_boleto_is_shown_with_its_digits_and_link():
@@ -130,6 +123,32 @@ async def test_a_canceled_invoice_shows_no_amount():
     assert (
         "You have already paid R$5.00. Please ask Academia Sol" in (await shown(page(kept, charge=None))).text
     )
+
+
+async def test_money_that_a_dispute_took_back_was_not_kept():
+    """[D-258, D-150]"""
+    steps = [
+        story.entry(kind, amount_cents=500) for kind in (EntryKind.DISPUTE_OPENED, EntryKind.DISPUTE_LOST)
+    ]
+    detail = story.invoice(InvoiceStatus.CANCELED, story.entry(amount_cents=500), *steps)
+    assert "You have already paid" not in (await shown(page(detail, charge=None))).text
+
+
+async def test_nothing_is_asked_when_nothing_is_open():
+    """The payments cover the total, but the state of the invoice has not changed yet. [D-258]"""
+    found = await shown(page(story.invoice(InvoiceStatus.OVERDUE), open_cents=0))
+    assert found.all("textarea") == []
+    assert "Amount to pay" not in found.text
+    assert "you cannot pay here" not in found.text
+
+
+async def test_no_code_asks_for_more_than_is_open():
+    """[D-258]"""
+    found = await shown(page(open_cents=5000))
+    place = found.texts.index("Amount to pay")
+    assert found.texts[place + 1] == "R$50.00"
+    assert found.all("textarea") == found.all("svg") == []
+    assert "Please ask Academia Sol for a new charge of what is still to pay." in found.text
 
 
 async def test_a_receipt_shows_payments_and_refunds():
@@ -239,6 +258,7 @@ def test_attributes_are_escaped():
         (5, "R$\xa00,05", "R$0.05"),
         (19992, "R$\xa0199,92", "R$199.92"),
         (123456789, "R$\xa01.234.567,89", "R$1,234,567.89"),
+        (-150, "-R$\xa01,50", "-R$1.50"),
     ],
 )
 def test_amounts_are_written_as_in_each_language(cents: int, portuguese: str, english: str):
@@ -282,6 +302,9 @@ def test_the_line_of_a_boleto_is_written_in_groups():
         (None, "en;q=0", "pt-BR"),
         (None, "en;q=1.0, pt", "en"),
         (None, "*", "pt-BR"),
+        (None, "*, en;q=0.1", "pt-BR"),
+        (None, "en;q=1.9, pt-BR", "pt-BR"),
+        (None, "pt;q=0.5, en;Q=0.9", "en"),
         (None, "x" * 10_000, "pt-BR"),
         (None, ",;q=,en;q=x", "pt-BR"),
         (None, ",".join(["fr"] * 100 + ["en"]), "pt-BR"),

@@ -35,6 +35,10 @@ def test_a_small_png_is_a_logo(file: bytes):
         in_base64(b"GIF89a" + SMALL),
         in_base64(SMALL[:16] + b"\x01" + SMALL[17:]),
         in_base64(b'<svg xmlns="http://www.w3.org/2000/svg"/>'),
+        in_base64(SMALL[:33] + SMALL[-12:]),
+        in_base64(SMALL[:33] + b"<script>alert(1)</script>" + SMALL[-12:]),
+        in_base64(SMALL[:-1] + b"\x00"),
+        in_base64(SMALL + SMALL[-12:]),
         in_base64(png(1025, 1)),
         in_base64(png(1, 1025)),
         in_base64(png(0, 1)),
@@ -116,6 +120,7 @@ def test_without_a_color_the_page_has_the_default():
         ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
         ("http://localhost/", "http://localhost"),
         ("http://[::1]:8000", "http://[::1]:8000"),
+        ("https://[2001:db8::1]", "https://[2001:db8::1]"),
     ],
 )
 def test_the_public_url_begins_the_links(text: str, base: str | None):
@@ -127,7 +132,9 @@ def test_the_public_url_begins_the_links(text: str, base: str | None):
     "text",
     ["billing.example.com", "http://billing.example.com", "http://10.0.0.1", "http://localhost.example.com",
      "ftp://a.example", "https://", "https://user@a.example", "https://a.example?x", "https://a.example/#x",
-     "https://a.example/<b>", "https://a b.example", "javascript:alert(1)"],
+     "https://a.example/<b>", "https://a b.example", "javascript:alert(1)", "https://a.example:99999",
+     "https://a.example:0", "https://.", "https://-", "https://a..b", "https://example\u017f.com", "https://[:]",
+     "https://a.example/../x"],
 )  # fmt: skip
 def test_other_public_urls_are_refused(text: str):
     """[D-258]"""

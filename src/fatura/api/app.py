@@ -48,7 +48,7 @@ def create_app(
     app.router.routes += [*gateway_webhook.ROUTES, *health.ROUTES, *pay_page.ROUTES]
     docs.add(app, document)
     # FastAPI would wrap the router in five layers of middleware. The observer replaces them and answers all exceptions.
-    app.middleware_stack = Observer(app.router)
+    app.middleware_stack = Observer(app.router, refusal=pay_page.refusal)
     if deps is not None:
         set_deps(app, deps, authenticate=authenticate)
     return app

@@ -16,8 +16,8 @@ _COLOR = re.compile("#[0-9a-fA-F]{6}")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = b"\x00\x00\x00\rIHDR"
 """The start of the first chunk of a PNG file: its length, 13 bytes, and its type."""
-_END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
-"""The last chunk of a PNG file."""
+_EXTRA_BYTES = 12
+"""Each chunk has its length, type and checksum besides its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,25 @@ def read_logo(text: str) -> bytes:
     if len(text) > MAX_LOGO_CHARS:
         raise ValueError("too long")
     png = base64.b64decode(text, validate=True)
+    if not png.startswith(_SIGNATURE + _HEADER):
+        raise ValueError("no PNG")
+    chunks = _chunks(png)
     size_at = len(_SIGNATURE) + len(_HEADER)
-    checked, crc = png[len(_SIGNATURE) + 4 : size_at + 13], png[size_at + 13 : size_at + 17]
     width, height = int.from_bytes(png[size_at : size_at + 4]), int.from_bytes(png[size_at + 4 : size_at + 8])
-    is_png = png.startswith(_SIGNATURE + _HEADER) and binascii.crc32(checked).to_bytes(4) == crc
     is_small = len(png) <= MAX_LOGO_BYTES and all(0 < side <= MAX_LOGO_PIXELS for side in (width, height))
-    if not (is_png and is_small and png.endswith(_END)):
+    if not (is_small and b"IDAT" in chunks and chunks.index(b"IEND") == len(chunks) - 1):
         raise ValueError("no small PNG")
     return png
+
+
+def _chunks(png: bytes) -> list[bytes]:
+    """Return the types of a file's chunks. Raises ValueError unless whole chunks fill the file."""
+    types: list[bytes] = []
+    at = len(_SIGNATURE)
+    while at < len(png):
+        end = at + _EXTRA_BYTES + int.from_bytes(png[at : at + 4])
+        if end > len(png) or binascii.crc32(png[at + 4 : end - 4]).to_bytes(4) != png[end - 4 : end]:
+            raise ValueError("broken chunk")
+        types.append(png[at + 4 : at + 8])
+        at = end
+    return types

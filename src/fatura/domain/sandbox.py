@@ -40,10 +40,12 @@ class MoveDetails:
     """The details of a change that a merchant makes to a sandbox charge.
 
     Without `amount_cents`, a payment covers the open amount, and a refund or dispute covers as much as possible.
+    With `up_to_cents`, the payments of a charge reach this sum at most, and a canceled charge cannot be paid.
     Without `paid_at`, a payment is made now.
     """
 
     amount_cents: int | None = None
+    up_to_cents: int | None = None
     paid_at: datetime | None = None
     won: bool | None = None
 

@@ -216,10 +216,7 @@ class ChargeView(View):
 class PayDataView(View):
     """How the payer can pay the open charge (D-49)."""
 
-    pay_url: Annotated[
-        Url | None,
-        Meta(description="Fatura's own page for the payer; null if the operator has not set its address."),
-    ]
+    pay_url: Annotated[Url | None, Meta(description="The `payUrl` of the invoice.")]
     url: Annotated[str | None, Meta(description="The provider's page for the payer.")]
     pix_code: Annotated[str | None, Meta(description="Pix code to copy and paste.")]
     boleto_line: Annotated[str | None, Meta(description="The digits of the boleto.")]
@@ -233,6 +230,12 @@ class PayDataView(View):
 class InvoiceView(InvoiceSummaryView):
     """An invoice with its items, payments, refunds, price calls and charges (spec 2.5, D-49, D-50)."""
 
+    pay_url: Annotated[
+        Url | None,
+        Meta(
+            description="Fatura's own page for the payer, in every state; null if the operator has not set its address."
+        ),
+    ]
     items: list[InvoiceItemView]
     payments: Annotated[
         list[PaymentEntryView],
@@ -266,6 +269,7 @@ class InvoiceView(InvoiceSummaryView):
         payable = next((charge for charge in charges if charge.stage in PAYABLE), None)
         return cls.of(
             detail.invoice,
+            pay_url=pay_url,
             items=[InvoiceItemView.of(item) for item in detail.items],
             payments=[PaymentEntryView.of(entry) for entry in detail.payments],
             payment_count=detail.payment_count,

@@ -1,5 +1,7 @@
 """The pay page shows an invoice from its issuance to its receipt, and a link opens its own invoice only (D-258)."""
 
+import pytest
+
 from fatura.domain.credentials import Mode
 from fatura.usecases.accounts import suspension
 from tests.support.erasure_steps import CUSTOMER, erase, former_customer
@@ -87,9 +89,12 @@ async def test_a_part_payment_lowers_what_is_open(world: World) -> None:
     invoice = await issued_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/payments"
     await world.made(path, {"method": "cash", "amountCents": 4000})
-    texts = (await expect(world, invoice, "Invoice to pay")).parsed.texts
+    page = (await expect(world, invoice, "Invoice to pay")).parsed
+    texts = page.texts
     assert texts[texts.index("Already paid") + 1] == "R$40.00"
-    assert texts[texts.index("Still to pay") + 1] == "R$59.90"
+    assert texts[texts.index("Still to pay") + 1] == texts[texts.index("Amount to pay") + 1] == "R$59.90"
+    assert page.all("textarea") == []
+    assert "Please ask Test for a new charge of what is still to pay." in page.text
 
     await world.made(path, {"method": "transfer"})
     receipt = (await expect(world, invoice, "Paid invoice")).parsed.texts
@@ -104,6 +109,33 @@ async def test_an_expired_charge_cannot_be_paid_here(world: World) -> None:
     shown = await expect(world, invoice, "Invoice to pay")
     assert "At the moment, you cannot pay here. Please ask Test." in shown.parsed.texts
     assert shown.parsed.all("form") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE charge SET pay_expires_at = now() - interval '9000 days'",
+        "UPDATE account SET recovering_since = now()",
+    ],
+)
+async def test_no_code_is_shown_that_should_not_be_paid(world: World, change: str) -> None:
+    """It has expired, or a backup was restored, and the code may be paid already. [D-258, D-123]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await world.sql(change)
+    shown = await expect(world, invoice, "Invoice to pay")
+    assert "At the moment, you cannot pay here. Please ask Test." in shown.parsed.texts
+    assert shown.parsed.all("textarea") == shown.parsed.all("form") == []
+
+
+async def test_a_long_pix_code_has_no_qr_code(world: World) -> None:
+    """[D-258]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await issued_invoice(world)
+    await world.sql("UPDATE charge SET pix_code = repeat('aB', 1300)")
+    shown = await expect(world, invoice, "Invoice to pay")
+    assert shown.parsed.by_tag["textarea"] == ["aB" * 1300]
+    assert shown.parsed.all("svg") == []
 
 
 async def test_a_canceled_invoice_shows_no_code(world: World) -> None:
@@ -136,13 +168,16 @@ async def test_a_free_invoice_is_paid(world: World) -> None:
 
 
 async def test_a_rotation_replaces_the_link(world: World) -> None:
-    """[D-258]"""
+    """The stored answer to the request is encrypted. [D-258, D-14]"""
     invoice = await issued_invoice(world)
     path = f"/v1/invoices/{invoice['id']}/pay-link/rotate"
     answers = [await world.post(path, key="k") for _ in range(2)]
     assert [each.status for each in answers] == [200, 200]
     assert answers[0].json == answers[1].json
     assert answers[0].json["id"] == invoice["id"]
+    stored = await world.sql("SELECT answer FROM idempotency_key WHERE answer IS NOT NULL")
+    assert stored
+    assert not [row for row in stored if invoice["id"].encode() in row["answer"]]
 
     assert await is_absent(world, token_of(world, invoice))
     assert (await page_of(world, invoice, version=1)).heading == "Invoice to pay"
@@ -208,12 +243,35 @@ async def test_the_ids_of_another_account_open_nothing(world: World) -> None:
 
 
 async def test_an_invoice_shows_the_url_of_its_page(database_url: str) -> None:
-    """[D-258, D-49]"""
+    """Events do not have it, because they are kept, and a rotation would leave the old link in them. [D-258, D-49]"""
     async with open_world(database_url, FATURA_PUBLIC_URL=f"{BASE}/") as world:
         invoice = await issued_invoice(world)
-        url = invoice["payment"]["payUrl"]
-        assert url == f"{BASE}/pay/{token_of(world, invoice)}"
+        url = f"{BASE}/pay/{token_of(world, invoice)}"
+        assert invoice["payUrl"] == invoice["payment"]["payUrl"] == url
         rotated = await world.made(f"/v1/invoices/{invoice['id']}/pay-link/rotate")
-        assert rotated["payment"]["payUrl"] == f"{BASE}/pay/{token_of(world, invoice, version=1)}"
+        url = f"{BASE}/pay/{token_of(world, invoice, version=1)}"
+        assert rotated["payUrl"] == rotated["payment"]["payUrl"] == url
         assert "payUrl" not in str(await world.events())
         assert "payUrl" not in str(await world.invoices())
+
+
+@pytest.mark.parametrize("state", ["ready", "paid", "expired", "canceled"])
+async def test_an_invoice_without_a_payable_charge_shows_its_url(database_url: str, state: str) -> None:
+    """[D-258]"""
+    async with open_world(database_url, FATURA_PUBLIC_URL=BASE) as world:
+        await world.set_up_gateway(behaviour="never_pay")
+        invoice = await (ready_invoice if state == "ready" else issued_invoice)(world)
+        match state:
+            case "paid":
+                await press_button(world, invoice)
+                await world.run()
+            case "canceled":
+                await world.made(f"/v1/invoices/{invoice['id']}/cancel")
+            case "expired":
+                await world.sql("UPDATE charge SET stage = 'expired', closed_at = now()")
+            case _:
+                pass
+        rotated = await world.made(f"/v1/invoices/{invoice['id']}/pay-link/rotate")
+        assert rotated["payment"] is None
+        assert rotated["payUrl"] == f"{BASE}/pay/{token_of(world, invoice, version=1)}"
+        assert (await page_of(world, invoice, version=1)).status == 200

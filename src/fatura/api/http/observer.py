@@ -5,11 +5,13 @@ It gives each request an id, a log line and metrics, and it answers all errors (
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import cache
 
 import structlog
 from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fatura import tracing
@@ -33,11 +35,12 @@ _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"
 class Observer:
     """ASGI middleware around the whole application: request id, log line, metrics, and answers to errors.
 
-    It serves HEAD as GET, and uvicorn omits the body.
+    It serves HEAD as GET, and uvicorn omits the body. `refusal` may replace the answer to an error, given the request.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, refusal: Callable[[Response, Scope], Response] | None = None) -> None:
         self._app = app
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, and answer an exception with a problem document.
@@ -89,14 +92,18 @@ class Observer:
                 if current.status is not None:
                     raise
                 answer = problem_response(internal_error(), current.request_id)
-            await answer(served, receive, stamped)
+            await self._refused(answer, served)(served, receive, stamped)
         except asyncio.CancelledError:
             # uvicorn cancels the requests that still run DRAIN_SECONDS after the server began to stop
             log.warning("request.canceled", method=method, route=current.route)
             if current.status is None:
-                await problem_response(server_stopping(), current.request_id)(served, receive, stamped)
+                answer = problem_response(server_stopping(), current.request_id)
+                await self._refused(answer, served)(served, receive, stamped)
         finally:
             _record(current, method, time.perf_counter() - started)
+
+    def _refused(self, answer: Response, scope: Scope) -> Response:
+        return answer if self._refusal is None else self._refusal(answer, scope)
 
 
 @cache

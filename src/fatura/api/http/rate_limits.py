@@ -6,17 +6,22 @@ Each process counts its own requests.
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 from fatura.domain.errors import RATE_LIMITED, EngineError
+from fatura.domain.pay_links import PayLink
 from fatura.settings import Settings
 
 BURST_PERIODS = 2
 """After a pause, a sender may send as many requests at once as its limit allows in this number of periods (D-48)."""
 MOST_REMEMBERED = 10_000
 """Maximum number of buckets. The bucket that was used longest ago is forgotten first."""
+PAGES_OF_ACCOUNT = 10
+"""The pages of an account may be opened this many times as often together as each of them (D-258)."""
+
+T = TypeVar("T")
 
 
 class RateLimiter:
@@ -65,6 +70,43 @@ _ROUNDING_SECONDS = 1e-6
 _MINUTE = 60
 
 
+class PayPageViews:
+    """Limits the views of each link, and those of all links of an account (D-258).
+
+    A replaced link has a bucket of its own, so whoever has it cannot use up the views of the link that replaced it.
+    """
+
+    __slots__ = ("_accounts", "_closed", "_links")
+
+    def __init__(self, limit: int) -> None:
+        """Allow `limit` views of each link per minute. A limit of 0 means no limit."""
+        refusal = "This page was opened too often; open it again in a minute."
+        self._links = RateLimiter(limit, refusal=refusal, period_seconds=_MINUTE)
+        self._accounts = RateLimiter(limit * PAGES_OF_ACCOUNT, refusal=refusal, period_seconds=_MINUTE)
+        self._closed = OrderedDict[PayLink, None]()
+
+    async def count(self, link: PayLink, find: Callable[[], Awaitable[T | None]]) -> T | None:
+        """Count a view, and return what `find` returns: None if the link opens nothing.
+
+        A refused view of a link that opened nothing before gets None too, so the link still looks unknown.
+        Raises EngineError: `engine.rate_limited`.
+        """
+        try:
+            self._links.take(link)
+            self._accounts.take(link.account_id)
+        except EngineError:
+            if link in self._closed:
+                return None
+            raise
+        found = await find()
+        self._closed.pop(link, None)
+        if found is None:
+            self._closed[link] = None
+            if len(self._closed) > MOST_REMEMBERED:
+                self._closed.popitem(last=False)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one process."""
@@ -72,7 +114,7 @@ class Limits:
     accounts: RateLimiter
     webhooks: RateLimiter
     refused_webhooks: RateLimiter
-    pay_pages: RateLimiter
+    pay_pages: PayPageViews
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -93,9 +135,5 @@ class Limits:
                 "them.",
                 period_seconds=_MINUTE,
             ),
-            RateLimiter(
-                settings.pay_page_rate_limit_per_minute,
-                refusal="This page was opened too often; open it again in a minute.",
-                period_seconds=_MINUTE,
-            ),
+            PayPageViews(settings.pay_page_rate_limit_per_minute),
         )

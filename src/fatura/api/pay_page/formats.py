@@ -21,7 +21,7 @@ _MONTHS = {
     ),
 }
 _RANGE = re.compile(
-    r"\s*([A-Za-z*]{1,8})(?:-[A-Za-z0-9-]*)?\s*(?:;\s*q=([01](?:\.[0-9]{0,3})?)\s*)?", re.ASCII
+    r"\s*([A-Za-z*]{1,8})(?:-[A-Za-z0-9-]*)?\s*(?:;\s*[Qq]=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*)?", re.ASCII
 )
 """One language of Accept-Language, such as `pt-BR;q=0.9`."""
 _MAX_RANGES = 20
@@ -52,7 +52,7 @@ def choose_language(asked: str | None, accepted: str) -> Language:
 
 def _accepted(header: str) -> Iterator[tuple[Language, int]]:
     """Yield the page's languages in Accept-Language, in its order, each with its weight in thousandths."""
-    by_name = {"pt": Language.PORTUGUESE, "en": Language.ENGLISH}
+    by_name = {"pt": Language.PORTUGUESE, "en": Language.ENGLISH, "*": Language.PORTUGUESE}
     for text in header.split(",")[:_MAX_RANGES]:
         found = _RANGE.fullmatch(text)
         language = by_name.get(found[1].lower()) if found else None
@@ -64,12 +64,12 @@ def _accepted(header: str) -> Iterator[tuple[Language, int]]:
 
 def money(cents: int, currency: str, *, language: Language) -> str:
     """Write an amount, such as `R$ 1.234,50` in Portuguese and `R$1,234.50` in English."""
-    whole = f"{cents // 100:,}"
-    symbol = _SYMBOLS.get(currency, currency)
+    whole, part = f"{abs(cents) // 100:,}", f"{abs(cents) % 100:02}"
+    symbol = f"{'-' if cents < 0 else ''}{_SYMBOLS.get(currency, currency)}"
     if language is Language.PORTUGUESE:
-        return f"{symbol}{_NO_BREAK}{whole.replace(',', '.')},{cents % 100:02}"
+        return f"{symbol}{_NO_BREAK}{whole.replace(',', '.')},{part}"
     space = "" if currency in _SYMBOLS else _NO_BREAK
-    return f"{symbol}{space}{whole}.{cents % 100:02}"
+    return f"{symbol}{space}{whole}.{part}"
 
 
 def day(of: date, language: Language) -> str:

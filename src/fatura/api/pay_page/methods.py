@@ -19,55 +19,66 @@ _PAYABLE = frozenset({InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE})
 
 def has_form(page: PayPage) -> bool:
     """Return whether the page has the button of a sandbox account."""
-    return page.is_test and page.charge is not None and page.detail.invoice.status in _PAYABLE
+    return page.is_test and page.to_pay_cents > 0 and page.detail.invoice.status in _PAYABLE
 
 
 async def ways_to_pay(page: PayPage, language: Language, *, token: str, was_sent: bool) -> Content:
     """Return the ways in which the payer can pay the invoice now. Nothing, if the invoice is not to be paid."""
-    texts, charge = TEXTS[language], page.charge
-    if page.detail.invoice.status not in _PAYABLE:
+    texts, charge = TEXTS[language], page.charge if page.to_pay_cents else None
+    if page.detail.invoice.status not in _PAYABLE or not page.open_cents:
         return None
     parts: list[Html] = []
-    if charge is not None:
-        pix = await _pix(charge, texts)
-        # the links of sandbox charges lead nowhere
-        link = None if page.is_test else _https(charge.pay.url)
-        parts = [
-            each for each in (pix, _boleto(charge, texts, link=link), _card(charge, texts, link=link)) if each
-        ]
-        if not parts and link is not None:
-            parts = [element("section", element("p", _link(link, texts.provider_link, class_="button")))]
+    if charge is not None and page.to_pay_cents == charge.amount_cents:
+        parts = await _by_charge(page, charge, texts)
+    elif charge is not None:
+        note = element("p", texts.whole_amount_only.format(merchant=page.look.name), class_="bad")
+        parts = [element("section", note)]
     if has_form(page):
         parts.append(_test(texts, language, token=token, was_sent=was_sent))
     if charge is None or not parts:
         return element("p", texts.no_way.format(merchant=page.look.name), class_="bad")
-    return _amount(charge, texts, language), parts
+    return _amount(page, charge, texts, language), parts
 
 
-def _amount(charge: ShownCharge, texts: Texts, language: Language) -> Html:
-    """Return the amount of the charge, and until when the payer can pay it."""
-    amount = formats.money(charge.amount_cents, charge.currency, language=language)
+async def _by_charge(page: PayPage, charge: ShownCharge, texts: Texts) -> list[Html]:
+    """Return the ways to pay the charge. Its codes and pages are for its whole amount."""
+    pix = await _pix(page, charge, texts)
+    # the links of sandbox charges lead nowhere
+    link = None if page.is_test else _https(charge.pay.url)
+    parts = [
+        each for each in (pix, _boleto(charge, texts, link=link), _card(charge, texts, link=link)) if each
+    ]
+    if not parts and link is not None:
+        parts = [element("section", element("p", _link(link, texts.provider_link, class_="button")))]
+    return parts
+
+
+def _amount(page: PayPage, charge: ShownCharge, texts: Texts, language: Language) -> Html:
+    """Return what the payer should pay, in how many installments, and until when the charge can be paid."""
+    amount = formats.money(page.to_pay_cents, charge.currency, language=language)
     until = charge.pay.expires_at
+    count = charge.installments if page.to_pay_cents == charge.amount_cents else None
     return element(
         "section",
         element("h2", texts.to_pay),
         element("p", amount, class_="amount"),
-        element("p", texts.installments.format(count=charge.installments)) if charge.installments else None,
+        element("p", texts.installments.format(count=count)) if count else None,
         element("p", texts.pay_until.format(when=formats.deadline(until, language)), class_="soft")
         if until
         else None,
     )
 
 
-async def _pix(charge: ShownCharge, texts: Texts) -> Html | None:
+async def _pix(page: PayPage, charge: ShownCharge, texts: Texts) -> Html | None:
     code = charge.pay.pix_code
     if not code:
         return None
+    drawn = await qr_svg(code, account_id=page.account.account_id)
     return element(
         "section",
         element("h2", texts.by_pix),
         element("p", texts.pix_steps),
-        element("div", await qr_svg(code), class_="qr", role="img", aria_label=texts.qr_label),
+        element("div", drawn, class_="qr", role="img", aria_label=texts.qr_label) if drawn else None,
         _field("pix-code", texts.pix_code, code, hint=texts.copy_hint),
     )
 

@@ -11,8 +11,11 @@ from fatura.api.pay_page.texts import TEXTS
 from fatura.domain.invoice import InvoiceItem
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.pay_page import PayPageLook
-from fatura.domain.payments import EntryKind
+from fatura.domain.payments import EntryKind, balance_of
 from fatura.usecases.pay_page.pages import PayPage
+
+NOTHING_ALLOWED = "default-src 'none'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+"""The policy of an answer without a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +46,25 @@ async def pay_page(page: PayPage, language: Language, *, token: str, was_sent: b
     return _document(language, title=title, look=page.look, main=main, has_form=methods.has_form(page))
 
 
-def error_page(status: int, language: Language) -> Document:
-    """Return the page of an error. It says nothing about the link."""
-    texts = TEXTS[language]
-    heading, sentence = texts.errors.get(status, texts.errors[503])
+def error_page(status: int, language: Language, *, here: str = "") -> Document:
+    """Return the page of an error. It says nothing about the link.
+
+    `here` is the address of the page that the link to the other language opens. By default, it is the page's own.
+    """
+    errors = TEXTS[language].errors
+    heading, sentence = errors.get(status) or errors[503 if status >= 500 else 404]
     main = (element("h1", heading), element("p", sentence))
-    return _document(language, title=heading, look=None, main=main, has_form=False)
+    return _document(language, title=heading, look=None, main=main, has_form=False, here=here)
 
 
 def _document(
-    language: Language, *, title: str, look: PayPageLook | None, main: Content, has_form: bool
+    language: Language,
+    *,
+    title: str,
+    look: PayPageLook | None,
+    main: Content,
+    has_form: bool,
+    here: str = "",
 ) -> Document:
     rules, style_source = style(None if look is None else look.color)
     other = language.other
@@ -64,7 +76,7 @@ def _document(
         element("title", title),
         rules,
     )
-    link = element("a", TEXTS[other].other_language, href=f"?lang={other}", hreflang=other, lang=other)
+    link = element("a", TEXTS[other].other_language, href=f"{here}?lang={other}", hreflang=other, lang=other)
     body = element(
         "body",
         None if look is None else _header(look),
@@ -130,8 +142,8 @@ def _row(name: Content, cents: int, page: PayPage, language: Language) -> Html:
 
 def _paid_before_canceled(page: PayPage, language: Language) -> Html | None:
     invoice, texts = page.detail.invoice, TEXTS[language]
-    kept_cents = invoice.paid_cents - invoice.refunded_cents
-    if kept_cents <= 0:
+    kept_cents = balance_of(page.detail.payments).held_cents
+    if not kept_cents:
         return None
     amount = formats.money(kept_cents, invoice.currency, language=language)
     return element("p", texts.canceled_after_payment.format(amount=amount, merchant=page.look.name))

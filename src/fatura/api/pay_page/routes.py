@@ -1,51 +1,58 @@
 """The routes of the pay page. They are for browsers, so the OpenAPI document does not describe them (D-258)."""
 
 from collections.abc import Mapping
+from functools import partial
+from urllib.parse import quote
 
 from fastapi import Request
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
+from starlette.types import Scope
 
 from fatura.api.http.authentication import Gate
-from fatura.api.http.problems import answer_to
 from fatura.api.http.route import OpenRoute
 from fatura.api.pay_page.formats import Language, choose_language
 from fatura.api.pay_page.methods import SENT
-from fatura.api.pay_page.page import Document, error_page, pay_page
-from fatura.domain.errors import EngineError
+from fatura.api.pay_page.page import NOTHING_ALLOWED, Document, error_page, pay_page
 from fatura.usecases.pay_page import pages
 from fatura.usecases.pay_page.pages import PayPage
-from fatura.usecases.transaction import DATABASE_FAILURES
 
-PATH = "/pay/{token}"
-_FAILURES = (EngineError, *DATABASE_FAILURES)
+_START = "/pay/"
+PATH = f"{_START}{{token}}"
+MAX_QUERY_BYTES = 200
+"""A longer query is ignored, because the page needs only `lang` and SENT, and reading a long query takes long."""
 _HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
     "x-robots-tag": "noindex, nofollow",
 }
+_KEPT_HEADERS = ("allow", "retry-after")
+"""Headers of the API's answer to an error that the page of the error has too."""
 
 
 async def show_pay_page(request: Request) -> Response:
-    """Answer with the page of an invoice. Each link that opens nothing gets the same page."""
-    language = _language(request)
-    try:
-        page = await _find(request)
-    except _FAILURES as error:
-        return _refused(error, request, language)
+    """Answer with the page of an invoice.
+
+    Raises EngineError: `engine.not_found`, `engine.rate_limited`. Raises DATABASE_FAILURES.
+    """
+    page = await _find(request)
+    language, query = _language(request), _query(request)
     token = request.path_params["token"]
-    was_sent = page.is_test and SENT in request.query_params
+    was_sent = page.is_test and SENT in query
     return _answer(await pay_page(page, language, token=token, was_sent=was_sent), language, status=200)
 
 
 async def pay_in_sandbox(request: Request) -> Response:
-    """Pay the charge of a sandbox account, and send the browser back to the page. A repeat pays nothing more."""
-    language, gate = _language(request), _gate(request)
-    try:
-        await pages.pay_test(gate.deps, await _find(request))
-    except _FAILURES as error:
-        return _refused(error, request, language)
-    location = f"../{request.path_params['token']}?lang={language}&{SENT}=1"
-    return Response(status_code=303, headers={**_HEADERS, "location": location})
+    """Pay the charge of a sandbox account, and send the browser back to the page. A repeat pays nothing more.
+
+    Raises EngineError: `engine.not_found`, `engine.rate_limited`. Raises DATABASE_FAILURES.
+    """
+    was_paid = await pages.pay_test(_gate(request).deps, await _find(request))
+    location = (
+        f"../{request.path_params['token']}?lang={_language(request)}{f'&{SENT}=1' if was_paid else ''}"
+    )
+    headers = {**_HEADERS, "content-security-policy": NOTHING_ALLOWED, "location": location}
+    return Response(status_code=303, headers=headers)
 
 
 async def _find(request: Request) -> PayPage:
@@ -55,16 +62,41 @@ async def _find(request: Request) -> PayPage:
     """
     gate = _gate(request)
     link = pages.read_token(gate.deps, request.path_params["token"])
-    gate.limits.pay_pages.take((link.account_id, link.invoice_id))
-    return await pages.find(gate.deps, link)
+    page = await gate.limits.pay_pages.count(link, partial(pages.find, gate.deps, link))
+    if page is None:
+        raise pages.no_page()
+    return page
+
+
+def refusal(answer: Response, scope: Scope) -> Response:
+    """Return what to send instead of the API's answer to an error: under `/pay/`, a page for people.
+
+    Each link that opens nothing gets the same page.
+    """
+    if not scope["path"].startswith(_START):
+        return answer
+    request = Request(scope)
+    language = _language(request)
+    here = ""
+    if scope["method"] == "POST" and "token" in request.path_params:
+        # the address of the button shows nothing, so the link to the other language leads to the page
+        here = f"../{quote(request.path_params['token'], safe='')}"
+    page = _answer(error_page(answer.status_code, language, here=here), language, status=answer.status_code)
+    page.headers.update({name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers})
+    return page
 
 
 def _gate(request: Request) -> Gate:
     return request.app.state.gate
 
 
+def _query(request: Request) -> QueryParams:
+    query: bytes = request.scope["query_string"]
+    return QueryParams(query if len(query) <= MAX_QUERY_BYTES else b"")
+
+
 def _language(request: Request) -> Language:
-    return choose_language(request.query_params.get("lang"), request.headers.get("accept-language", ""))
+    return choose_language(_query(request).get("lang"), request.headers.get("accept-language", ""))
 
 
 def _answer(document: Document, language: Language, *, status: int) -> Response:
@@ -74,16 +106,6 @@ def _answer(document: Document, language: Language, *, status: int) -> Response:
         "content-security-policy": document.policy,
     }
     return Response(document.html, status, headers, "text/html")
-
-
-def _refused(error: Exception, request: Request, language: Language) -> Response:
-    """Answer an error with a page for people. It has the status that the API would answer."""
-    problem = answer_to(error, request.scope)
-    assert problem is not None, "the API answers these errors"
-    response = _answer(error_page(problem.status_code, language), language, status=problem.status_code)
-    if "retry-after" in problem.headers:
-        response.headers["retry-after"] = problem.headers["retry-after"]
-    return response
 
 
 ROUTES = (

@@ -40,6 +40,7 @@ class Texts:
     card_hint: str
     card_link: str
     provider_link: str
+    whole_amount_only: str
     no_way: str
     canceled_after_payment: str
     receipt: str
@@ -101,6 +102,8 @@ _PORTUGUESE = Texts(
     card_hint="O pagamento acontece na página segura do provedor. O número do cartão não passa por esta página.",
     card_link="Pagar com cartão",
     provider_link="Abrir a página do provedor de pagamento",
+    whole_amount_only="A cobrança desta fatura é do valor total, do qual uma parte já foi paga. Peça a {merchant} uma "
+    "nova cobrança do que falta pagar.",
     no_way="No momento, não há como pagar por aqui. Fale com {merchant}.",
     canceled_after_payment="Você já pagou {amount}. Fale com {merchant} sobre esse valor.",
     receipt="Comprovante",
@@ -171,6 +174,8 @@ _ENGLISH = Texts(
     card_hint="You pay on the secure page of the provider. The card's number does not pass through this page.",
     card_link="Pay with a card",
     provider_link="Open the page of the payment provider",
+    whole_amount_only="The charge of this invoice is for the whole amount, of which a part is already paid. Please ask "
+    "{merchant} for a new charge of what is still to pay.",
     no_way="At the moment, you cannot pay here. Please ask {merchant}.",
     canceled_after_payment="You have already paid {amount}. Please ask {merchant} about this amount.",
     receipt="Receipt",

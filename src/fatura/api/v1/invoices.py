@@ -326,11 +326,12 @@ async def refund_invoice(call: Call, invoice_id: InvoiceId, body: RefundForm) ->
     "Replace an invoice's pay link",
     answers=InvoiceView,
     audit=audit_actions.INVOICE_ROTATE_PAY_LINK,
+    holds_secret=True,
 )
 async def rotate_pay_link(call: Call, invoice_id: InvoiceId) -> Response:
     """Give the invoice another link to its pay page, for example if the link has reached the wrong person.
 
-    The earlier link opens nothing any more, so send the new one to the payer. `payment.payUrl` is the new link.
+    The earlier link opens nothing any more, so send the new one to the payer. `payUrl` is the new link.
     """
     return await run_once(call, links.rotate, invoice_id)
 

@@ -14,13 +14,15 @@ class PayPageOwner:
     account: Account
     look: PayPageLook
     is_suspended: bool
+    is_recovering: bool
 
 
 async def find_owner(tx: Tx) -> PayPageOwner | None:
     row = await tx.fetchrow(
         """
         SELECT a.account_id, a.mode, a.currency, a.clock_offset, coalesce(a.pay_page_name, a.name) AS name,
-            a.pay_page_color AS color, a.pay_page_logo AS logo, a.suspended_at IS NOT NULL AS is_suspended
+            a.pay_page_color AS color, a.pay_page_logo AS logo, a.suspended_at IS NOT NULL AS is_suspended,
+            a.recovering_since IS NOT NULL AS is_recovering
         FROM account a WHERE a.account_id = $1
         """
     )

@@ -1,7 +1,9 @@
 """Find what a pay page shows, and pay a charge with the button of a sandbox account (D-258)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 from fatura.domain.account import Account
 from fatura.domain.charge import PAYABLE, ShownCharge
@@ -11,9 +13,10 @@ from fatura.domain.invoice import InvoiceDetail
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.pay_links import PayLink
 from fatura.domain.pay_page import PayPageLook
-from fatura.domain.payments import open_cents
-from fatura.domain.sandbox import SandboxMove
+from fatura.domain.payments import EntryKind, open_cents
+from fatura.domain.sandbox import MoveDetails, SandboxMove
 from fatura.store.accounts import pay_pages
+from fatura.store.accounts.pay_pages import PayPageOwner
 from fatura.store.billing import invoice_charges, invoices, payment_entries
 from fatura.store.db import Tx
 from fatura.usecases.billing.invoices import SHOWN_CHARGES
@@ -35,7 +38,10 @@ _UNPAID = frozenset({InvoiceStatus.READY, InvoiceStatus.ISSUED, InvoiceStatus.OV
 
 @dataclass(frozen=True, slots=True)
 class PayPage:
-    """What a pay page shows. `charge` is the charge that the payer can pay. `open_cents` is 0 if nothing is to pay."""
+    """What a pay page shows. `charge` is the charge that the payer can pay. `open_cents` is 0 if nothing is to pay.
+
+    The payments of `detail` are the whole ledger.
+    """
 
     account: Account
     look: PayPageLook
@@ -47,6 +53,24 @@ class PayPage:
     def is_test(self) -> bool:
         return self.account.mode is Mode.SANDBOX
 
+    @property
+    def to_pay_cents(self) -> int:
+        """Return what the payer should pay of the charge. It is less than the charge's amount after a part payment."""
+        if self.charge is None:
+            return 0
+        return max(min(self.open_cents, self.charge.amount_cents - self.charge_paid_cents), 0)
+
+    @property
+    def charge_paid_cents(self) -> int:
+        """Return the recorded payments of the charge."""
+        return sum(
+            each.amount_cents
+            for each in self.detail.payments
+            if each.kind is EntryKind.PAYMENT
+            and self.charge is not None
+            and each.charge_id == self.charge.charge_id
+        )
+
 
 def read_token(deps: Deps, token: str) -> PayLink:
     """Return what a token names, without a query. Raises EngineError: `engine.not_found`."""
@@ -56,16 +80,13 @@ def read_token(deps: Deps, token: str) -> PayLink:
     return link
 
 
-async def find(deps: Deps, link: PayLink) -> PayPage:
-    """Return what the pay page of a link shows.
+async def find(deps: Deps, link: PayLink) -> PayPage | None:
+    """Return what the pay page of a link shows, or None for every link that opens nothing.
 
     The pages of one account use one database connection, however many are read at the same time.
-    Raises EngineError: `engine.not_found`, for every link that opens nothing. Raises DATABASE_FAILURES.
+    Raises DATABASE_FAILURES.
     """
-    page = await deps.pay_page_lookups.get(partial(_find, deps, link), group=link.account_id, key=link)
-    if page is None:
-        raise no_page()
-    return page
+    return await deps.pay_page_lookups.get(partial(_find, deps, link), group=link.account_id, key=link)
 
 
 def no_page() -> EngineError:
@@ -83,42 +104,68 @@ async def _find(deps: Deps, link: PayLink) -> PayPage | None:
             return None
         if detail.invoice.status not in SHOWN:
             return None
+        detail = await _with_all_payments(tx, detail)
         is_unpaid = detail.invoice.status in _UNPAID
-        charges = (
-            await invoice_charges.of_invoice(tx, link.invoice_id, limit=SHOWN_CHARGES) if is_unpaid else ()
-        )
         return PayPage(
             account=owner.account,
             look=owner.look,
             detail=detail,
-            charge=next((each for each in charges if each.stage in PAYABLE), None),
-            open_cents=await _open_cents(tx, detail) if is_unpaid else 0,
+            charge=await _payable(tx, owner, link.invoice_id, now=deps.clock()) if is_unpaid else None,
+            open_cents=_open_cents(detail) if is_unpaid else 0,
         )
 
 
-async def _open_cents(tx: Tx, detail: InvoiceDetail) -> int:
+async def _with_all_payments(tx: Tx, detail: InvoiceDetail) -> InvoiceDetail:
+    if len(detail.payments) == detail.payment_count:
+        return detail
+    invoice_id = detail.invoice.invoice_id
+    return replace(detail, payments=(await payment_entries.of_invoices(tx, [invoice_id]))[invoice_id])
+
+
+async def _payable(tx: Tx, owner: PayPageOwner, invoice_id: UUID, *, now: datetime) -> ShownCharge | None:
+    """Return the charge that the payer can pay.
+
+    After a restore, the charge may be paid already, so there is none until the comparison with the gateways has ended.
+    """
+    if owner.is_recovering:
+        return None
+    for each in await invoice_charges.of_invoice(tx, invoice_id, limit=SHOWN_CHARGES):
+        until = each.pay.expires_at
+        if each.stage in PAYABLE and (until is None or until > owner.account.now(now)):
+            return each
+    return None
+
+
+def _open_cents(detail: InvoiceDetail) -> int:
     total_cents = detail.invoice.total_cents
     assert total_cents is not None, "an invoice in these states has its total"
-    if not detail.payment_count:
-        return total_cents
-    invoice_id = detail.invoice.invoice_id
-    ledger = (await payment_entries.of_invoices(tx, [invoice_id])).get(invoice_id, ())
-    return open_cents(ledger, total_cents=total_cents)
+    return open_cents(detail.payments, total_cents=total_cents)
 
 
-async def pay_test(deps: Deps, page: PayPage) -> None:
-    """Pay the charge of a sandbox account's page, as `POST /v1/sandbox/charges/{chargeId}/pay` does.
+async def pay_test(deps: Deps, page: PayPage) -> bool:
+    """Pay what is open of the charge of a sandbox account's page. Return whether it is paid now.
 
-    If the charge was paid or canceled since the page was shown, do nothing.
-    Raises EngineError: `engine.not_found` for the page of a live account.
+    The buttons of one account use one database connection, however many are pressed at the same time.
+    Raises EngineError: `engine.not_found` for the page of a live account. Raises DATABASE_FAILURES.
     """
     if not page.is_test:
         raise no_page()
-    if page.charge is None or page.charge.gateway_invoice_id is None:
-        return
-    charge_id = page.charge.gateway_invoice_id
+    if page.charge is None or page.charge.gateway_invoice_id is None or not page.to_pay_cents:
+        return False
+    details = MoveDetails(up_to_cents=page.charge_paid_cents + page.to_pay_cents)
+    pay = partial(_pay, deps, page.account, page.charge.gateway_invoice_id, details)
+    group = (page.account.account_id, "button")
+    return await deps.pay_page_lookups.get(pay, group=group, key=page.charge.charge_id)
+
+
+async def _pay(deps: Deps, account: Account, charge_id: str, details: MoveDetails) -> bool:
+    """Pay a charge as `POST /v1/sandbox/charges/{chargeId}/pay` does, unless it was paid or canceled meanwhile."""
     try:
-        await sandbox_gateway.move_charge(deps, page.account, charge_id, SandboxMove.PAY, draft=None)
+        await sandbox_gateway.move_charge(
+            deps, account, charge_id, SandboxMove.PAY, details=details, draft=None
+        )
     except EngineError as error:
         if error.problem not in {NOT_FOUND, SANDBOX_CHARGE_CONFLICT}:
             raise
+        return False
+    return True

@@ -78,9 +78,12 @@ def _paid(charge: SandboxCharge, details: MoveDetails, *, now: datetime, referen
     before_cents = charge.cents_of(EntryKind.PAYMENT)
     amount_cents = details.amount_cents
     if amount_cents is None:
-        if charge.status is SandboxStatus.REFUNDED:
+        most_cents, refused = charge.amount_cents, {SandboxStatus.REFUNDED}
+        if details.up_to_cents is not None:
+            most_cents, refused = min(most_cents, details.up_to_cents), {*refused, SandboxStatus.CANCELED}
+        if charge.status in refused:
             raise _refused(charge, "cannot become paid")
-        amount_cents = max(charge.amount_cents - before_cents, 0)
+        amount_cents = max(most_cents - before_cents, 0)
         if amount_cents == 0:
             return charge
     entry = SandboxEntry(EntryKind.PAYMENT, reference, amount_cents, details.paid_at or now)
