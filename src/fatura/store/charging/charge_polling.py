@@ -68,7 +68,9 @@ async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str
             AND c.gateway_invoice_id = ANY($3::text[])
         ORDER BY c.charge_id
         ON CONFLICT (account_id, charge_id) DO UPDATE
-        SET checks_made = 0, next_check_at = EXCLUDED.next_check_at
+        SET checks_made = 0, next_check_at = EXCLUDED.next_check_at,
+            incomplete_since = CASE WHEN l.next_check_at IS NOT NULL THEN l.incomplete_since END,
+            is_reported = l.is_reported AND l.next_check_at IS NOT NULL
         WHERE l.account_id = $1 AND (l.next_check_at IS NULL OR l.next_check_at > EXCLUDED.next_check_at)
         """,
         connection_id,

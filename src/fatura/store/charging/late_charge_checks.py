@@ -13,7 +13,10 @@ from fatura.store.db import Tx
 
 
 async def plan(tx: Tx, charge_ids: Sequence[UUID], *, next_check_at: datetime) -> None:
-    """Start or restart the late look-ups of these charges; `next_check_at` is on the account's clock."""
+    """Start or restart the late look-ups of these charges; `next_check_at` is on the account's clock.
+
+    If the look-ups had ended, forget since when they were incomplete.
+    """
     await tx.execute(
         """
         INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at)
@@ -21,7 +24,9 @@ async def plan(tx: Tx, charge_ids: Sequence[UUID], *, next_check_at: datetime) -
         WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[])
         ORDER BY c.charge_id
         ON CONFLICT (account_id, charge_id) DO UPDATE
-        SET checks_made = 0, next_check_at = EXCLUDED.next_check_at
+        SET checks_made = 0, next_check_at = EXCLUDED.next_check_at,
+            incomplete_since = CASE WHEN l.next_check_at IS NOT NULL THEN l.incomplete_since END,
+            is_reported = l.is_reported AND l.next_check_at IS NOT NULL
         WHERE l.account_id = $1
         """,
         charge_ids,
@@ -111,7 +116,7 @@ async def note_complete(tx: Tx, charge_id: UUID) -> None:
     await tx.execute(
         """
         UPDATE late_charge_check l SET incomplete_since = NULL, is_reported = false
-        WHERE l.account_id = $1 AND l.charge_id = $2 AND l.incomplete_since IS NOT NULL
+        WHERE l.account_id = $1 AND l.charge_id = $2 AND (l.incomplete_since IS NOT NULL OR l.is_reported)
         """,
         charge_id,
     )

@@ -187,11 +187,15 @@ async def _read(call: GatewayCall, searched: FoundCharges) -> FoundCharges:
     expected = {*known, *lagging, own}
     mine = [each for each in read if each.attempt == call.charge.number or each.charge_id in expected]
     elsewhere = [each.charge_id for each in read if each not in mine]
-    elsewhere += [charge_id for charge_id, each in answers.items() if isinstance(each, OtherInvoiceError)]
+    strange = {charge_id for charge_id, each in answers.items() if isinstance(each, OtherInvoiceError)} - {
+        own
+    }
+    elsewhere += sorted(strange)
     unread = [
         charge_id
         for charge_id, answer in answers.items()
-        if not isinstance(answer, Charge | OtherInvoiceError)
+        if not isinstance(answer, Charge)
+        and charge_id not in strange
         and (charge_id in searched.missing or not isinstance(answer, NotFoundError))
     ]
     return replace(searched, charges=[*listed, *mine], missing=unread, elsewhere=elsewhere)
@@ -223,7 +227,7 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     await unmatched_charges.end_unknown(work.tx, [(connection_id, charge.charge_id) for charge in found])
     unstored = await unmatched_charges.without_charge(work.tx, connection_id, answer.elsewhere)
     if unstored:
-        await second_charges.look_now(work, connection_id, unstored)
+        await second_charges.look_soon(work, connection_id, unstored)
     after = await charges.lock_one(work.tx, call.charge)
     await _schedule(work, call, after, own, to_cancel=[each for each in seconds if each.is_payable])
     # while the outcome is unknown, leave the found charges to issuance: it first issues the invoice with one of them,
@@ -305,9 +309,9 @@ async def _incomplete(work: Work, stored: InvoiceCharge, answer: FoundCharges) -
     charge for REPORTED_AFTER, emit `invoice.issue_failed` once.
     """
     since, is_reported = await late_charge_checks.note_incomplete(work.tx, stored.charge_id, now=work.now)
-    if since == work.now:
-        others = [each for each in answer.missing if each != stored.gateway_invoice_id]
-        await second_charges.look_late(work, stored.connection_id, expired=(), missing=others)
+    known = await unmatched_charges.reported(work.tx, stored.connection_id, answer.missing)
+    new = [each for each in answer.missing if each not in known and each != stored.gateway_invoice_id]
+    await second_charges.look_late(work, stored.connection_id, expired=(), missing=new)
     if answer.missing and not is_reported and work.now - since >= REPORTED_AFTER:
         await second_charges.report_unread(work, stored, answer.missing)
         await late_charge_checks.note_reported(work.tx, stored.charge_id)

@@ -5,7 +5,7 @@ A second charge is a charge that the gateway holds in addition to the invoice's 
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from fatura.domain.charge import PAYABLE, ChargeStage, InvoiceCharge
@@ -18,6 +18,10 @@ from fatura.store.charging.unmatched_charges import PaidCharge
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import IssueErrorView
+
+LOOK_SOON_AFTER = timedelta(minutes=1)
+MAX_REPORTED = 10
+"""Maximum number of unreadable charges of an attempt that events name."""
 
 
 async def emit(
@@ -124,6 +128,14 @@ async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]])
     return planned
 
 
+async def look_soon(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
+    """Schedule looks at these charges, which are not stored. A call in progress may store one of them meanwhile."""
+    at = work.now + LOOK_SOON_AFTER
+    await unmatched_charges.add(
+        work.tx, connection_id, gateway_charge_ids, found_at=work.now, next_look_at=at
+    )
+
+
 async def look_now(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Make looks at these second charges due now. `unmatched_charges.look` reports and cancels the charges (D-162)."""
     await unmatched_charges.add(
@@ -152,16 +164,15 @@ async def look_late(
 
 
 async def report_unread(work: Work, stored: InvoiceCharge, gateway_ids: Sequence[str]) -> None:
-    """Emit `invoice.issue_failed` for charges that late look-ups of this attempt cannot read."""
-    first, *others = gateway_ids
-    more = f" and {len(others)} more" if others else ""
-    detail = (
-        f"For a day, the gateway has not shown the charge {first}{more} as expected; check there whether it can be "
-        "paid or is paid."
-    )
-    log.error("charge.unreadable", invoice_id=str(stored.invoice_id), charge_id=first)
-    error = IssueErrorView(code="charge_missing", detail=detail, gateway_invoice_id=first)
-    await invoice_moves.alert(work, stored.invoice_id, "invoice.issue_failed", error=error)
+    """Emit `invoice.issue_failed` for each charge that late look-ups of this attempt cannot read."""
+    for charge_id in gateway_ids[:MAX_REPORTED]:
+        detail = (
+            f"For a day, the gateway has not shown the charge {charge_id} as expected; check there whether it can be "
+            "paid or is paid."
+        )
+        log.error("charge.unreadable", invoice_id=str(stored.invoice_id), charge_id=charge_id)
+        error = IssueErrorView(code="charge_missing", detail=detail, gateway_invoice_id=charge_id)
+        await invoice_moves.alert(work, stored.invoice_id, "invoice.issue_failed", error=error)
 
 
 async def check_late(work: Work, invoice_id: UUID, number: int) -> None:
