@@ -93,6 +93,7 @@ async def test_no_route_creates_an_invoice(world: World) -> None:
         "/v1/invoices/{invoiceId}/payments",
         "/v1/invoices/{invoiceId}/refunds",
         "/v1/invoices/{invoiceId}/retry-issuance",
+        "/v1/invoices/{invoiceId}/pay-link/rotate",
     }
 
 

@@ -34,7 +34,7 @@ GROUPS = (
     ("Products", "Customers", "Health", "Audit"),
     ("Plans", "Subscriptions"),
     ("Invoices", "Events", "Webhooks", "Gateways"),
-    ("Integration", "Sandbox"),
+    ("Integration", "Sandbox", "Pay page"),
 )
 """Groups of tags of the OpenAPI document. The operations of one group are tested on one account."""
 CHAINS = (

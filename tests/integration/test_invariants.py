@@ -294,7 +294,7 @@ async def is_found_by(name: str, connection: Any, world: World) -> bool:
     return bool(await offenders(tx, invariant, limit=1, real_now=world.deps.clock(), key_ids=key_ids))
 
 
-NO_SECRETS = {"api_key.secret_hash", "customer.document_hash"}
+NO_SECRETS = {"api_key.secret_hash", "customer.document_hash", "account.pay_page_logo"}
 """Columns of the type `bytea` whose values are not encrypted with a key of the key ring."""
 BEFORE = {
     "payment_entry": "ALTER TABLE payment_entry DROP CONSTRAINT payment_entry_source",

@@ -93,8 +93,10 @@ async def test_a_detail_shows_every_field_of_an_invoice(world: World):
         "pricingAttempts": [],
         "charges": shown["charges"],
         "payment": None,
+        "payUrl": None,
     }
     only_in_details = {
+        "payUrl",
         "paymentCount",
         "items",
         "payments",
