@@ -130,7 +130,7 @@ def test_the_worker_of_up_leaves_the_processor_to_the_api(engine: Up) -> None:
         children, database = up.children(), postmaster(engine.folder)
         usual = os.getpriority(os.PRIO_PROCESS, database)
         assert os.getpriority(os.PRIO_PROCESS, children["api"]) == usual
-        assert os.getpriority(os.PRIO_PROCESS, children["worker"]) == usual + WORKER_NICENESS
+        until(lambda: os.getpriority(os.PRIO_PROCESS, children["worker"]) == usual + WORKER_NICENESS)
         listed = ["ps", "--no-headers", "-o", "pid=,ni=,args=", "--ppid", str(database)]
 
         def priorities() -> set[tuple[int, str]]:

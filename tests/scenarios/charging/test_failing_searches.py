@@ -48,40 +48,6 @@ async def _reported(world: World) -> tuple[Json, str, str]:
     return invoice, wrong, hidden
 
 
-@pytest.mark.parametrize("other_state", ["open", "paid"])
-async def test_a_search_that_fails_once_does_not_cancel_the_invoice(
-    world: World, monkeypatch: pytest.MonkeyPatch, other_state: str
-) -> None:
-    """A webhook names one of two charges. The merchant cancels the named charge as a duplicate. The next search fails.
-    [D-162, D-181]
-    """
-    invoice, named, other = await two_charges(world, webhookSecret=SECRET)
-    await world.sql(NO_SWEEP)
-    if other_state == "paid":
-        await pay_silently(world, other)
-    find, count = SandboxGateway.find_charges, [0]
-
-    async def find_charges(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
-        count[0] += 1
-        if count[0] == 1:
-            raise TransientError("one 503")
-        return await find(self, invoice_id, attempt)
-
-    # The engine looks at the named charge while this charge is open.
-    await notify(world, named)
-    await end_leases(world)
-    await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
-    await world.run("reconciliation")
-    await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", named)
-    monkeypatch.setattr(SandboxGateway, "find_charges", find_charges)
-    await pass_time(world, days=2)
-    found = await read(world, invoice)
-    assert (found["status"], found["gatewayInvoiceId"]) == (
-        "issued" if other_state == "open" else "paid",
-        other,
-    )
-
-
 async def test_a_listed_payment_is_recorded_although_reads_of_the_charge_fail(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

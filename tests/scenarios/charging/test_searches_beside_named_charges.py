@@ -147,14 +147,20 @@ async def test_a_listed_part_payment_of_a_canceled_charge_cancels_no_invoice(
 
 
 @pytest.mark.parametrize(
-    "answer", [NotFoundError("unknown reference"), PermanentError("bad_request", "one 400"), None]
+    "answer",
+    [
+        NotFoundError("unknown reference"),
+        PermanentError("bad_request", "one 400"),
+        TransientError("one 503"),
+        None,
+    ],
 )
 @pytest.mark.parametrize("other_state", ["open", "paid"])
 async def test_one_search_without_a_result_cancels_no_invoice(
     world: World, monkeypatch: pytest.MonkeyPatch, other_state: str, answer: GatewayError | None
 ) -> None:
-    """A webhook names one of two charges. The merchant cancels it as a duplicate. One search shows nothing.
-    [D-33, D-181]
+    """A webhook names one of two charges. The merchant cancels it as a duplicate. One search shows nothing,
+    or fails. [D-33, D-162, D-181]
     """
     invoice, named, other = await two_charges(world, webhookSecret=SECRET)
     await world.sql(NO_SWEEP)

@@ -306,7 +306,7 @@ async def _incomplete(work: Work, stored: InvoiceCharge, answer: FoundCharges) -
     """Return when to repeat an incomplete look-up, or None if look-ups have been incomplete for too long.
 
     `unmatched_charges` reads the missing charges by their ids too, except the own charge. If look-ups could not read a
-    charge for REPORTED_AFTER, emit `invoice.issue_failed` once.
+    charge for REPORTED_AFTER, emit `invoice.issue_failed` once for each missing charge.
     """
     since, is_reported = await late_charge_checks.note_incomplete(work.tx, stored.charge_id, now=work.now)
     known = await unmatched_charges.reported(work.tx, stored.connection_id, answer.missing)
