@@ -334,7 +334,7 @@ async def work(
     metrics: Address | None = None,
     beside_api: bool = False,
 ) -> None:
-    """Run all lanes until `stop` is set. Serve health and metrics on the address `metrics`, if it is given (D-128).
+    """Run all background work until `stop` is set. Serve health and metrics on `metrics`, if it is given (D-128).
 
     If `beside_api` is true, this process and its database connections run at a lower priority than the API on the host.
     Raises the errors of `opened`.

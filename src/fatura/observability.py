@@ -104,7 +104,7 @@ def _traceback(error: BaseException, shown: set[int]) -> Iterator[str]:
 
 
 def _exception_of(exc_info: object) -> BaseException | None:
-    """Return the exception that a log call means by `exc_info`, or None if it means none."""
+    """Return the exception that `exc_info` of a log call stands for, or None if there is none."""
     if exc_info is True:
         return sys.exc_info()[1]
     if isinstance(exc_info, tuple):
@@ -128,7 +128,7 @@ def _hide_texts_of_asyncio(_logger: WrappedLogger, _method: str, event: EventDic
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Make every value printable. A structlog processor for text logs; the JSON renderer escapes by itself."""
+    """Make every value printable. A structlog processor for text logs; the JSON renderer escapes values itself."""
     for name, value in event.items():
         if name != "exc_info":
             event[name] = printable(value if isinstance(value, str) else repr(value))

@@ -13,7 +13,7 @@ _URL = re.compile(
 
 
 def is_valid(text: str) -> bool:
-    """Return whether links can begin with a text: with https, or with http on this machine."""
+    """Return whether a text is a URL with which links can begin: an https URL, or an http URL of this machine."""
     found = _URL.fullmatch(text)
     if found is None:
         return False

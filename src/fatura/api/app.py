@@ -55,7 +55,7 @@ def create_app(
 
 
 def create_watch_app(deps: Deps) -> FastAPI:
-    """Return the application of the port for monitoring: liveness, readiness and metrics (D-128, D-202)."""
+    """Return the application for the monitoring port, which serves liveness, readiness and metrics (D-128, D-202)."""
     app = FastAPI(
         docs_url=None,
         redoc_url=None,

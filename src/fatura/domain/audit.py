@@ -83,9 +83,9 @@ def new_entry(
 ) -> NewEntry:
     """Return an entry with the differences between two states of a resource.
 
-    `before` is None for a new resource, and `after` is None for a removed resource. `hidden` has the names of changed
-    fields whose values are in neither state. The entry has the values of the fields in the resource's `shown`, and
-    REDACTED in place of the values of other fields (D-222).
+    `before` is None for a new resource, and `after` is None for a removed resource. `hidden` has the names of further
+    changed fields, whose values neither state contains. The entry has the values of the fields in the resource's
+    `shown`, and REDACTED in place of the values of other fields (D-222).
     """
     old, new = before or {}, after or {}
     changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]

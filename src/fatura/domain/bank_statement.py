@@ -100,9 +100,10 @@ def is_end_to_end_id(text: str) -> bool:
 class Credit:
     """Money that arrived on the merchant's bank account.
 
-    `number` is the position of the transaction in the file, from 1; debits count too. If the texts have exactly one
-    end-to-end id of a Pix (`E...`), `bank_id` is that id. Otherwise, it is the id that the bank gave. `words` are the
-    long words of the texts in upper case. `documents` are the keys of the valid tax documents in the texts.
+    `number` is the position of the transaction in the file, from 1; debits count too. If the transaction contains
+    exactly one end-to-end id of a Pix (`E...`), `bank_id` is that id. Otherwise, `bank_id` is the id that the bank
+    gave. `words` are the long words of the transaction's texts, in upper case. `documents` are the keys of the valid
+    tax documents in these texts.
     """
 
     number: int
@@ -145,7 +146,7 @@ class _Transaction:
 def read(text: str, format_: StatementFormat, *, now: datetime) -> Statement:
     """Read a statement.
 
-    Raises StatementError, also for a credit of a later day than `now`, and for a credit without an id of the bank.
+    Raises StatementError. A credit is also refused if its day is later than the day of `now`, or if it has no bank id.
     """
     found = _ofx(text) if format_ is StatementFormat.OFX else _csv(text)
     read_credits: list[Credit] = []
@@ -223,7 +224,7 @@ def _ofx(text: str) -> Iterator[_Transaction]:
 
 
 def _without_cdata(text: str) -> str:
-    """Replace each CDATA section by its text, without the `<` of tags. A section without an end stays as it is."""
+    """Replace each CDATA section by its text, with spaces for `<`. A section without an end stays as it is."""
     parts: list[str] = []
     place = 0
     while (start := text.find("<![CDATA[", place)) >= 0 and (end := text.find("]]>", start)) >= 0:
@@ -233,7 +234,10 @@ def _without_cdata(text: str) -> str:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Yield the text of each transaction: from its start tag to the next start or end, or to the end of the list."""
+    """Yield the text of each transaction, without its tags `<STMTTRN>` and `</STMTTRN>`.
+
+    If the end tag is missing, the text ends at the next start tag or at the end of the list.
+    """
     start: int | None = None
     for limit in _LIMIT.finditer(text):
         if start is not None:
@@ -289,7 +293,7 @@ def _place(names: Sequence[str], column: str) -> int:
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of a column in lower case and without accents, or an empty text for a longer name."""
+    """Return the name of a column in lower case and without accents, or an empty text if the name is too long."""
     parts = unicodedata.normalize("NFKD", name.strip().casefold()) if len(name) <= _MAX_NAME else ""
     return "".join(each for each in parts if not unicodedata.combining(each))
 
@@ -308,10 +312,10 @@ def _cents(found: _Transaction) -> int:
 
 
 def _instant(found: _Transaction, *, now: datetime) -> datetime:
-    """Return when the money arrived. If the statement gives a later time today, return `now`: some banks give all
-    transactions of a day the same time.
+    """Return when the money arrived, or `now` if the statement gives a later time of today.
 
-    A date without a time stands for the first instant of its day in Sao Paulo.
+    Some banks give all transactions of a day the same time, which may be later than `now`. A date without a time
+    stands for the first instant of its day in Sao Paulo.
     """
     try:
         instant = _parsed(found.date)

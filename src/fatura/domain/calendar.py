@@ -80,7 +80,7 @@ def next_period_start(period_start: date, *, charge_day: int, period_months: int
 
 
 def generation_instant(due_date: date) -> datetime:
-    """Return when a cycle's invoice becomes due for generation: when the day LEAD before the due date begins (D-2)."""
+    """Return when to generate a cycle's invoice: at the start of the day that is LEAD before the due date (D-2)."""
     return start_of_day(due_date - LEAD)
 
 

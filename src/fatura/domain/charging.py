@@ -158,7 +158,7 @@ class PollBudget:
         return max(self.free_from - real_now, timedelta())
 
     def room(self, *, real_now: datetime) -> int:
-        """Return how many polls may be made now: none if the next poll must wait, else all polls of one second."""
+        """Return how many polls may be made now: 0 if the next poll must wait, else `per_second`."""
         return 0 if self.delay(real_now=real_now) else self.per_second
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
@@ -191,8 +191,8 @@ def next_cancellation_at(found_at: datetime, *, now: datetime) -> datetime | Non
 def next_incomplete_at(since: datetime, *, now: datetime) -> datetime | None:
     """Return when to repeat a late look-up that was incomplete, or None after POLL_FOR (D-125).
 
-    The look-ups are incomplete since `since`. The pause is a quarter of this time, but at least CANCEL_AGAIN_AFTER and
-    at most a day.
+    The look-ups have been incomplete since the instant `since`. The pause is a quarter of the time since then, but at
+    least CANCEL_AGAIN_AFTER and at most a day.
     """
     passed = now - since
     return now + min(max(passed // 4, CANCEL_AGAIN_AFTER), DAY) if passed < POLL_FOR else None
@@ -201,7 +201,8 @@ def next_incomplete_at(since: datetime, *, now: datetime) -> datetime | None:
 def next_late_look_at(found_at: datetime, *, now: datetime) -> datetime | None:
     """Return the time of the next late look-up of a charge or refund, or None after the last one (D-181).
 
-    At `found_at`, the charge was not payable, or the refund failed. LATE_CHECK_GAPS are the pauses between look-ups.
+    `found_at` is when the charge was found not payable, or when the refund failed. LATE_CHECK_GAPS are the
+    pauses between look-ups.
     """
     return next((found_at + after for after in accumulate(LATE_CHECK_GAPS) if found_at + after > now), None)
 

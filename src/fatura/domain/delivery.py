@@ -161,7 +161,7 @@ class EndpointHealth:
         return since if self.failures == 0 and since is not None and now - since >= MIN_OUTAGE else None
 
     def should_disable(self, results: Sequence[AttemptResult], *, now: datetime, real_now: datetime) -> bool:
-        """Return whether the endpoint answered 410 Gone or has failed for too long on both clocks (D-65)."""
+        """Return whether the endpoint answered 410 Gone, or failed too long in account time and in real time (D-65)."""
         if any(result.response_status == HTTP_GONE for result in results):
             return True
         if self.failing_since is None or self.real_failing_since is None:

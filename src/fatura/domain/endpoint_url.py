@@ -102,7 +102,10 @@ def without_path(url: str) -> str:
 
 
 def _cure(target: Target) -> str:
-    """Return the end of an error text: which setting allows this host and port. Empty if no setting can allow them."""
+    """Return the end of an error text, which names the settings that can allow this host and port.
+
+    Return an empty text if no setting can allow them.
+    """
     host = f"[{target.host}]" if ":" in target.host else target.host
     if not _ALLOWABLE.fullmatch(host):
         return ""

@@ -111,8 +111,9 @@ class ConnectionHealth:
 
     @property
     def shown_error(self) -> CallError | None:
-        """Return the error that the API shows: of the newest failed read if only reads are reported, else `error`.
+        """Return the error that the API shows.
 
+        If the API reports only failed reads, it is the error of the newest failed read; otherwise, it is `error`.
         `error` may be set although the API shows no failure.
         """
         return self.reads.error if self.reads.is_reported and not self.is_failing else self.error
@@ -130,7 +131,7 @@ class ConnectionHealth:
         if health.failures >= FAILURES_TO_FAIL and (is_probe or not health.is_failing):
             health = _with_next_probe(health, now=now, jitter_permille=jitter_permille)
         if health.emitted and health.reads.count >= FAILURES_TO_FAIL:
-            # Otherwise `connection.recovered` would be emitted after one charge is created, although all reads fail.
+            # Otherwise one successful call of another kind would emit `connection.recovered`, although all reads fail.
             health = replace(health, reads=replace(health.reads, is_reported=True))
         return replace(health, emitted=health.emitted and health.shown_since is not None)
 
@@ -153,7 +154,10 @@ def _after_call(health: ConnectionHealth, result: CallResult, *, now: datetime) 
 
 
 def _with_next_probe(health: ConnectionHealth, *, now: datetime, jitter_permille: int) -> ConnectionHealth:
-    """Return the health with the next probe after the usual pause, or when `connection.failing` is due, if sooner."""
+    """Return the health with the instant of the next probe.
+
+    The next probe is due after the usual pause, or earlier if `connection.failing` must be emitted earlier.
+    """
     assert 0 <= jitter_permille <= MAX_JITTER_PERMILLE, jitter_permille
     assert health.failing_since is not None, "it has failed"
     delay = PROBE_DELAYS[min(health.probes, len(PROBE_DELAYS) - 1)]

@@ -105,10 +105,10 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
 
 
 def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
-    """Return pairs of a cycle and the invoice total from that cycle on, in the order of the cycles.
+    """Return pairs `(cycle, invoice total)` in the order of the cycles.
 
-    A total applies until the cycle before the next pair's cycle. The result is empty if an item has no fixed price,
-    because the totals are then not known.
+    The total of a pair applies from the pair's cycle until the cycle before that of the next pair. The result is
+    empty if an item has no fixed price, because the totals are then not known.
     """
     if any(product.monthly_price_cents is None for product in terms.products):
         return []

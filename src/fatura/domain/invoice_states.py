@@ -91,9 +91,9 @@ class OnlyIf(StrEnum):
 class Transition:
     """One row of the table of states.
 
-    `stamps` are the columns that the transition sets. Only `refunded_at`, `disputed_at` and `unexpected_payment_at`
-    keep a value that they already have. `clears` are the columns that the transition sets to null. `emits` is the type
-    of the emitted event.
+    `stamps` are the columns that the transition sets. It replaces their values, but not those of `refunded_at`,
+    `disputed_at` and `unexpected_payment_at`, which keep their first value. `clears` are the columns that the
+    transition sets to null. `emits` is the type of the emitted event.
     `basis` is the clause that requires the transition. If `to` equals `from_`, the state does not change.
     """
 

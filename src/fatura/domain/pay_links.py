@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{72}")
 
 @dataclass(frozen=True, slots=True)
 class PayLink:
-    """What a token names. `version` is the number of times that the link of the invoice was replaced."""
+    """A link to an invoice's pay page. `version` is the number of times that the invoice's link was replaced."""
 
     account_id: UUID
     invoice_id: UUID
@@ -47,7 +47,7 @@ class PayLinks:
         return base64.urlsafe_b64encode(self._cipher.encrypt(plain, None)).decode()
 
     def read(self, token: str) -> PayLink | None:
-        """Return what a token names, or None if the engine has not made this token."""
+        """Return the link that a token names, or None if the engine has not made this token."""
         if not _TOKEN.fullmatch(token):
             return None
         try:

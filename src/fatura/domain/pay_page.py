@@ -56,7 +56,7 @@ def read_logo(text: str) -> bytes:
 
 
 def _chunks(png: bytes) -> list[bytes]:
-    """Return the types of a file's chunks. Raises ValueError unless whole chunks fill the file."""
+    """Return the types of a PNG file's chunks. Raises ValueError if a chunk is incomplete or has a wrong checksum."""
     types: list[bytes] = []
     at = len(_SIGNATURE)
     while at < len(png):

@@ -116,7 +116,7 @@ def in_order(entries: Sequence[PaymentEntry]) -> Sequence[PaymentEntry]:
 
 
 def balances(entries: Sequence[PaymentEntry]) -> Iterator[tuple[PaymentEntry, Balance]]:
-    """Yield each entry in order, with the balance after it. All steps yield the same Balance object, which changes."""
+    """Yield each entry in order, with the balance after it. Each step changes and yields the same Balance object."""
     balance = Balance()
     open_disputes: dict[tuple[UUID | None, str | None], int] = {}
     # For each charge, its payments minus its refunds and disputes.
@@ -160,10 +160,10 @@ def covering_entry(entries: Sequence[PaymentEntry], *, total_cents: int) -> Paym
 
 
 def covers(entry: PaymentEntry, entries: Sequence[PaymentEntry], *, total_cents: int) -> bool:
-    """Return whether the total is covered once `entry` is added to the ledger `entries`, which has never covered it.
+    """Return whether a new entry covers the total. `entries` is the ledger without it, which never covered the total.
 
-    The total is covered if the entry pays all that is open. It is also covered if, counting the entry, the merchant
-    held the total at any time in the past, for example before a refund (D-150).
+    The total is covered if `entry` pays at least the open amount. It is also covered if, with `entry` in the ledger,
+    the merchant held the total at some time in the past, for example before a refund (D-150).
     """
     is_rest = entry.amount_cents >= open_cents(entries, total_cents=total_cents)
     return is_rest or covering_entry([*entries, entry], total_cents=total_cents) is not None
@@ -184,10 +184,10 @@ def facts(
 ) -> Sequence[EntryFact]:
     """Return the facts that follow from the new entries of a ledger, in order (D-50).
 
-    `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of the payments that
-    were made on another charge than the invoice's own. One payment can cause several facts, for example that it is
-    unexpected, that it covers the total, and that the payments exceed the total. The result does not depend on the
-    order in which entries were recorded. If the total has just become known, `new` can be empty.
+    `entries` is the whole ledger. `new` has the ids of its new entries. `unexpected` has the ids of payments of charges
+    that are not the invoice's own. One payment can cause several facts, for example that it is unexpected, that it
+    covers the total, and that the payments exceed the total. The result does not depend on the order in which entries
+    were recorded. If the total has just become known, `new` can be empty.
     """
     is_open = status in _OPEN
     covering = None
@@ -196,7 +196,7 @@ def facts(
     final = balance_of(entries)
     last_refund = _last_new(entries, new, EntryKind.REFUND)
     is_paid = status is InvoiceStatus.PAID
-    returned_cents = 0  # what was refunded before the total was covered
+    returned_cents = 0  # the sum of the refunds before the total was covered
     found: list[EntryFact] = []
     for entry, balance in balances(entries):
         is_new = entry.payment_entry_id in new

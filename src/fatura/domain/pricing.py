@@ -165,8 +165,8 @@ def next_attempt_at(
 ) -> datetime | None:
     """Return when to make the next call after `failures` failed calls, or None when the schedule has ended (D-29).
 
-    `jitter_permille` (0..1000) is the share of the maximum jitter to add. After an outage of the engine, the missed
-    calls are made at least 30 s apart, which is the first interval of the schedule.
+    `jitter_permille` (0..1000) is the share of the maximum jitter that is added. The next call is made at least 30 s
+    after `now`, even if an outage of the engine has delayed the calls. 30 s is the first interval of the schedule.
     """
     if failures >= len(OFFSETS):
         return None

@@ -59,8 +59,9 @@ def skip_reason(
 ) -> SkipReason | None:
     """Return why the subscription's connection cannot charge these terms, or None if it can.
 
-    Installments matter only for cards (D-20). `lowest_cents` is the lowest amount that will be charged, or 0 if it is
-    not known (D-49). A connection that cannot issue charges is treated as inactive.
+    The number of installments is checked only for cards (D-20). `lowest_cents` is the lowest amount that will be
+    charged, or 0 if it is not known (D-49). For a connection that cannot issue charges, the reason is always
+    GATEWAY_CONNECTION_INACTIVE.
     """
     if not connection.may_bill:
         return SkipReason.GATEWAY_CONNECTION_INACTIVE

@@ -20,12 +20,12 @@ _DENIED_IPV4 = tuple(
         "172.16.0.0/12",  # private networks
         "192.0.0.0/24",  # assigned to protocols
         "192.0.2.0/24",  # examples in documentation
-        "192.31.196.0/24",  # AS112: names of private networks
-        "192.52.193.0/24",  # AMT: relays for multicast
+        "192.31.196.0/24",  # AS112: reverse DNS of private addresses
+        "192.52.193.0/24",  # AMT: multicast relays
         "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",  # private networks
         "192.175.48.0/24",  # AS112
-        "198.18.0.0/15",  # benchmarks of networks
+        "198.18.0.0/15",  # network benchmarks
         "198.51.100.0/24",  # examples in documentation
         "203.0.113.0/24",  # examples in documentation
         "224.0.0.0/4",  # multicast
@@ -58,7 +58,8 @@ def may_call(
 ) -> bool:
     """Return whether an address may be called; False for text that is not an IP address.
 
-    `denied` are the networks that the operator forbids. `is_exempt` allows all other addresses.
+    `denied` are the networks that the operator forbids. If `is_exempt` is true, every address outside these networks
+    may be called.
     """
     try:
         judged = ip_address(address)

@@ -28,9 +28,9 @@ def setting(quota: Quota) -> str:
 
 
 def check(limits: Mapping[str, int], *, added: Mapping[str, int], stored: Mapping[str, int]) -> None:
-    """Check that a transaction does not exceed the quotas of what it adds.
+    """Refuse a transaction that adds rows beyond a quota.
 
-    `added` has the numbers that the transaction adds. `stored` has the account's totals, which include `added`.
+    `added` has the number of new rows for each quota. `stored` has the account's totals, which include the new rows.
     Raises EngineError: `engine.quota_exceeded`.
     """
     for quota in Quota:

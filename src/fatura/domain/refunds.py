@@ -89,11 +89,11 @@ class RefundRequest:
     """A refund that a merchant asked for, committed before it is sent (D-33, D-53).
 
     `left_cents` is the amount that could be refunded when the refund was stored. A refund of manual payments has no
-    connection. `sent_at` is when the newest request was reserved. If the outcome of a request is unknown,
-    `unknown_since` is when this request was reserved. If a look-up did not find the refund, `looked_up_at` is when the
-    newest such look-up was reserved. `empty_lookups` counts such look-ups, except those that were made too early.
-    `lease_until` is real time; other instants are on the account's clock. `next_attempt_at` is None if the refund is
-    done, or if it failed and no late look-up follows.
+    connection. `sent_at` is the time that was stored just before the newest request was sent. `unknown_since` is this
+    time of the first request whose outcome is unknown, or None. `looked_up_at` is when the newest look-up began that
+    did not find the refund. `empty_lookups` counts such look-ups, except those that were made too early. `lease_until`
+    is real time; other instants are on the account's clock. `next_attempt_at` is None if the refund is done, or if it
+    failed and no late look-up follows.
     """
 
     refund_id: UUID
@@ -246,9 +246,10 @@ def choose(
 
 
 def _check_count(ledger: Sequence[PaymentEntry], part: Part, amount_cents: int, *, failed_count: int) -> None:
-    """Refuse a refund of an invoice that has MAX_REFUNDS, unless the refund returns all that is left of the part.
+    """Refuse a partial refund of an invoice that already has MAX_REFUNDS refunds, including failed refunds.
 
-    Failed refunds count too. The number is limited because each event about a refund reads all entries (D-178).
+    A refund of all that is left of the part is allowed. The number is limited because each event about a refund reads
+    all entries of the invoice's ledger (D-178).
     """
     count = failed_count + sum(entry.kind is EntryKind.REFUND for entry in ledger)
     if count >= MAX_REFUNDS and amount_cents < part.left_cents:

@@ -33,7 +33,7 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rows to delete, and an instant `kept_from` (real time) that decides when the next search for rows runs.
+    """The rows to delete, and the instant `kept_from` (real time), from which the time of the next search is computed.
 
     The next search runs at `kept_from` plus the time for which rows of this kind are kept.
     """

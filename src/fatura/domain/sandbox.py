@@ -40,8 +40,8 @@ class MoveDetails:
     """The details of a change that a merchant makes to a sandbox charge.
 
     Without `amount_cents`, a payment covers the open amount, and a refund or dispute covers as much as possible.
-    With `up_to_cents`, the payments of a charge reach this sum at most, and a canceled charge cannot be paid.
-    Without `paid_at`, a payment is made now.
+    `up_to_cents` applies to a payment without `amount_cents`: it limits the sum of the charge's payments, and the
+    payment of a canceled charge is refused. Without `paid_at`, a payment is made now.
     """
 
     amount_cents: int | None = None

@@ -1,6 +1,6 @@
 """Payments that were read from bank statements (D-257).
 
-This module also decides whether such a payment is perhaps stored already, under another id of the bank.
+This module also checks whether such a payment may already be stored under another id of the bank.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,9 @@ MAX_PAYMENTS = 100
 class StatementPayment:
     """A credit of a bank statement that pays a charge.
 
-    `bank_id` is the bank's id of the credit. `is_confirmed` is true if a person says that this is no payment that the
-    charge has already. `is_guess` is true if the charge was found by the amount and the payer, not by its txid.
+    `bank_id` is the bank's id of the credit. `is_confirmed` is true if a person confirmed that this payment is not one
+    of the charge's stored payments. `is_guess` is true if the charge was found by the amount and the payer, not by its
+    txid.
     """
 
     bank_id: str
@@ -55,7 +56,7 @@ class ChargePayments:
     def of(
         cls, amount_cents: int, payments: Iterable[tuple[int, datetime]], *, is_open: bool
     ) -> "ChargePayments":
-        """Return the payments of a charge, each given by its amount and its time."""
+        """Return the payments of a charge from the amount and the time of each payment."""
         made = cls(amount_cents, is_open)
         for paid_cents, occurred_at in payments:
             made.add(paid_cents, occurred_at)
@@ -67,11 +68,12 @@ class ChargePayments:
         self.known.add((paid_cents, local_date(occurred_at)))
 
     def may_have(self, payment: StatementPayment) -> bool:
-        """Return whether the charge may have the payment already, under another id of the bank.
+        """Return whether the charge may already have this payment, under another id of the bank.
 
-        This is so if the payments cover the charge, or if one has the same amount and Sao Paulo date. A guessed payment
-        needs an open charge without payments. A person can confirm that the payment is another one. A charge with
-        MAX_PAYMENTS payments takes no more.
+        The result is True if one of the charge's payments has the same amount and Sao Paulo date, or if its payments
+        cover its amount. For a guessed payment, the result is also True if the charge is not open or has any payment.
+        If a person confirmed the payment, the result is False. For a charge with MAX_PAYMENTS payments, the result is
+        always True.
         """
         if self.count >= MAX_PAYMENTS:
             return True

@@ -118,7 +118,7 @@ class Commitment:
 
 
 def commitment(subscription: Subscription) -> Commitment:
-    """Return the commitment that a cancellation reports. Without a commitment, `fulfilled` is true (D-23a)."""
+    """Return the commitment that a cancellation reports. If there is no commitment, `fulfilled` is true (D-23a)."""
     cycles, completed = subscription.commitment_cycles, subscription.cycle_count
     return Commitment(cycles, completed, fulfilled=cycles is None or completed >= cycles)
 

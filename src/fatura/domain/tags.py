@@ -1,7 +1,8 @@
 """Authentication tags, by which the engine recognizes API keys and connection ids that it has made (ADR 0018).
 
 Checking a tag needs no query, so a forged key or id costs no transaction. A tag does not show whether a key is revoked.
-The secret key of the tags also serves to derive the ids of what clients' requests create (see `Tagger.request_id`).
+With the secret key of the tags, the engine also computes the ids of refunds and other results of clients' requests (see
+`Tagger.request_id`).
 """
 
 import hmac
@@ -20,7 +21,7 @@ RequestKind = Literal["cancel", "payment", "refund", "reissue"]
 
 
 class Tagger:
-    """Makes and checks tags. All processes of one database have the same key. The key of `pay_links` is derived."""
+    """Makes and checks tags. All processes of one database share one key, from which `pay_links` derives its own."""
 
     __slots__ = ("_key", "pay_links")
 
@@ -32,7 +33,7 @@ class Tagger:
         return self._tag(b"api key", parts)[:API_KEY_TAG_BYTES]
 
     def tagged_connection_id(self, new_id: UUID, *, account_id: UUID) -> UUID:
-        """Return the UUIDv7 `new_id` with a tag for the account in place of its last bits."""
+        """Return the UUIDv7 `new_id`, with its last bits replaced by a tag for the account."""
         head = new_id.int >> _ID_TAG_BITS
         tag = self._tag(b"connection", account_id.bytes + head.to_bytes(10))
         return UUID(int=head << _ID_TAG_BITS | int.from_bytes(tag[: _ID_TAG_BITS // 8]))
@@ -43,9 +44,10 @@ class Tagger:
         return hmac.compare_digest(expected.bytes, connection_id.bytes)
 
     def request_id(self, kind: RequestKind, invoice_id: UUID, *, key: str) -> UUID:
-        """Return the id of what a request creates. A repeat with the same Idempotency-Key `key` gets the same id.
+        """Return the id of the object that a request creates, for example of a refund.
 
-        Whoever knows this id, but not the tagger's secret key, cannot find the Idempotency-Key by trying (D-228).
+        A repeated request with the same Idempotency-Key `key` gets the same id. Without the tagger's secret key, the id
+        does not help to guess the Idempotency-Key (D-228).
         """
         digest = self._tag(b"request", invoice_id.bytes + f"{kind} {key}".encode())
         return UUID(bytes=digest[:16], version=5)

@@ -9,7 +9,7 @@ import re
 _REFUSED = (
     r"\x00-\x1f\x7f-\x9f"  # control characters
     r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"  # invisible: soft hyphen, joiner, Arabic mark, fillers, vowels
-    r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"  # zero width, marks of direction, separators of lines
+    r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"  # zero width, direction marks, line separators
     r"\u3164\ufeff\uffa0\ufff9-\ufffb"  # fillers, byte order mark, annotations
 )
 _REFUSED_RARE = "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"

@@ -85,16 +85,16 @@ def all_checked(
 ) -> tuple[Sequence[Charge], Sequence[str]]:
     """Return the valid charges, and the ids of the invalid charges (D-50). Each id is returned once.
 
-    Only the first MAX_CHARGES_OF_REFERENCE charges are checked. An id that occurs repeatedly counts as invalid if one
-    of its charges is invalid. An invalid charge without a usable id is left out. Raises InvalidFieldError if a charge
-    was left out and no charge is valid.
+    Only the first MAX_CHARGES_OF_REFERENCE charges are checked. If several charges have the same id and one of them is
+    invalid, the id counts as invalid. An invalid charge whose own id is unusable is in neither result. If there is such
+    a charge and no charge is valid, raises InvalidFieldError.
     """
     found: dict[str, Charge] = {}
     invalid: dict[str, InvalidFieldError] = {}
     for each in answers[:MAX_CHARGES_OF_REFERENCE]:
         try:
             charge = checked(each, currency=currency, now=now, reference=reference)
-            found[charge.charge_id] = charge  # if a provider's pages overlap, the last version is the newest
+            found[charge.charge_id] = charge  # of several versions of a charge, the last is the newest
         except InvalidFieldError as error:
             charge_id: Any = getattr(each, "charge_id", None)
             invalid[charge_id if _is_id(charge_id) else ""] = error
@@ -140,7 +140,8 @@ def _check_refund(refund: Any) -> None:
 def _ledger_faults(charge: Charge) -> Iterator[str]:
     """Yield, in words, each contradiction between the entries, the refunds and the state of a charge.
 
-    The engine refuses a charge with a contradiction. Otherwise the ledger would depend on the order of the answers.
+    The engine refuses a charge with a contradiction. Otherwise the order in which such answers arrive could change the
+    ledger.
     """
     keys = {(entry.kind, entry.reference) for entry in charge.entries}
     sums = dict.fromkeys(EntryKind, 0)

@@ -42,7 +42,7 @@ class CheckedGateway:
         return found
 
     async def look_up(self, invoice_id: UUID, attempt: int) -> tuple[Sequence[port.Charge], Sequence[str]]:
-        """Find charges by reference, as `find_charges` does. Return the valid ones, and the ids of the invalid ones.
+        """Look up the charges with this reference. Return the valid charges, and the ids of the invalid charges.
 
         Raises InvalidFieldError as `all_checked` does.
         """
@@ -72,7 +72,7 @@ class CheckedGateway:
         return checked(found, currency=self._currency, now=self._now, charge_id=charge_id)
 
     async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
-        """Refund a charge. Raises InvalidAnswerError also if the answer does not show the refund."""
+        """Refund a charge. If the returned charge does not show the refund, raises InvalidAnswerError."""
         found = await self.adapter.refund_charge(request)
         charge = checked(found, currency=self._currency, now=self._now, charge_id=request.charge_id)
         if all(refund.refund_id != request.refund_id for refund in charge.refunds):

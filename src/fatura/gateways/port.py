@@ -206,7 +206,7 @@ class Charge:
         return self.state in {ChargeState.OPEN, ChargeState.REFUSED}
 
     def of_invoice(self, invoice_id: UUID) -> Self:
-        """Return a copy of the charge in which `invoice_id` replaces another invoice id of the same cycle (D-181).
+        """Return a copy of the charge with this `invoice_id`, which must belong to the same cycle (D-181).
 
         After a restore from a backup, a cycle's invoice may have a new id; its charge at the gateway keeps the old id.
         Raises InvalidAnswerError if the charge has the reference of another cycle's invoice.
@@ -317,9 +317,9 @@ class Gateway(Protocol):
         ...
 
     async def mirror_product(self, product: ProductMirror) -> str:
-        """Create or update a product in the provider's catalog, and return its id at the provider. The call can be
-        repeated safely.
+        """Create or update a product in the provider's catalog, and return its id at the provider.
 
+        The call can be repeated safely.
         Raises UnknownOutcomeError, and PermanentError if the data is refused or `product_catalog` is false.
         """
         ...

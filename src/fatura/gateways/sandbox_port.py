@@ -32,7 +32,10 @@ class SandboxControls(Gateway, Protocol):
     """The merchant's calls to a sandbox connection. Queued faults do not affect these calls."""
 
     async def charges(self, invoice_id: UUID | None) -> Sequence[SandboxCharge]:
-        """Return the newest CHARGES_LISTED charges, newest first: of an invoice or, with None, of the connection."""
+        """Return the newest CHARGES_LISTED charges of an invoice, newest first.
+
+        If `invoice_id` is None, return the newest charges of the connection.
+        """
         ...
 
     async def move_charge(self, charge_id: str, move: SandboxMove, *, details: MoveDetails) -> SandboxCharge:

@@ -16,7 +16,7 @@ class StatementImports(Gateway, Protocol):
     """A connection whose provider reports no payments. The merchant imports them from bank statements."""
 
     async def imported(self, bank_ids: Sequence[str]) -> Sequence[ImportedPayment]:
-        """Return the payments with these ids of the bank that any connection of the account has imported."""
+        """Return the payments with these ids of the bank that were imported by any connection of the account."""
         ...
 
     async def find_all(self, charge_ids: Sequence[str]) -> Sequence[Charge]:
@@ -24,13 +24,17 @@ class StatementImports(Gateway, Protocol):
         ...
 
     async def invoices(self, charge_ids: Sequence[str]) -> Mapping[str, UUID]:
-        """Return the invoices of the charges that have one of these ids, of any connection of this provider."""
+        """Return the invoice id of each charge that has one of these ids, by charge id.
+
+        The charges may belong to any connection of the account to this provider.
+        """
         ...
 
     async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
         """Add payments to charges of the connection, and return the `bank_id`s of the payments that were added.
 
-        A payment is not added if any connection of the account has imported its `bank_id`, or if its charge may have
-        the payment already (`ChargePayments.may_have`). Simultaneous imports count each other's payments.
+        A payment is not added if any connection of the account has imported its `bank_id`, or if its charge may already
+        have the payment (`ChargePayments.may_have`). An import waits for other imports to the same charges, and sees
+        their payments.
         """
         ...

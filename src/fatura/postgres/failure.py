@@ -34,7 +34,7 @@ class EmbeddedPostgresError(OwnTextError):
 
 @contextmanager
 def folder_errors(data_dir: Path) -> Generator[None]:
-    """Raise an EmbeddedPostgresError about the data folder in place of an OSError."""
+    """Convert an OSError that the block raises to an EmbeddedPostgresError about the data folder."""
     try:
         yield
     except OSError as error:

@@ -207,7 +207,7 @@ class Database:
 
     @property
     def owns_tables(self) -> bool:
-        """Whether the engine's role owns the tables, so that it could also change or drop them."""
+        """Whether the engine's role owns the tables. An owner can also change and drop the tables."""
         return self._opening.owns_tables
 
     def limited(self, limit: asyncio.Semaphore) -> "Database":
@@ -250,9 +250,9 @@ class Database:
         """Open a read-only transaction over all accounts. Raises DatabaseUnavailableError."""
         setting = "SET LOCAL app.discover = 'on'"
         if not self._opening.has_citus:
-            # These settings make PostgreSQL use the indexes. Its generic plan expects a fixed share of all rows to be
-            # due. If fewer are due, it would read small tables instead of their indexes. If more are due, it would
-            # read and sort all of them to find the first 1,000.
+            # These settings make PostgreSQL use the indexes. PostgreSQL plans for a fixed share of due rows. Without
+            # the settings, if fewer rows are due, PostgreSQL would read small tables instead of their indexes. If more
+            # rows are due, PostgreSQL would read and sort all due rows to find the first 1,000.
             setting += "; SET LOCAL enable_seqscan = 'off'; SET LOCAL enable_sort = 'off'"
         return self._transaction("BEGIN READ ONLY", setting, view=Discovery)
 
@@ -267,7 +267,7 @@ class Database:
     async def notify(self, lanes: str) -> None:
         """Notify all workers that the named lanes have work. Workers also poll, so a lost notification is harmless."""
         async with self._acquire() as connection:
-            # A parameter would need a second message, which a pooler may send over another server connection.
+            # With a parameter, the driver sends two messages, and a pooler may use two server connections for them.
             await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
     async def close(self) -> None:
@@ -303,8 +303,8 @@ class Database:
     async def _acquire(self, share: tuple[UUID, bool] | None = None) -> AsyncGenerator[Any]:
         """Yield a connection.
 
-        `share` has the account's id, and True if the connection is for reads. An account has one share of the pool
-        for reads, and another one for writes.
+        An account has one share of the pool for reads and quick transactions, and another one for all other writes.
+        `share` is a pair: the account's id, and True for the share for reads.
         """
         is_connected = has_share = False
         try:

@@ -3,8 +3,8 @@
 `discover` usually reads only due rows, from indexes that begin with the time. These indexes cannot find the due rows of
 accounts whose test clock was moved, so `discover` reads those accounts one by one. While MAX_DUE_ROWS or more rows are
 due, it reads all accounts one by one. Accounts with an advancing test clock are left out, because the worker that moves
-the clock does their work. A suspended account is not left out for this reason, because its clock does not advance. A
-lease that ends later than any valid lease counts as expired (`store.leases`).
+the clock does their work. This does not apply to suspended accounts, because their clocks stand still. A lease that
+ends later than any valid lease counts as expired (`store.leases`).
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -96,13 +96,13 @@ async def next_due_at(tx: Tx) -> datetime | None:
 
 
 async def due_by_lane(tx: Tx) -> dict[str, datetime]:
-    """Return when the next work of each lane is due on the account's clock, without lanes that have no work."""
+    """Return when the next work of each lane is due on the account's clock. Lanes without work are left out."""
     rows = await tx.fetch(DUE_BY_LANE)
     return {row["lane"]: row["due_at"] for row in rows}
 
 
 async def due_reconciliation(tx: Tx, *, now: datetime) -> frozenset[str]:
-    """Return the parts of reconciliation with due work, of `rounds`, `polls`, `late_checks`, `refunds` and `looks`."""
+    """Return which parts of reconciliation have due work: `rounds`, `polls`, `late_checks`, `refunds` or `looks`."""
     due = await tx.fetchrow(
         """
         SELECT

@@ -106,7 +106,7 @@ async def delete_unanswered(tx: Tx, key: str) -> None:
 
 async def delete_expired(tx: Tx, *, real_now: datetime, limit: int) -> int:
     """Delete expired keys, oldest first; return the number of deleted keys."""
-    # Many keys are deleted at once, because no single key can make the statement fail: no row references a key, no
+    # One statement can delete many keys, because no key can make the statement fail: no row references a key, no
     # trigger fires, and locked keys are skipped.
     return await tx.execute(
         """

@@ -73,7 +73,7 @@ async def _connect(dsn: str, **options: Any) -> Any:
 
 
 def _close_others(attempts: Sequence[asyncio.Task[Any]], *, but: object) -> None:
-    """Cancel the attempts in progress and close the established connections except `but`."""
+    """Cancel the attempts in progress. Close the established connections, except the connection `but`."""
     for attempt in attempts:
         if not attempt.done():
             attempt.cancel()

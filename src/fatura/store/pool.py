@@ -165,7 +165,7 @@ async def _preload_array_types(connection: Any) -> None:
 
 
 async def _keep_settings(_connection: Any) -> None:
-    """Do nothing, in place of asyncpg's reset of released connections: all settings of a transaction end with it."""
+    """Do nothing. asyncpg would reset a released connection, but all settings have ended with their transaction."""
 
 
 ARRAY_TYPES = """

@@ -10,7 +10,7 @@ from fatura.tracing import Kind
 MAX_TEXT_CHARS = 2000
 
 
-class TracedConnection(asyncpg.Connection):  # type: ignore[type-arg] - generic in the stubs only
+class TracedConnection(asyncpg.Connection):  # type: ignore[type-arg] - the class is generic only in its type stubs
     """Records the text of statements, which contains placeholders in place of values."""
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:

@@ -22,9 +22,9 @@ class TracingError(Exception):
 
 
 class Kind(StrEnum):
-    """Who does the work of a span.
+    """The process that does the work of a span.
 
-    SERVER: this process, for a client. INTERNAL: this process, for itself. CLIENT: another server, which this process
+    SERVER: this process, for a client. INTERNAL: this process, for itself. CLIENT: another server that this process
     calls.
     """
 
@@ -48,7 +48,7 @@ class _NoSpan:
 
 
 class Tracer(Protocol):
-    """What `provider.OpenTelemetry` implements."""
+    """The interface that `provider.OpenTelemetry` implements."""
 
     def begin_trace(
         self, name: str, *, kind: Kind, client: str | None, attributes: Mapping[str, str | int]
@@ -142,7 +142,7 @@ def _check_sampler(environ: Mapping[str, str]) -> None:
 def begin_trace(
     name: str, *, kind: Kind, client: str | None = None, **attributes: str | int
 ) -> AbstractContextManager[Span]:
-    """Begin a new trace, linked to the client's trace if `client`, the `traceparent` of that trace, is given."""
+    """Begin a new trace. If `client` has the `traceparent` of the client's trace, link the new trace to that trace."""
     if _tracer is None:
         return _OFF
     return _tracer.begin_trace(name, kind=kind, client=client, attributes=attributes)

@@ -73,7 +73,7 @@ class OpenTelemetry:
     def begin_span(self, name: str, *, kind: Kind, attributes: Attributes) -> Generator[RecordedSpan]:
         """Begin a part of the current trace; outside a trace, record nothing.
 
-        Lanes poll all the time outside of traces; otherwise each poll would become a trace.
+        Lanes poll outside of traces, all the time. If a span could begin a trace, each poll would become a trace.
         """
         current = trace.get_current_span()
         if not current.get_span_context().is_valid:

@@ -8,13 +8,13 @@ from fatura.domain.audit import AuditAction, Origin
 class AuditError(Exception):
     """A request or command would commit its change with no audit entry, or with more than one (D-221).
 
-    The check raises this error instead of using `assert`, because the check must also run under `python -O` (D-220).
+    This is an exception and not an `assert`, because `python -O` would skip an `assert` (D-220).
     """
 
 
 @dataclass(slots=True)
 class AuditDraft:
-    """What is known of an audit entry before the change is made. `Work.audit` completes it.
+    """The part of an audit entry that is known before the change is made. `Work.audit` completes the entry.
 
     `is_settled` is true once the entry is committed, or once it is clear that the request changes nothing.
     """

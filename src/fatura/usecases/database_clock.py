@@ -36,8 +36,9 @@ class _Measurement:
 class DatabaseClock:
     """Returns the database's time. Each process has one instance.
 
-    The time is the host's time plus a correction. A measurement is exact only to the duration of its query, so it
-    changes the correction only if it proves the correction wrong. Otherwise, the time would jump at each measurement.
+    The time is the host's time plus a correction. A measurement yields a range for the correction, because its query
+    takes time. The correction changes only if it is outside this range. Otherwise, the time would jump at each
+    measurement.
     """
 
     __slots__ = ("_correction", "_is_wrong", "_last", "host")

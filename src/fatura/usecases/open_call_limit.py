@@ -35,9 +35,9 @@ RETRY_AFTER_SECONDS = 10
 class OpenCallLimit:
     """Counts the open calls of each account, and refuses calls above the limits (D-175).
 
-    One account may not have more calls open than are left of the limit for all accounts. So no single account can use
-    up this limit, but about a dozen accounts whose endpoints hang can do so together. Even then, every other account
-    may have `always_allowed` calls open.
+    An account may have at most as many open calls as the limit for all accounts still allows. So a single account
+    cannot use up the limit for all accounts, but about a dozen accounts with hanging endpoints can. Even then, every
+    other account may have `always_allowed` calls open.
     """
 
     def __init__(self, most: int, *, most_in_all: int, what: str) -> None:
@@ -90,7 +90,7 @@ class OpenCallLimit:
 
 @dataclass(slots=True)
 class Places:
-    """The calls that one request of an account holds open."""
+    """The number of open calls of one request, counted within the limits of its account."""
 
     limit: OpenCallLimit
     account_id: UUID

@@ -16,7 +16,7 @@ class RefusedWebhooks:
     __slots__ = ("_clock", "_lines")
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns seconds."""
+        """`clock` returns the current time in seconds."""
         self._clock = clock
         # for each connection, when the next line is due, and how many webhooks came since the previous line
         self._lines = OrderedDict[UUID, tuple[float, int]]()

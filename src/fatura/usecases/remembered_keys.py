@@ -16,10 +16,10 @@ class RememberedKeys:
     __slots__ = ("_clock", "_seconds", "_until")
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns seconds."""
+        """`clock` returns the current time in seconds."""
         self._seconds = seconds
         self._clock = clock
-        self._until: dict[bytes, float] = {}  # the earliest instant comes first
+        self._until: dict[bytes, float] = {}  # for each hash, when it leaves the set; earliest first
 
     def __contains__(self, secret_hash: bytes) -> bool:
         return self._until.get(secret_hash, float("-inf")) > self._clock()

@@ -121,7 +121,7 @@ class Work:
         return self.deps.vault.seal(plain, place=place, account_id=account_id, row_id=str(row_id))
 
     def open(self, sealed: bytes, *, place: str, row_id: object) -> bytes:
-        """Decrypt a value that `seal` returned for the same column and row. Raises KeyRingError if it does not open."""
+        """Decrypt a value that `seal` returned for the same column and row. Raises KeyRingError if this fails."""
         account_id = self.account.account_id
         return self.deps.vault.open(sealed, place=place, account_id=account_id, row_id=str(row_id))
 
@@ -275,7 +275,7 @@ async def open_work(
     """Open a transaction of an account. A sandbox account's clock offset is read in the same transaction.
 
     With `snapshot`, the transaction is read-only, and all its statements see the same state. With `draft`, the
-    transaction must add this audit entry.
+    transaction must call `Work.audit`, `audit_nothing` or `audit_later`.
     Raises DATABASE_FAILURES; with `snapshot`, all of them except WrongClockError.
     """
     if draft is not None and draft.is_settled:

@@ -42,7 +42,7 @@ def _erased(value: Any) -> Any:
 
 
 def _member(name: str, value: Any, of: Mapping[str, Any]) -> Any:
-    """Return the new value of a member of the object `of`."""
+    """Return the value, without personal data, of the member `name` of the object `of`."""
     if of.keys() >= _CUSTOMER and name in _CUSTOMER | {"hasDocument"}:
         return _of_customer(name, value, of)
     if value is None:

@@ -35,7 +35,10 @@ class Gate:
         return await self.authenticate(self.deps, bearer_token(scope["headers"]), self.limits.accounts.take)
 
     async def admit_again(self, scope: Scope) -> Caller:
-        """Authenticate a request again, without counting it twice. Raises EngineError: `engine.unauthorized`."""
+        """Authenticate a request a second time, after a wait for its body. The rate limit does not count it again.
+
+        Raises EngineError: `engine.unauthorized`.
+        """
         return await self.authenticate(self.deps, bearer_token(scope["headers"]), _count_nothing)
 
     def client_address(self, scope: Scope) -> str:

@@ -209,7 +209,7 @@ def _refusals_inside(value: dict[str, Any], path: str, depth: int) -> Iterator[t
 
 
 def is_storable(text: str) -> bool:
-    """Return whether PostgreSQL can store a text: it has no NUL characters and no lone surrogates (D-11)."""
+    """Return whether PostgreSQL can store a text. It refuses NUL characters and lone surrogates (D-11)."""
     if "\0" in text:
         return False
     try:

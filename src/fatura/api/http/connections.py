@@ -93,7 +93,7 @@ class Connections:
         entry = self._entries[connection] = _Entry([self._all, *self._groups_of(peer)])
         for group in entry.groups:
             group.connections += 1
-        # The narrowest group first: a client with too many connections then loses one of its own.
+        # Check the narrowest group first: then a client with too many connections loses one of its own connections.
         for group in reversed(entry.groups):
             if group.connections > group.most.connections and group.waiting:
                 self._abort(next(iter(group.waiting)))

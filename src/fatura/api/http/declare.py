@@ -21,9 +21,9 @@ Declare = Callable[[EndpointT], EndpointT]
 class Routes:
     """The routes of one resource, in the order in which they are matched and documented.
 
-    In each method, `answers` is the view of a successful answer, and `scope` is what the API key must allow (D-64).
-    `audit` is the action of the entry that a successful request adds to the audit log (D-63); it is None only for
-    routes that change nothing. The OpenAPI document describes each route with the docstring of its endpoint.
+    In each method, `answers` is the view of a successful answer, and `scope` is the scope that the API key needs
+    (D-64). `audit` is the action of the entry that a successful request adds to the audit log (D-63). It is None only
+    for routes that change nothing. The OpenAPI document describes each route with the docstring of its endpoint.
     """
 
     def __init__(self, tag: str, description: str) -> None:

@@ -62,7 +62,7 @@ _HEADERS = {
 
 
 class _Assets(StaticFiles):
-    """The files of the page, always sent whole. A server may ignore the header `Range` (RFC 9110, 14.2).
+    """Serves the files of the page. Ignores the header `Range`, as RFC 9110 (14.2) allows, and sends whole files.
 
     Starlette's StaticFiles would answer an invalid `Range` with plain text instead of a problem. It would also search
     the disk for each path, which takes long for a path with thousands of parts.

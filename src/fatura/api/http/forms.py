@@ -49,7 +49,7 @@ class Body(BaseModel):
 
 
 def unsent() -> Any:
-    """Return the default of a field that a PATCH may omit. null is accepted only if the field's type allows null."""
+    """Return the `Field` of an attribute that a PATCH may omit. A client may send null only if the type allows it."""
     return Field(default_factory=lambda: None)
 
 

@@ -22,7 +22,7 @@ async def live(_request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Answer 200 if the database answers, and 503 if it does not. The other checks do not change the status."""
+    """Answer 200 if the database answers, and 503 if it does not. The other checks in the body do not affect it."""
     checks = await health.check(request.app.state.gate.deps)
     if not checks.database:
         return answer(ReadinessView(status="degraded", checks=checks), status=503)
@@ -37,7 +37,7 @@ async def metrics(request: Request) -> Response:
 
 
 async def _measured_page(deps: Deps) -> bytes:
-    """Measure the gauges of database, clock, lanes and late work, and return all metrics as Prometheus text."""
+    """Update the gauges of database, clock, background lanes and late work. Return all metrics as Prometheus text."""
     found = await health.check(deps)
     _database_up.set(found.database)
     _clock_trusted.set(found.clock)

@@ -35,7 +35,8 @@ _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"
 class Observer:
     """ASGI middleware around the whole application: request id, log line, metrics, and answers to errors.
 
-    It serves HEAD as GET, and uvicorn omits the body. `refusal` may replace the answer to an error, given the request.
+    It serves HEAD as GET, and uvicorn omits the body. `refusal` gets the answer to an error and the request's scope,
+    and returns the answer to send.
     """
 
     def __init__(self, app: ASGIApp, *, refusal: Callable[[Response, Scope], Response] | None = None) -> None:

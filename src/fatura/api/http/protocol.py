@@ -180,9 +180,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def _stop(self, refusal: str) -> None:
         """Accept no further request, and refuse the request that is arriving.
 
-        Answer 400 only if the answer to the arriving request is the next one and has not begun. In all other cases, the
-        client could take the 400 for the answer to an earlier request, which may have taken effect. The connection is
-        then closed without a 400, after the answers that are still due.
+        Answer 400 only if all earlier requests are answered, and the answer to the arriving request has not begun.
+        Otherwise, the client could take the 400 for the answer to an earlier request, which may have taken effect. The
+        connection is then closed without a 400, after the answers that are still due.
         """
         self._stopped = True
         is_next = not self.cycle.response_started if self._in_body else not self._has_request()
@@ -221,7 +221,7 @@ class LimitedProtocol(HttpToolsProtocol):
             )
         super().on_headers_complete()
         self._in_body = True
-        # the parser may have dropped the next request if it arrived with this one: close the connection afterwards
+        # The parser may drop a request that follows an upgrade request, so close the connection after this answer.
         if asks_for_upgrade:
             self.cycle.keep_alive = False
 
@@ -247,7 +247,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # uvicorn called `resume_reading` while the next request was in the pipeline, so `_Flow` may have ignored this
+        # uvicorn called `resume_reading` while the next request was in the pipeline; `_Flow` may have ignored the call.
         self.flow.resume_reading()
         self._watch()
 

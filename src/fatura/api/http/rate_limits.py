@@ -73,7 +73,7 @@ _MINUTE = 60
 class PayPageViews:
     """Limits the views of each link, and those of all links of an account (D-258).
 
-    A replaced link has a bucket of its own, so whoever has it cannot use up the views of the link that replaced it.
+    A replaced link has a bucket of its own, so a person with the old link cannot use up the views of the new link.
     """
 
     __slots__ = ("_accounts", "_closed", "_links")
@@ -86,9 +86,9 @@ class PayPageViews:
         self._closed = OrderedDict[PayLink, None]()
 
     async def count(self, link: PayLink, find: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Count a view, and return what `find` returns: None if the link opens nothing.
+        """Count a view, and return the result of `find`, which is None if the link opens nothing.
 
-        A refused view of a link that opened nothing before gets None too, so the link still looks unknown.
+        Above the limit, a link whose last view found nothing gets None instead of an error, so it still looks unknown.
         Raises EngineError: `engine.rate_limited`.
         """
         try:

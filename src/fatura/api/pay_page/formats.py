@@ -51,7 +51,7 @@ def choose_language(asked: str | None, accepted: str) -> Language:
 
 
 def _accepted(header: str) -> Iterator[tuple[Language, int]]:
-    """Yield the page's languages in Accept-Language, in its order, each with its weight in thousandths."""
+    """Yield the languages in Accept-Language that the page has, in the header's order, with weights in thousandths."""
     by_name = {"pt": Language.PORTUGUESE, "en": Language.ENGLISH, "*": Language.PORTUGUESE}
     for text in header.split(",")[:_MAX_RANGES]:
         found = _RANGE.fullmatch(text)
@@ -88,7 +88,7 @@ def instant(at: datetime, language: Language) -> str:
 
 
 def deadline(at: datetime, language: Language) -> str:
-    """Write the last minute before an instant that ends a day, because people count midnight to the next day."""
+    """Write the instant of a deadline. Midnight becomes 23:59 of the day before, which is harder to misread."""
     is_midnight = at.astimezone(ZONE).time() == time.min
     return instant(at - _MINUTE if is_midnight else at, language)
 

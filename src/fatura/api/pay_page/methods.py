@@ -18,12 +18,12 @@ _PAYABLE = frozenset({InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE})
 
 
 def has_form(page: PayPage) -> bool:
-    """Return whether the page has the button of a sandbox account."""
+    """Return whether the page has the button that pays the charge of a sandbox account."""
     return page.is_test and page.to_pay_cents > 0 and page.detail.invoice.status in _PAYABLE
 
 
 async def ways_to_pay(page: PayPage, language: Language, *, token: str, was_sent: bool) -> Content:
-    """Return the ways in which the payer can pay the invoice now. Nothing, if the invoice is not to be paid."""
+    """Return the ways in which the payer can pay the invoice now, or None if there is nothing to pay."""
     texts, charge = TEXTS[language], page.charge if page.to_pay_cents else None
     if page.detail.invoice.status not in _PAYABLE or not page.open_cents:
         return None
@@ -41,7 +41,7 @@ async def ways_to_pay(page: PayPage, language: Language, *, token: str, was_sent
 
 
 async def _by_charge(page: PayPage, charge: ShownCharge, texts: Texts) -> list[Html]:
-    """Return the ways to pay the charge. Its codes and pages are for its whole amount."""
+    """Return the ways to pay the charge. Each of them pays the charge's whole amount."""
     pix = await _pix(page, charge, texts)
     # the links of sandbox charges lead nowhere
     link = None if page.is_test else _https(charge.pay.url)
@@ -107,7 +107,7 @@ def _card(charge: ShownCharge, texts: Texts, *, link: str | None) -> Html | None
 
 
 def _field(id_: str, label: str, value: str, *, hint: str) -> Html:
-    """Return a field from which the payer can copy a text, but in which nothing can be written."""
+    """Return a read-only field from which the payer can copy a text."""
     return joined(
         (
             element("label", label, for_=id_),
@@ -136,7 +136,7 @@ def _link(url: str, text: str, *, class_: str | None = None) -> Html:
 
 
 def _https(url: str | None) -> str | None:
-    """Return the URL of a provider's page if it is safe to link to."""
+    """Return the URL of a provider's page if it is a valid https URL, else None."""
     if url is None:
         return None
     try:

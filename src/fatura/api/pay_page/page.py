@@ -1,4 +1,4 @@
-"""The HTML of the pay page: what for, how much, when due, how to pay, and the receipt."""
+"""The HTML of the pay page: items and amounts, due date, ways to pay, and receipt."""
 
 import base64
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Document:
 
 
 async def pay_page(page: PayPage, language: Language, *, token: str, was_sent: bool) -> Document:
-    """Return the page of an invoice. `was_sent` is true after a payment with the button of a sandbox account."""
+    """Return the page of an invoice. `was_sent` is true if the sandbox button has just sent a payment."""
     invoice, texts = page.detail.invoice, TEXTS[language]
     heading, sentence = texts.states[invoice.status]
     kind = {InvoiceStatus.PAID: "good", InvoiceStatus.OVERDUE: "bad", InvoiceStatus.CANCELED: "bad"}
@@ -47,9 +47,10 @@ async def pay_page(page: PayPage, language: Language, *, token: str, was_sent: b
 
 
 def error_page(status: int, language: Language, *, here: str = "") -> Document:
-    """Return the page of an error. It says nothing about the link.
+    """Return the page of an error. The page shows no data of the merchant or the invoice.
 
-    `here` is the address of the page that the link to the other language opens. By default, it is the page's own.
+    The page links to a page in the other language. `here` is the address in this link; by default, it is the address
+    of the error page itself.
     """
     errors = TEXTS[language].errors
     heading, sentence = errors.get(status) or errors[503 if status >= 500 else 404]
@@ -106,7 +107,7 @@ def _header(look: PayPageLook) -> Html:
 
 
 def _items(page: PayPage, language: Language) -> Html:
-    """Return the table of items, with the total, what is paid and what is open."""
+    """Return the table of items, with the total. If a part is paid, add the paid and the open amount."""
     invoice, texts = page.detail.invoice, TEXTS[language]
     total_cents = invoice.total_cents or 0
     sums = [(texts.total, total_cents)]
@@ -150,7 +151,7 @@ def _paid_before_canceled(page: PayPage, language: Language) -> Html | None:
 
 
 def _receipt(page: PayPage, language: Language) -> Html:
-    """Return when and how much was paid and returned, and the invoice's id."""
+    """Return the receipt: the payments and refunds with their times, and the invoice's id."""
     invoice, texts = page.detail.invoice, TEXTS[language]
     assert invoice.paid_at is not None, "the invoice is paid"
     kinds = {EntryKind.PAYMENT: texts.payment, EntryKind.REFUND: texts.refund}

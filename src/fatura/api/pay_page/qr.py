@@ -27,7 +27,7 @@ _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="qr")
 async def qr_svg(text: str, *, account_id: UUID) -> Html | None:
     """Return a QR code as an `svg` element, or None for a text that is too long.
 
-    Each account has at most one code drawn at a time, so the pages of one account hardly delay those of others.
+    Only one code of an account is drawn at a time, so the pages of one account hardly delay those of other accounts.
     """
     if len(text.encode()) > MAX_BYTES:
         return None
@@ -46,7 +46,7 @@ async def _draw_once(text: str) -> Html:
 
 
 def _draw(text: str) -> Html:
-    # Pix counts and sums the bytes of UTF-8. Readers expect it without a mark.
+    # The lengths and the checksum in a Pix code refer to its UTF-8 bytes. Pix readers expect no mark of the encoding.
     code = segno.make_qr(text, error="m", encoding="utf-8", eci=False)
     return Html(
         code.svg_inline(

@@ -56,7 +56,7 @@ async def pay_in_sandbox(request: Request) -> Response:
 
 
 async def _find(request: Request) -> PayPage:
-    """Return what the page shows. Only tokens that the engine has made cost a query, and count as views.
+    """Return the data of the page. A token that the engine did not make costs no query, and does not count as a view.
 
     Raises EngineError: `engine.not_found`, `engine.rate_limited`. Raises DATABASE_FAILURES.
     """
@@ -69,9 +69,9 @@ async def _find(request: Request) -> PayPage:
 
 
 def refusal(answer: Response, scope: Scope) -> Response:
-    """Return what to send instead of the API's answer to an error: under `/pay/`, a page for people.
+    """Return the answer to an error. Under `/pay/`, a page for people replaces `answer`, the answer of the API.
 
-    Each link that opens nothing gets the same page.
+    All links that open nothing get the same page.
     """
     if not scope["path"].startswith(_START):
         return answer
@@ -79,7 +79,7 @@ def refusal(answer: Response, scope: Scope) -> Response:
     language = _language(request)
     here = ""
     if scope["method"] == "POST" and "token" in request.path_params:
-        # the address of the button shows nothing, so the link to the other language leads to the page
+        # The button's address accepts only POST, so the link to the other language leads to the pay page.
         here = f"../{quote(request.path_params['token'], safe='')}"
     page = _answer(error_page(answer.status_code, language, here=here), language, status=answer.status_code)
     page.headers.update({name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers})

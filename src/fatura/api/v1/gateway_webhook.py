@@ -51,9 +51,9 @@ async def receive_gateway_webhook(request: Request) -> Response:
 
 @contextmanager
 def _refusals_counted(gate: Gate, request: Request) -> Generator[None]:
-    """If the block refuses a webhook, count the refusal for the client's address.
+    """If the code in the `with` block refuses a webhook, count the refusal for the client's network.
 
-    Raises EngineError: `engine.rate_limited` if the address sent too many refused webhooks; else the block's error.
+    Raises EngineError: `engine.rate_limited` if the network sent too many refused webhooks; else the block's error.
     """
     try:
         yield

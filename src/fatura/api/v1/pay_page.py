@@ -59,5 +59,5 @@ async def read_pay_page(call: Call) -> Response:
     scope=Scope.ADMIN,
 )
 async def put_pay_page(call: Call, body: PayPageForm) -> Response:
-    """Set the name, the color and the logo of all pay pages, also of earlier invoices."""
+    """Set the name, the color and the logo of all pay pages, including those of earlier invoices."""
     return await run(call, look.replace, name=body.name, color=body.color, logo=body.logo)

@@ -63,7 +63,10 @@ def tail(
 
 
 class _Position:
-    """`tail` prints events with numbers above `after`. None stands for the newest event's number, not yet known."""
+    """`tail` prints events with numbers above `after`.
+
+    If `after` is None, `tail` starts after the newest event, whose number it has not read yet.
+    """
 
     def __init__(self, after: int | None) -> None:
         self.after = after

@@ -29,7 +29,7 @@ def _checked_secret(secret: str | None) -> str | None:
 
 
 def secret_of(api_key: str) -> str:
-    """Return the secret for runs without `--secret`. It reveals nothing about the API key (D-120)."""
+    """Return the secret for runs without `--secret`. It is derived from the API key, but does not reveal it (D-120)."""
     made = hmac.digest(api_key.encode(), b"fatura listen", "sha256")
     return PREFIX + base64.b64encode(made).decode()
 

@@ -56,7 +56,7 @@ class Forwarding:
 
 @dataclass(slots=True)
 class Position:
-    """`forward` posts events with numbers above `after`. None stands for the newest event when `forward` starts."""
+    """`forward` posts events with numbers above `after`. If `after` is None, it posts only newer events."""
 
     after: int | None
 

@@ -33,14 +33,17 @@ class CallTime:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncGenerator[None]:
-        """Raise TimeoutError in the block when the call's time is over. Call `take` only inside this block."""
+        """Raise TimeoutError in the block when the call's time is over.
+
+        Call `take` only inside this block.
+        """
         async with asyncio.timeout(DEADLINE_SECONDS) as self._timeout:
             yield
 
     async def take(self, place: AbstractAsyncContextManager[None], held: AsyncExitStack) -> None:
-        """Wait until `place` can be entered, and enter it. Closing `held` leaves the place.
+        """Wait until `place` is free, and take it. When `held` closes, it frees the place.
 
-        Raises OutOfResourcesError if the waits of this call last longer than MAX_WAIT_SECONDS together.
+        Raises OutOfResourcesError if all waits of this call together last longer than MAX_WAIT_SECONDS.
         """
         began, at = time.monotonic(), self._timeout.when()
         self._timeout.reschedule(None)
@@ -68,7 +71,11 @@ class CallLimits:
 
     @asynccontextmanager
     async def to_addresses(self, account_id: UUID, addresses: Collection[str]) -> AsyncGenerator[None]:
-        """During the block, hold a place at each address. An account's first ALWAYS_ALLOWED calls there need none."""
+        """Hold a place at each address during the block.
+
+        A call needs no place at an address while the account has at most ALWAYS_ALLOWED calls to this address,
+        including this call.
+        """
         # all calls take places in the same order, so that they do not deadlock
         keys = [(account_id, address) for address in sorted(set(addresses))]
         self._to_address.update(keys)

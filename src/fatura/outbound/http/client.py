@@ -42,10 +42,10 @@ class MerchantSession:
         self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
-        """Post a request; a refused URL and failures of the merchant's server are returned, not raised.
+        """Post a request. A refused URL, or a failure of the merchant's server, is returned and not raised.
 
         If the server closes a reused connection without an answer, the request is sent again on a new connection, so
-        receivers must deduplicate. Raises OutOfResourcesError, and RuntimeError inside a transaction.
+        receivers must deduplicate. Raises OutOfResourcesError. Raises RuntimeError inside a transaction.
         """
         if holds_open_transaction():
             raise RuntimeError("a merchant must not be called inside a transaction")

@@ -205,7 +205,7 @@ class Dialer:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            # without a free descriptor, the context would lack certificate authorities, and later calls would use it
+            # without a free descriptor, the kept context would lack the certificate authorities for all later calls
             self._check_descriptors()
             self._ssl_context = trusting_context()
         return self._ssl_context

@@ -17,8 +17,8 @@ MAX_HEADER_BYTES = 16 * 1024
 class OutOfResourcesError(OwnTextError):
     """This process cannot make another call now, and the merchant's server is not the cause.
 
-    Normally, nothing was sent. But a reused connection may have closed after the request, so that the call had to be
-    repeated.
+    In most cases, nothing was sent. But the request may already have been sent on a reused connection that the server
+    then closed without an answer.
     """
 
 

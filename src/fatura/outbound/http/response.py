@@ -51,7 +51,7 @@ class Response:
 
     @property
     def wanted_bytes(self) -> int:
-        """Number of further bytes that the limits allow."""
+        """The number of further bytes that the limits allow."""
         limit = MAX_HEADER_BYTES
         if self.status is not None:
             limit += MAX_BODY_BYTES + MAX_FRAMING_BYTES

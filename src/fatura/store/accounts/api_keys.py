@@ -53,7 +53,7 @@ async def insert(tx: Tx, key: ApiKey, *, secret_hash: bytes) -> None:
 
 
 async def lock(tx: Tx) -> None:
-    """Lock the account, so that concurrent creations and revocations of keys run one after the other."""
+    """Lock the account, so that only one transaction at a time can create or revoke keys."""
     await tx.execute("SELECT FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")
 
 

@@ -44,12 +44,12 @@ async def read(tx: Tx) -> PayPageLook:
 
 
 async def lock(tx: Tx) -> None:
-    """Lock the account, so that each change sees the one before it."""
+    """Lock the account, so that concurrent changes of the pay pages run one after the other."""
     await tx.execute("SELECT FROM account a WHERE a.account_id = $1 FOR NO KEY UPDATE")
 
 
 async def update(tx: Tx, *, name: str | None, color: str | None, logo: bytes | None) -> None:
-    """Store the look. Without a name, pay pages show the account's name."""
+    """Store the name, color and logo of pay pages. Without a name, pay pages show the account's name."""
     await tx.execute(
         """
         UPDATE account a SET pay_page_name = $2, pay_page_color = $3, pay_page_logo = $4 WHERE a.account_id = $1

@@ -106,7 +106,7 @@ def _due(row: Row) -> DueSubscription:
 
 @dataclass(frozen=True, slots=True)
 class NewInvoice:
-    """One invoice of a batch. Its content is the draft at position `draft_index` in the batch's list of drafts."""
+    """One invoice of a batch. `draft_index` is the position of its content in the batch's list of drafts."""
 
     invoice_id: UUID
     connection_id: UUID
@@ -234,7 +234,7 @@ async def insert_price_pulls(
 async def put_off(tx: Tx, subscription_id: UUID, *, now: datetime, until: datetime) -> bool:
     """Put off a due subscription until `until`. Return whether the caller must emit `subscription.billing_failed`.
 
-    This event is emitted only once between two invoices of a subscription. If the subscription is no longer due, for
+    The event is emitted at most once between two invoices of a subscription. If the subscription is no longer due, for
     example because another worker billed it, change nothing and return False.
     """
     is_emitted = await tx.fetchval(

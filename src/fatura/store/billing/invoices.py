@@ -109,7 +109,7 @@ async def page(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Seque
 
 
 async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return a page, newest first like `page`, but count `skip` and `limit` from the oldest invoice on.
+    """Return a page, newest first. `skip` and `limit` count from the oldest invoice.
 
     For pages in the second half of the list, this is faster than `page`.
     """
@@ -136,10 +136,10 @@ async def page_from_end(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int)
 
 
 async def page_of_few(tx: Tx, wanted: InvoiceFilter, *, skip: int, limit: int) -> Sequence[Invoice]:
-    """Return the same page as `page` by sorting all matching invoices, which must be few.
+    """Return the same page as `page`, for a filter that few invoices match.
 
-    For a filter by one due date, `page` could scan all invoices, newest first. This function reads only the invoices
-    that match.
+    This function reads all invoices that match, and sorts them. For a filter by one due date, `page` could instead read
+    all invoices of the account from the newest to the oldest.
     """
     rows = await tx.fetch_by_values(
         """

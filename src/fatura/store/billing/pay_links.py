@@ -6,7 +6,7 @@ from fatura.store.db import Tx
 
 
 async def replace(tx: Tx, invoice_id: UUID) -> bool:
-    """Make the current link of an invoice invalid. Return whether there is such an invoice."""
+    """Make the current link of an invoice invalid. Return whether the invoice exists."""
     changed = await tx.execute(
         """
         UPDATE invoice v SET pay_link_version = v.pay_link_version + 1 WHERE v.account_id = $1 AND v.invoice_id = $2

@@ -14,9 +14,10 @@ REQUEST_PLACE = "charge.request_sealed"
 
 @dataclass(frozen=True, slots=True)
 class CallHold:
-    """When calls for a charge have certainly ended, in real time. A suspension waits for the calls (D-242).
+    """A stored real time by which the calls for a charge have certainly ended. A suspension waits for it (D-242).
 
-    `until` is the end of the call that cancels the charge. `before` is the stored end of earlier calls, or None.
+    `until` is the time by which the call that cancels the charge has ended. `before` is the time that was stored for
+    earlier calls, or None.
     """
 
     until: datetime
@@ -165,9 +166,9 @@ async def end_calls(tx: Tx, charges: Sequence[InvoiceCharge]) -> None:
 
 
 async def hold(tx: Tx, charge_id: UUID, *, until: datetime) -> CallHold:
-    """Store when the call that is going to cancel this charge will certainly have ended: at `until` (real time).
+    """Store `until` (real time) as the time by which the coming call that cancels this charge has certainly ended.
 
-    The caller has locked the charge's invoice.
+    A later stored time stays. The caller has locked the charge's invoice.
     """
     before = await tx.fetchval(
         """
@@ -183,7 +184,7 @@ async def hold(tx: Tx, charge_id: UUID, *, until: datetime) -> CallHold:
 
 
 async def end_hold(tx: Tx, charge_id: UUID, ended: CallHold) -> None:
-    """Store that the call of a hold has ended. A later hold stays. Else the stored time becomes `before` again."""
+    """Store that the call of a hold has ended: replace the stored time by `before`, unless a later hold changed it."""
     await tx.execute(
         """
         UPDATE charge c SET call_ends_at = $4 WHERE c.account_id = $1 AND c.charge_id = $2 AND c.call_ends_at = $3
@@ -314,7 +315,7 @@ async def count_empty_lookup(tx: Tx, charge: InvoiceCharge, *, looked_up_at: dat
 
 
 async def note_missing(tx: Tx, charge: InvoiceCharge, *, looked_up_at: datetime) -> None:
-    """Store since when look-ups miss charges that were found earlier (D-181). Reset the number of empty look-ups."""
+    """Store when look-ups first missed charges that were found earlier (D-181). Reset the number of empty look-ups."""
     await tx.execute(
         """
         UPDATE charge c SET empty_lookups = 0, looked_up_at = $3
@@ -339,9 +340,9 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """Let issuance continue for an invoice with a parked charge (D-113).
 
-    Charges at the gateway may have been found for the parked charge. Ignore those that belong to other stored charges.
-    If others remain, make the parked charge `unknown`, so that issuance looks up the remaining ones. If none remain, or
-    if the gateway no longer shows the found charges (D-181), end the parked charge as `failed`.
+    The parked charge may have charges at the gateway that look-ups found. Found charges that belong to other stored
+    charges do not count. If others remain, make the parked charge `unknown`, so that issuance looks them up. End the
+    parked charge as `failed` if no found charge remains, or if the gateway no longer shows the found charges (D-181).
     """
     await tx.execute(
         """
@@ -370,7 +371,7 @@ async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
 async def end_found(tx: Tx, charge: InvoiceCharge, *, now: datetime) -> None:
     """End a locked charge, because its invoice was paid before the charge was confirmed.
 
-    The gateway's charges that were found for the locked charge are second charges from now on.
+    If look-ups found charges at the gateway for this charge, those are second charges from now on.
     """
     await tx.execute(
         """

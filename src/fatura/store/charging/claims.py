@@ -192,9 +192,8 @@ async def reschedule_issuance(
 
     If `next_attempt_at` is None, issuance stops until a person acts on `error`.
 
-    If another transaction has changed the stored `next_attempt_at` since the claim, the changed value stays. If the
-    changed value is a time, the stored error is removed. If the changed value is null, `error` replaces the stored
-    error. But if `error` is None too, the stored error stays.
+    If another transaction has changed the stored `next_attempt_at` since the claim, that value stays. If it is a time,
+    the stored error is removed. If it is null, the stored error is replaced by `error`, unless `error` is None.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(
@@ -248,11 +247,11 @@ async def reschedule_polls(
     next_attempts_at: Sequence[datetime | None],
     were_polled: bool,
 ) -> set[UUID]:
-    """End the leases and set the times of the next polls. Return the invoices whose time is not the given one.
+    """End the leases and set the times of the next polls. Return the invoices that another transaction rescheduled.
 
-    If another transaction, for example that of a webhook, rescheduled an invoice after the claim, the stored time
-    stays. An invoice that a reissue has made `ready` is neither changed nor returned. Invoices are locked first, in id
-    order, to avoid deadlocks with `charge_polling`.
+    If another transaction, for example that of a webhook, rescheduled an invoice after the claim, the time that it
+    stored stays. An invoice that a reissue has made `ready` is neither changed nor returned. Invoices are locked first,
+    in id order, to avoid deadlocks with `charge_polling`.
 
     With `were_polled`, also clear `polls_first` of the invoices that no other transaction has rescheduled.
     """

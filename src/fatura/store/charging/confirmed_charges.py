@@ -37,8 +37,8 @@ async def confirm(
 ) -> None:
     """Set the stage of locked charges to `open`, and store the gateway's id and the pay data of each charge.
 
-    `sent_at` has, for each charge, the time at which the request was sent whose call has ended, or None. If this is the
-    newest request for the charge, also clear the charge's `call_ends_at`, as `charges.end_calls` does.
+    `sent_at` has, for each charge, the time at which its answered request was sent, or None. If no later request was
+    sent for the charge, also clear its `call_ends_at`, as `charges.end_calls` does.
 
     If the stored `sent_at` is in the future, a host with a wrong clock wrote it (D-5). Replace it by `now`, because
     D-57 counts from this time. If a stored charge has `known_charge_ids`, because charges were found for it, also store
@@ -69,7 +69,7 @@ async def confirm(
 
 
 async def taken(tx: Tx, charges: Sequence[InvoiceCharge], *, gateway_ids: Sequence[str]) -> set[UUID]:
-    """Return the ids of those charges whose gateway id another stored charge of the same connection already has.
+    """Return the ids of the charges whose gateway id is already stored for another charge of the same connection.
 
     `gateway_ids` has the gateway id of each charge.
     """

@@ -15,7 +15,7 @@ from fatura.store.db import Tx
 async def plan(tx: Tx, charge_ids: Sequence[UUID], *, next_check_at: datetime) -> None:
     """Start or restart the late look-ups of these charges; `next_check_at` is on the account's clock.
 
-    If the look-ups had ended, forget since when they were incomplete.
+    If the earlier look-ups of a charge had ended, the late look-ups no longer count as incomplete or reported.
     """
     await tx.execute(
         """
@@ -125,8 +125,8 @@ async def note_complete(tx: Tx, charge_id: UUID) -> None:
 async def note_incomplete(tx: Tx, charge_id: UUID, *, now: datetime) -> tuple[datetime, bool]:
     """Store that a late look-up of a charge was incomplete.
 
-    Return since when the look-ups are incomplete, and whether an event has reported this. A wrong clock may have stored
-    a later time than `now`, which is corrected (D-5).
+    Return the time since which the look-ups have been incomplete, and whether an event has reported this. If the stored
+    time is later than `now`, a wrong clock wrote it, and `now` replaces it (D-5).
     """
     row = await tx.fetchrow(
         """
@@ -142,7 +142,7 @@ async def note_incomplete(tx: Tx, charge_id: UUID, *, now: datetime) -> tuple[da
 
 
 async def note_reported(tx: Tx, charge_id: UUID) -> None:
-    """Store that an event has named the charges that late look-ups of this charge cannot read."""
+    """Store that an event has reported the charges at the gateway that late look-ups of this charge cannot read."""
     await tx.execute(
         """
         UPDATE late_charge_check l SET is_reported = true WHERE l.account_id = $1 AND l.charge_id = $2

@@ -33,9 +33,9 @@ class CheckedCharge:
 
 
 async def find(tx: Tx, invoice_ids: Sequence[UUID], gateway_ids: Sequence[str]) -> Sequence[OwnCharge]:
-    """Return those charges of these invoices that have one of these gateway ids, on any connection.
+    """Return the charges of these invoices whose gateway id is one of `gateway_ids`, on any connection.
 
-    A charge may be on another connection than the swept one: if two connections belong to one account at the provider,
+    A charge may be on another connection than the swept one. If two connections belong to one account at the provider,
     the list of each connection has the charges of both.
     """
     return await tx.fetch_as(

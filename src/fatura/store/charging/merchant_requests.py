@@ -17,7 +17,7 @@ from fatura.store.db import Tx, record
 class ManualPayment:
     """A payment that the merchant received without the gateway (D-52).
 
-    If the merchant gave no amount, `amount_cents` is what was open when the request was stored, and `at_most_open` is
+    If the merchant gave no amount, `amount_cents` is the open amount at the time of the request, and `at_most_open` is
     true. The payment is then recorded with at most the amount that is still open.
     """
 

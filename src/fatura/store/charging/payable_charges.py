@@ -1,4 +1,4 @@
-"""SQL about the payers that the credits of a bank statement name by their tax documents (D-257)."""
+"""SQL that finds payers by the tax documents in a bank statement's credits, and their charges and payments (D-257)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class PayersCharge:
-    """A charge of an open invoice of a payer, of any connection. `document_hash` is of the payer's tax document."""
+    """A charge of a payer's open invoice, on any connection.
+
+    `document_hash` is the hash of the payer's tax document.
+    """
 
     document_hash: bytes
     gateway_charge_id: str
@@ -20,7 +23,10 @@ class PayersCharge:
 
 @dataclass(frozen=True, slots=True)
 class PayersPayment:
-    """A payment of an invoice of a payer. Manual payments may have no `reference`, and have no `gateway_charge_id`."""
+    """A payment of a payer's invoice.
+
+    A manual payment has no `gateway_charge_id`, and may have no `reference`.
+    """
 
     document_hash: bytes
     reference: str | None
@@ -40,7 +46,7 @@ class PayerOfInvoice:
 
 
 async def known_hashes(tx: Tx, hashes: Sequence[bytes]) -> Sequence[bytes]:
-    """Return those of these hashes that are of documents of customers."""
+    """Return those of the given hashes that belong to the tax documents of customers."""
     rows = await tx.fetch(
         """
         SELECT DISTINCT k.document_hash FROM customer k
@@ -52,7 +58,7 @@ async def known_hashes(tx: Tx, hashes: Sequence[bytes]) -> Sequence[bytes]:
 
 
 async def of_payers(tx: Tx, hashes: Sequence[bytes]) -> Sequence[PayersCharge]:
-    """Return all charges of the open invoices of payers with these hashes."""
+    """Return all charges of the open invoices of the payers whose tax documents have these hashes."""
     return await tx.fetch_as(
         PayersCharge,
         """
@@ -86,9 +92,9 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Sequence[PayerOfIn
 async def payments(
     tx: Tx, hashes: Sequence[bytes], amounts_cents: Sequence[int], *, since: datetime
 ) -> Sequence[PayersPayment]:
-    """Return the payments of these amounts, of payers with these hashes, that were made or recorded since an instant.
+    """Return the payments of these payers and amounts that were made at or after `since`.
 
-    Gateway payments count by when they were made.
+    A manual payment is also returned if it was recorded at or after `since`.
     """
     return await tx.fetch_as(
         PayersPayment,

@@ -109,7 +109,10 @@ async def lock(tx: Tx, refund_ids: Sequence[UUID]) -> Sequence[RefundRequest]:
 
 
 async def lock_unsent(tx: Tx, invoice_id: UUID) -> Sequence[RefundRequest]:
-    """Lock and return a locked invoice's planned refund. Return none if the gateway may have got a request for it."""
+    """Lock the planned refund of a locked invoice, and return it in a list.
+
+    The list is empty if there is no planned refund, or if the gateway may have received a request for it.
+    """
     rows = await tx.fetch(
         """
         SELECT r.refund_id FROM refund_request r

@@ -141,7 +141,10 @@ async def without_charge(tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
 async def find(
     tx: Tx, connection_id: UUID, gateway_ids: Sequence[str]
 ) -> dict[str, tuple[ChargeStage | None, datetime]]:
-    """Return the state of each of these charges that is stored here, and when it was found, by the gateway's id."""
+    """Return the state of each of these charges that this table has, and when this state was found.
+
+    The keys are the gateway's ids. The state is None if the engine has not decided yet.
+    """
     rows = await tx.fetch(
         """
         SELECT u.gateway_charge_id, u.state, u.found_at FROM unmatched_charge u
@@ -379,8 +382,9 @@ async def keep(tx: Tx, charge: UnmatchedCharge, state: ChargeStage, *, next_look
 async def found_at(
     tx: Tx, charges: Sequence[tuple[UUID, str, ChargeStage]]
 ) -> dict[tuple[UUID, str], datetime]:
-    """Return when each charge was found in the state given for it. The key is the connection's id and the gateway's id
-    of the charge. Leave out a charge that is not stored, or is stored in another state.
+    """Return when each of these charges was found in its given state.
+
+    The keys are pairs of connection id and gateway id. Charges that are not stored in the given state are left out.
     """
     rows = await tx.fetch(
         """

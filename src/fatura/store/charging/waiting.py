@@ -27,8 +27,8 @@ async def mark(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 async def lock(tx: Tx, connection_id: UUID, *, due_after: datetime, limit: int) -> Sequence[UUID]:
     """Lock up to `limit` waiting invoices that become due after `due_after`. Return their ids, earliest due first.
 
-    If more invoices wait, lock those with the lowest ids. Invoices that another transaction has locked are skipped,
-    because a worker is claiming them now.
+    If more than `limit` invoices wait, lock those with the lowest ids. Invoices that another transaction has locked are
+    skipped, because a worker is claiming them now.
     """
     rows = await tx.fetch(
         """
@@ -64,7 +64,7 @@ async def claim(
     real_now: datetime,
     lease_until: datetime,
 ) -> Sequence[UUID]:
-    """Lease the waiting invoice of the connection that becomes due first, among those with these statuses.
+    """Lease one waiting invoice of the connection: of those with these statuses, the one that becomes due first.
 
     Return a list with the invoice's id, or an empty list if no such invoice waits.
     """

@@ -18,7 +18,7 @@ class LockedBudget:
     """A locked connection's budget of polls or looks.
 
     `free_from` (real time) is when the budget allows the next poll or look, or None before the first one.
-    `polled_named` is true if the connection's newest poll of an invoice was of a charge that a webhook had named.
+    `polled_named` is true if the newest poll on the connection was caused by a webhook that named a charge.
     """
 
     connection_id: UUID
@@ -86,8 +86,9 @@ async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
 async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
     """Lock, in id order, the budgets of the connections that have a due look and whose budget allows a look now.
 
-    While polls of a connection are due, its polls and looks take turns: after looks, no look is allowed before a poll.
-    Without this rule, looks could use the whole budget if workers serve the account only rarely (D-162).
+    While polls of a connection are due, its polls and looks take turns: after a batch of looks, the next look must wait
+    until a poll was made. Without this rule, looks could use the whole budget if workers serve the account only rarely
+    (D-162).
 
     Failing connections with a due look are included even if their budgets allow no look, because their looks must be
     put off.
@@ -151,7 +152,10 @@ async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polle
 
 
 async def note_looks(tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime) -> None:
-    """Store when the locked budget allows the next call and the next look, and that looks have used the budget."""
+    """Store when the locked budget allows the next call and the next look.
+
+    Also set `looked`, because looks have used the budget after the newest polls.
+    """
     await tx.execute(
         """
         UPDATE connection_health h SET polls_from = $3, looks_from = $4, looked = true

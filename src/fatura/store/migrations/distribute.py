@@ -203,7 +203,8 @@ SELECT p.policyname AS name, p.cmd FROM pg_policies p WHERE p.schemaname = curre
 """
 
 _ALLOW_TRIGGERS = (
-    "SET LOCAL citus.enable_unsafe_triggers = on"  # each trigger reads only its own row, which is safe
+    # safe, because each trigger reads only the row that fired it
+    "SET LOCAL citus.enable_unsafe_triggers = on"
 )
 _ONE_CONNECTION_A_NODE = (
     "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"  # Citus needs this for foreign keys

@@ -1,4 +1,7 @@
-"""Calls to price endpoints: committed before they are made, recorded with the raw answer (spec 2.5, 4.7 rule 1)."""
+"""SQL for calls to price endpoints (spec 2.5, 4.7 rule 1).
+
+A call is committed before it is made. Afterwards, its outcome and its raw answer are stored.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,8 +79,8 @@ async def insert(tx: Tx, calls: Sequence[PriceCall], *, created_at: datetime, op
 async def lost(tx: Tx, *, real_now: datetime, limit: int) -> Sequence[CallKey]:
     """Return calls that have no recorded outcome, although their `open_until` has passed.
 
-    Also return calls whose `open_until` is later than a valid one can be: a host with a wrong clock wrote it (see
-    `leases`).
+    Also return calls whose `open_until` is later than any valid `open_until`. A host with a wrong clock has written it
+    (see `leases`).
     """
     rows = await tx.fetch(
         """

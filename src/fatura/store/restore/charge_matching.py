@@ -71,7 +71,7 @@ class ReplacedCharge:
 
 
 async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedCharge]:
-    """Return a connection's confirmed charges whose `ready` invoices issuance could charge once more.
+    """Return a connection's confirmed charges of `ready` invoices. Issuance could create another charge for these.
 
     Invoices that will adopt a found charge are left out, because issuance sends no request for them. The charges are
     ordered by invoice, and the charges of an invoice by number.

@@ -1,7 +1,7 @@
 """Invoices that were lost in a restore, and their charges at gateways (D-123).
 
-The cycles of these invoices must be billed again, unless a cycle was already billed again before `fatura restored`
-found the charges (D-181).
+The cycle of a lost invoice must be billed again, unless this was already done before `fatura restored` found the
+charges (D-181).
 """
 
 from collections.abc import Sequence
@@ -107,10 +107,10 @@ async def forget(tx: Tx, cycles: Sequence[tuple[UUID, int]]) -> None:
 
 
 async def current_ids(tx: Tx, charges: Sequence[tuple[str, UUID]]) -> dict[tuple[str, UUID], UUID]:
-    """Return the ids of the invoices that replaced lost invoices, by the charges of the lost invoices (D-181).
+    """For each charge of a lost invoice, return the id of the invoice that replaced the lost invoice (D-181).
 
-    Each charge is given, and returned, as a pair: the gateway's id of the charge, and the invoice id in the charge's
-    reference. A charge is left out if its reference names a stored invoice, or if the lost cycle was not billed again.
+    A charge is a pair, in `charges` and in the result: the gateway's id of the charge, and the invoice id in the
+    charge's reference. A charge is left out if this invoice id is stored, or if the lost cycle was not billed again.
     """
     rows = await tx.fetch(
         """

@@ -1,1 +1,1 @@
-"""SQL that finds and deletes old rows, and keeps how far they are deleted (D-246)."""
+"""SQL that finds and deletes old rows, and stores the progress of the deletion (D-246)."""

@@ -1,7 +1,8 @@
 """SQL that reads and deletes the oldest rows of an account, in the order of an index.
 
-The index entries of deleted rows remain until the next vacuum. So events and audit entries are read by ranges of
-numbers above those already deleted. Numbers have no gaps, so a range limits the rows that a statement reads.
+The index entries of deleted rows remain until the next vacuum, and reading them takes time. So events and audit entries
+are read by ranges of numbers above those already deleted. Numbers have no gaps, so the length of the range limits the
+rows that a statement reads.
 """
 
 from collections.abc import Sequence

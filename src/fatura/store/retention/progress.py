@@ -31,7 +31,7 @@ async def insert(tx: Tx, *, created_at: datetime) -> None:
 
 
 async def claim(tx: Tx, stored_to: Mapping[str, datetime]) -> Progress | None:
-    """Among the kinds that may have old rows and are not locked, lock the kind with the oldest rows.
+    """Lock and return the kind with the oldest rows. Leave out kinds that are locked or cannot have old rows.
 
     `stored_to` has an instant for each kind: rows that were stored at this instant or earlier are old.
     """
@@ -55,7 +55,7 @@ async def lock(tx: Tx, kind: Kind) -> None:
 
 
 async def note_deleted(tx: Tx, kind: Kind, *, deleted_to: int) -> None:
-    """Store that rows of this kind were deleted together with rows of another kind. `deleted_to` never decreases."""
+    """Store that rows up to `deleted_to` were deleted with rows of another kind. The stored number never decreases."""
     await tx.execute(
         """
         UPDATE retention r SET deleted_to = greatest(r.deleted_to, $3) WHERE r.account_id = $1 AND r.kind = $2

@@ -55,7 +55,7 @@ async def start(tx: Tx, target_at: datetime) -> None:
 
 
 async def claim(tx: Tx, leased_by: UUID, *, real_now: datetime, lease_until: datetime) -> StoredClock | None:
-    """Lease the clock and return it. Return None if it is not advancing, or if a lease of it is valid."""
+    """Lease the clock and return it. Return None if it is not advancing, or if an earlier lease is still valid."""
     row = await tx.fetchrow(
         """
         UPDATE test_clock c SET lease_until = $3, leased_by = $5

@@ -276,8 +276,8 @@ async def would_skip(
 ) -> Sequence[tuple[UUID, SkipReason]]:
     """Return the first SKIPPED_SHOWN subscriptions that a move would skip, each with the reason, ordered by id.
 
-    Each element of `reasons` is a way of charging, and the reason to skip the subscriptions that are charged in
-    this way.
+    Each element of `reasons` is a pair: a way of charging, and the reason to skip the subscriptions that are charged
+    in this way.
     """
     rows = await tx.fetch(
         """

@@ -99,7 +99,10 @@ async def page(tx: Tx, wanted: SubscriptionFilter, *, skip: int, limit: int) -> 
 
 
 async def active_of(tx: Tx, customer_id: UUID, *, plan_id: UUID, limit: int) -> Sequence[UUID]:
-    """Return active subscriptions of a customer to a plan. At most 1,000 subscriptions of the customer are searched."""
+    """Return up to `limit` active subscriptions that a customer has to a plan, newest first.
+
+    At most 1,000 subscriptions of the customer are searched.
+    """
     rows = await tx.fetch(
         """
         WITH held AS MATERIALIZED (

@@ -113,7 +113,7 @@ async def read(tx: Tx, sequences: Sequence[int]) -> Sequence[DueDelivery]:
 async def containing(tx: Tx, sequences: Sequence[int], *, text: str) -> set[int]:
     """Return the numbers of those events whose data contains `text`.
 
-    To keep an erasure from changing the data afterwards, lock the deliveries first.
+    The caller must have locked the deliveries. Otherwise, an erasure could change the data afterwards.
     """
     rows = await tx.fetch(
         """
@@ -163,7 +163,10 @@ async def next_due_at(tx: Tx) -> datetime | None:
 
 
 async def due_for_probe(tx: Tx, *, now: datetime) -> Sequence[int]:
-    """Return at most one number: the due delivery with the fewest attempts. So a failing event blocks no others."""
+    """Return the number of the due delivery with the fewest attempts, or no number if no delivery is due.
+
+    After a failed attempt, other deliveries come first, so a failing event does not block them.
+    """
     rows = await tx.fetch(
         """
         SELECT n.sequence

@@ -49,7 +49,7 @@ It is above 1, because many keys may expire at the same time.
 
 
 async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID], None]) -> Caller:
-    """Return the account of an API key, and the key (spec 5, D-41).
+    """Return the caller that an API key identifies: the key and its account (spec 5, D-41).
 
     `count` counts a request of the account, and raises an error if the account has sent too many requests (D-48). If
     the key was accepted a moment ago, `count` is called before the database is asked. A key that is malformed or
@@ -81,7 +81,7 @@ async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID],
 
 
 async def _find(deps: Deps, parsed: ParsedKey) -> Caller | None:
-    """Return the key's caller, and note the key's use. Return None if the key is unknown, revoked or expired."""
+    """Return the key's caller, and store the time of use. Return None if the key is unknown, revoked or expired."""
     real_now = deps.clock()
     async with deps.db.transaction(parsed.account_id, quick=True) as tx:
         holder = await api_keys.find(tx, parsed.secret_hash)

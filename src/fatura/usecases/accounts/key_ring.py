@@ -19,7 +19,7 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction did. `unreadable` counts values that could not be decrypted and were not changed.
+    """The result of one transaction. `unreadable` counts values that could not be decrypted and were not changed.
 
     `last` is the id of the final row that was read, or None if no row was left.
     """

@@ -1,4 +1,4 @@
-"""What operators see of accounts (D-243)."""
+"""Show accounts to operators (D-243)."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass

@@ -243,7 +243,7 @@ async def _emit_created(
 
 
 def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
-    """Return the view of the new invoice. `view` shows an invoice with the same draft; replace what differs."""
+    """Return the view of the new invoice. `view` shows an invoice with the same draft; replace the differing fields."""
     return replace(
         view,
         id=str(new.invoice_id),

@@ -156,8 +156,8 @@ def _next_attempt_at(work: Work, locked: LockedInvoice, fact: Report, to: Invoic
 async def _read(work: Work, decided: Sequence[tuple[LockedInvoice, Transition]], *, shown: _Shown) -> None:
     """Read the details of an invoice if `shown` lacks them, or if the transition changed them.
 
-    If the transition equals the one in `shown`, the details are still current. The timestamps that this transition
-    sets were set by the earlier one, and they keep their first values.
+    `shown` has the newest details of each invoice, with the transition after which they were read. If the transition
+    is repeated, the details are still current: timestamps that are set already keep their values.
     """
     after = {
         locked.invoice_id: transition

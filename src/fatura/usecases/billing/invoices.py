@@ -78,7 +78,7 @@ async def read_page(work: Work, page: Page, wanted: InvoiceFilter) -> InvoicePag
 async def _read_records(
     work: Work, wanted: InvoiceFilter, *, total: int, skip: int, limit: int
 ) -> Sequence[Invoice]:
-    """Read a page of the list. Count the rows to skip from that end of the list to which the page is nearer.
+    """Read a page of the list. Read from the end of the list if fewer rows must be skipped there.
 
     If the list is filtered by due date and has at most MAX_SORTED invoices, read and sort all of them instead.
     """

@@ -130,7 +130,7 @@ async def store_version(work: Work, plan: Plan, terms: Terms, *, subscription_id
 async def drop_private_terms(work: Work, replaced: PlanView, plan_version_id: UUID) -> None:
     """Delete the items of a subscription's former private terms, unless an invoice was billed under these terms.
 
-    In both cases, subtract the number of items from the account's total of plan items.
+    Subtract the number of items from the account's total of plan items, even if the items are kept.
     """
     work.totals["plan_items"] -= len(replaced.items)
     await plans.delete_unbilled_items(work.tx, plan_version_id)

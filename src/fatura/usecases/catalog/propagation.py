@@ -198,7 +198,7 @@ async def _move_batch(work: Work, propagation_id: UUID, *, limit: int) -> int:
     if of is None:
         return 0
     found = await propagation.lock_subscribers(work.tx, of, limit=limit)
-    await work.refresh()  # `lock_subscribers` may have waited
+    await work.refresh()  # time may have passed while `lock_subscribers` waited for locks
     plan = await plans.find_version(work.tx, of.plan_version_id)
     assert plan is not None, "a plan version is never deleted"
     reasons = await _reasons(work, plan, found)

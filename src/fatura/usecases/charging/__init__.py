@@ -17,9 +17,9 @@ Read `issuance` first, then `reservation`, `next_charge`, `gateway_calls`, `outc
 #   10 min to 24 h after `absent`: four late look-ups search for a charge that appears late
 # When a look-up finds the charge, the invoice is issued with it. If a worker is killed, its lease expires and another
 # worker continues from the stored charge.
-# While the gateway deduplicates the request, by idempotency key or natural id, the engine repeats the request instead.
-# It looks the charge up if the gateway refuses the repeat, or if the request must not or cannot be repeated: the
-# connection is inactive, the gateway may have forgotten the key, charges were found already, or the stored request is
-# lost. `reservation._ask_again` decides.
+# While the gateway deduplicates the request, by idempotency key or natural id, the engine repeats the request instead
+# of looking the charge up. It looks the charge up only if the gateway refuses the repeat, or if the request must not or
+# cannot be repeated: the connection is inactive, the gateway may have forgotten the key, charges were found already, or
+# the stored request is lost. `reservation._ask_again` decides.
 # If the gateway offers neither deduplication nor look-ups, it cannot say whether the charge exists: the charge is
 # parked, and a person decides.

@@ -129,9 +129,9 @@ async def to_adopt(
 ) -> FoundCharges:
     """Return the charges of an issuance look-up from which the invoice adopts one.
 
-    Leave out the charges that are stored for other attempts, unless the answer shows nothing else. If nobody can pay
-    the rest, and the search has shown none of the rest, say in `search_error` that the search showed no charge. `read`
-    has the ids of the charges that the look-up has read.
+    Leave out the charges that are stored for other attempts, unless the answer shows only such charges. `read` has the
+    ids of the charges that the look-up has read. If the other charges were all read by id and cannot be paid any more,
+    set `search_error`, because the search has shown only charges of other attempts.
     """
     own = await without_stored(work, stored, found)
     if not own.charges and not own.missing:
@@ -216,9 +216,9 @@ async def wait_for_search(work: Work, call: GatewayCall, current: InvoiceCharge,
 
     Return False if the caller must go on with the answer. Return True if it must not.
 
-    The search may have missed a charge that the payer can pay or has paid. If the payments cover the invoice's total,
-    return False nevertheless. Otherwise, repeat the look-up: once if the search showed nothing or was refused, and
-    without limit if it failed. In the latter case, record the payments now.
+    If the payments cover the invoice's total, return False. Otherwise, repeat the look-up, because the search may have
+    missed a charge that the payer can pay or has paid. If the search showed nothing or was refused, repeat the look-up
+    once. If the search failed, record the payments now, and repeat the look-up without limit.
     """
     error = found.search_error
     if error is None or not await _is_current(work, call, current):
@@ -246,8 +246,8 @@ async def wait_for_missing(
     charge, park the stored charge. A missing charge may still exist, so a new charge would be a second charge.
 
     If the gateway shows only canceled charges, record their payments. If the invoice's payments then cover the total,
-    do not wait: return False, and the invoice adopts a canceled charge. If the invoice is not `ready` any more, wait
-    for nothing, and read the missing charges later.
+    do not wait: return False, and the invoice adopts a canceled charge. If the invoice is not `ready` any more, do not
+    wait either, and record the charges that the gateway shows. If it shows none, read the missing charges later.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     since = _missing_since(call, current, found.missing)
@@ -262,7 +262,7 @@ async def wait_for_missing(
         if (await expectation(work, call.invoice, current, found=found.charges)).is_covered:
             return False
         await gateway_payments.record(work, _answers(current, found.charges))
-    await add(work, call, found)  # the gateway's list may show fewer of them next time
+    await add(work, call, found)  # the next look-up's list may show fewer charges
     await charges.note_missing(work.tx, current, looked_up_at=since)
     await _repeat_or_park(work, call, current, missing=found.missing, is_over=is_over)
     return True

@@ -111,8 +111,8 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
     """Read the charges found for the request by their ids, and search for more of them by the reference.
 
     A found charge does not end the search, because the payer may have paid another charge (D-181). If the search and
-    the read disagree about a charge, the read counts, because lists may lag. But a charge that cannot be read counts as
-    listed if the list shows its payments, because payments do not disappear.
+    the read disagree about a charge, the read counts, because lists may lag. But if a charge cannot be read and the
+    list shows its payments, the list counts, because payments do not disappear.
     """
     known, has_lookup = call.charge.known_charge_ids, call.gateway.capabilities().idempotency != "none"
     if not known:
@@ -193,7 +193,7 @@ async def _read_found(call: GatewayCall) -> FoundCharges:
 
 
 async def read(call: GatewayCall, charge_ids: Sequence[str]) -> Mapping[str, port.Charge | port.GatewayError]:
-    """Read charges of the call's invoice. Return each charge, or why it cannot be read, by its id."""
+    """Read charges of the call's invoice. For each id, return the charge or the error of the read."""
     places = asyncio.Semaphore(READS_AT_ONCE)
     answers = await asyncio.gather(*(_read_in_turn(call, each, places) for each in charge_ids))
     return dict(zip(charge_ids, answers, strict=True))
@@ -249,7 +249,8 @@ async def _create_charge(call: GatewayCall, request: port.ChargeRequest) -> port
 def _is_canceled(found: port.Charge | FoundCharges) -> bool:
     """Return whether all found charges are canceled, and none is missing.
 
-    A refused SEND does not return such charges. Late look-ups record their payments.
+    If the gateway refuses a SEND and shows only canceled charges, the refusal counts as the answer. Late look-ups
+    record the payments of the canceled charges.
     """
     if isinstance(found, port.Charge):
         return found.state is port.ChargeState.CANCELED

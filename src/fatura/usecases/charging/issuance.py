@@ -212,7 +212,7 @@ async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall
 async def _reserve_one(
     work: Work, request: IdempotentRequest | None, invoice_id: UUID, places: Places
 ) -> Sequence[GatewayCall]:
-    """Lease one invoice and store its charge. If a gateway call is needed, take one of `places` for it (D-175)."""
+    """Lease one invoice and store its charge. If it needs a gateway call, count the call in `places` (D-175)."""
     is_repeated = await is_repeat(work, request)
     if not is_repeated:
         work.audit(invoice_id, before={}, after={})
@@ -234,7 +234,7 @@ async def _reserve_one(
         raise EngineError(INVOICE_NOT_READY, detail)
     is_parked = stage is ChargeStage.PARKED
     if is_parked and is_repeated:
-        return []  # the first request with this key has retried issuance, and a charge was parked afterwards
+        return []  # an earlier request with this key has retried issuance; then the charge was parked
     await retries.pace(work, state)
     if is_parked and state.charge is not None:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
@@ -251,7 +251,7 @@ async def _reserve_one(
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
     """Record answers in one transaction. If that fails, record each answer in a transaction of its own.
 
-    Afterwards, cancel the second charges among the answers at the gateway.
+    Afterwards, ask the gateways to cancel the second charges among the answers.
     """
     if not answered:
         return

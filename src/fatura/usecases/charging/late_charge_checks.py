@@ -130,7 +130,8 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
 async def _find_charges(call: GatewayCall) -> FoundCharges | None:
     """Return the charges that the look-up finds; None if the gateway refuses the credentials.
 
-    `missing` has the charges that are listed wrongly, and those that are listed or known and cannot be read.
+    `missing` has the charges that cannot be read by their ids. A charge that the gateway does not know is missing only
+    if the list shows the charge wrongly.
     """
     try:
         return await _read(call, await _search(call))
@@ -163,8 +164,8 @@ async def _read(call: GatewayCall, searched: FoundCharges) -> FoundCharges:
     """Read some charges by their ids after the search, because lists may lag or be wrong.
 
     - Read the charges that the list shows wrongly.
-    - Read the stored charge's own. After a restore, the number that the engine stores may be higher than the number in
-      the gateway's reference. Then no look-up by the reference finds the own charge (D-123).
+    - Read the charge whose gateway id the engine stores, if the list lacks it. After a restore, the number that the
+      engine stores may be higher than the number in the gateway's reference. Then no search finds the charge (D-123).
     - Read each unpaid listed charge that was found earlier (D-181). Without this read, issuance could wait for a charge
       that nobody can read, and ask a person again.
 
@@ -305,8 +306,8 @@ async def _schedule(
 async def _incomplete(work: Work, stored: InvoiceCharge, answer: FoundCharges) -> datetime | None:
     """Return when to repeat an incomplete look-up, or None if look-ups have been incomplete for too long.
 
-    `unmatched_charges` reads the missing charges by their ids too, except the own charge. If look-ups could not read a
-    charge for REPORTED_AFTER, emit `invoice.issue_failed` once for each missing charge.
+    `unmatched_charges` also reads the missing charges by their ids, except the charge whose gateway id is stored. If
+    look-ups have been incomplete for REPORTED_AFTER, emit `invoice.issue_failed` once for each missing charge.
     """
     since, is_reported = await late_charge_checks.note_incomplete(work.tx, stored.charge_id, now=work.now)
     known = await unmatched_charges.reported(work.tx, stored.connection_id, answer.missing)

@@ -66,8 +66,8 @@ async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.C
     """Record one answer.
 
     If the answer is a second charge, emit an event and return the charge; the caller cancels it. A charge in an answer
-    is never ignored, whichever worker got the answer. If other charges were found during the call, do not record the
-    answer: schedule a look-up of all found charges and of the charge in the answer. Do the same if
+    is never ignored, even if this worker's lease expired. If other charges were found during the call, do not record
+    the answer: schedule a look-up of all found charges and of the charge in the answer. Do the same if
     `_is_parked_as_missing` is true and the gateway shows a charge now. Ignore a failure or an empty look-up if the
     outcome is known by now, or if this worker's lease expired and another worker has sent the request again.
     """
@@ -262,8 +262,8 @@ async def _record_wrong_amount(
 ) -> None:
     """Park the stored charge, because the gateway's `charge` has a wrong amount, and record the payments of `charge`.
 
-    If `_is_retried`, mark the stored charge FAILED instead, so that issuance sends the next one. Late look-ups of a
-    parked charge find the same charges again, so each found charge is reported only once.
+    If `_is_retried`, mark the stored charge FAILED instead, so that issuance sends the next one. Report each
+    found charge only once, although late look-ups of a parked charge find the same charges again.
     """
     if await _is_retried(work, current, charge):
         await charges.mark(work.tx, call.charge, ChargeStage.FAILED, closed_at=work.now)

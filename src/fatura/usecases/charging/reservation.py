@@ -67,7 +67,7 @@ async def reserve(
         if not due_cents[invoice.invoice_id]:
             paid.append(invoice.invoice_id)
         elif charge is not None and charge.stage is ChargeStage.PARKED:
-            # an attempt that failed has scheduled this call, but another transaction has parked the charge
+            # a failed attempt scheduled this call, and another transaction parked the charge afterwards
             await claims.stop_parked(work.tx, invoice.invoice_id, now=work.now)
         elif gateway is None:
             detail = "The gateway connection's credentials cannot be decrypted."

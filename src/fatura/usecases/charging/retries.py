@@ -57,7 +57,8 @@ async def schedule(
     work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
 ) -> None:
     """Schedule the next call. Emit `invoice.issue_delayed` once, an hour after the first delay (D-34)."""
-    since = min(invoice.issue_failing_since or work.now, work.now)  # a wrong clock may have dated it (D-5)
+    # a wrong clock may have set the time ahead (D-5)
+    since = min(invoice.issue_failing_since or work.now, work.now)
     is_late = work.now - since >= ISSUE_DELAYED_AFTER
     if is_late and not invoice.issue_delay_emitted:
         detail = str(error) if error else "The gateway does not know the charge yet."

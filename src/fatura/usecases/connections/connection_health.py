@@ -109,7 +109,7 @@ async def probe_now(work: Work, connection_id: UUID) -> None:
 
 
 async def wake(work: Work, connection_id: UUID) -> None:
-    """Of the invoices that wait for a connection, make up to WAKE_LIMIT due: WOKEN_EACH_SECOND in each second."""
+    """Let up to WAKE_LIMIT invoices that wait for a connection become due: WOKEN_EACH_SECOND in each second."""
     found = await waiting.lock(work.tx, connection_id, due_after=work.now, limit=WAKE_LIMIT)
     if found:
         due_at = [work.now + timedelta(seconds=place // WOKEN_EACH_SECOND) for place in range(len(found))]

@@ -324,8 +324,8 @@ async def _update_health(
 ) -> None:
     """Store since when the connection is inactive. After new credentials, treat the connection as working (D-55).
 
-    After new settings or an activation, probe a failing connection now. After any of these three changes, if the
-    connection is active and not failing, make its waiting invoices due.
+    If the settings are new or the connection was activated, probe a failing connection now. If the connection is
+    active and not failing after one of these three changes, make its waiting invoices due.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

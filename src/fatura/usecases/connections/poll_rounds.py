@@ -53,7 +53,7 @@ async def _advance(work: Work) -> bool:
     found = await poll_rounds.claim(work.tx, now=work.now)
     if found is None:
         return False
-    # a round that was put off gives no result, and `all` of no results is true: the round has further batches
+    # if the round was put off, there is no result, and `all` returns True: the round has further batches
     return all(await each_alone_if_one_fails(work, [found], _run_batches, put_off=_put_off))
 
 

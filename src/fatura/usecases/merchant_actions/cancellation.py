@@ -51,9 +51,10 @@ async def cancel(
 ) -> StoredAnswer:
     """Cancel an invoice, and answer with the canceled invoice.
 
-    If the invoice is issued or overdue, first cancel its charge (D-27). Do not cancel a charge that is missing at the
-    gateway (D-56), or that was paid for a part of the total, because nobody can pay such a charge. If the gateway does
-    not confirm that the charge is canceled, poll it immediately and raise `engine.invoice_not_cancelable`.
+    If the invoice is issued or overdue, first cancel its charge (D-27). Two kinds of charges need no cancellation,
+    because a payer can no longer pay them: a charge that is missing at the gateway (D-56), and a paid charge whose
+    amount was only a part of the total. If the gateway does not confirm that the charge is canceled, poll the charge
+    immediately and raise `engine.invoice_not_cancelable`.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_cancelable`, `engine.account_recovering`,
     `engine.account_suspended`; the errors of `begin` and of `Places.take`.
     """
@@ -116,7 +117,7 @@ async def _reserve(
 
 
 async def _about_other_requests(work: Work, request: MerchantRequest) -> str:
-    """Return a text about the request that may be applied instead of this cancellation (D-171), or an empty text."""
+    """Return a sentence about another request that may still be applied instead (D-171), or an empty text."""
     if await merchant_requests.is_replaced(work, request):
         return f" {charge_release.REPLACED}"
     stored = await merchant_requests.of_invoice(work, request.invoice_id)

@@ -75,10 +75,10 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A merchant's request that was stored before its charge is canceled.
+    """A merchant's request that is stored and waits for the cancellation of the invoice's charge.
 
-    `reserved` is the call that cancels the charge. `request` is the stored request. If an earlier attempt stored the
-    same request, `previous` is the request as the earlier attempt stored it.
+    `reserved` is the call that cancels the charge. `request` is the stored request. `previous` is the version of this
+    request that an earlier attempt stored, if any.
     """
 
     reserved: Reserved
@@ -108,8 +108,8 @@ class Refused:
 async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal: Problem) -> Reserved:
     """Schedule a poll of a confirmed charge in case this process dies, and return what `release` needs.
 
-    Count the call as open in `places`, which the caller keeps until `release` returns (D-175). The connection may be
-    inactive.
+    Count the call as open in `places` (D-175). The caller must not end the `places` block before `release` returns. The
+    connection may be inactive.
     Raises EngineError: `refusal` if the connection's credentials cannot be decrypted; `engine.account_suspended`; the
     errors of `Places.take`.
     """
@@ -166,9 +166,10 @@ async def read_applied(work: Work, *, invoice_id: UUID) -> InvoiceView:
 
 
 def replaced(refusal: Problem) -> EngineError:
-    """Return the error for a request that a later one replaces.
+    """Return the error for a request that a later request replaces.
 
-    The Idempotency-Key stays reserved for repeats of the replaced request, because a poll may still apply this request.
+    If the later request fails, a poll may still apply the replaced one. So the Idempotency-Key of the replaced request
+    stays reserved for repeats.
     """
     return EngineError(refusal, REPLACED, retry_after_seconds=60)
 
@@ -184,8 +185,8 @@ async def complete(
 ) -> StoredAnswer:
     """Run `function` after the gateway has canceled the charge, and store the answer.
 
-    `function` does what the merchant's request asks for. If `function` raises an EngineError, poll the charge
-    immediately, because the newest stored request must still be applied. Raises what `function` raises.
+    `function` applies the merchant's request. If it raises an EngineError, schedule an immediate poll of the charge and
+    raise the error again. The poll applies the newest stored request.
     """
     try:
         return await finish(deps, account, request, function, draft=draft)
@@ -213,7 +214,7 @@ async def give_up(work: Work, request: IdempotentRequest | None, begun: Begun, *
 
     With `is_unsure`, the answer was lost, and a poll may find the charge canceled. If a poll has already applied the
     request, return APPLIED and change nothing. Otherwise, schedule a poll. If the request stays stored or the answer
-    was lost, only a repeat may use the Idempotency-Key.
+    was lost, keep the Idempotency-Key reserved for a repeat of this request.
     """
     invoice_id = begun.request.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)

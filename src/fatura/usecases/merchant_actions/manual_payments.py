@@ -138,7 +138,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
     recorded = await payment_entries.find(work.tx, received.entry_id(work.deps.tagger, invoice_id))
     if recorded is not None:
         is_same_amount = received.amount_cents is not None or await _was_rest(work, state)
-        # otherwise, an expired Idempotency-Key is used for another payment
+        # if the payments differ, an expired Idempotency-Key was used again, for another payment
         if not (is_same_amount and received.may_be(recorded)):
             raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
@@ -180,7 +180,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
 
 
 async def _was_rest(work: Work, state: IssuanceState) -> bool:
-    """Return whether the recorded payments cover the total. If so, one of them may have been for all that was open.
+    """Return whether the recorded payments cover the total, so that one of them may have been for the open amount.
 
     Ignore refunds and disputes, because the gateway may have reported them after that payment.
     """
@@ -195,8 +195,8 @@ async def _complete(
 ) -> InvoiceView:
     """Record the payment for which a charge was canceled, even if the payment exceeds what is open now.
 
-    If a refund in the gateway has raised the open amount above the payment, plan the next charge for the rest. If the
-    invoice got another charge meanwhile, check the payment like a new one.
+    If a refund that was made in the gateway has raised the open amount above the payment, plan the next charge for the
+    rest. If the invoice got another charge meanwhile, check the payment like a new one.
     """
     invoice_id = stored.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
@@ -268,8 +268,8 @@ def _covers(
 async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents: int, is_part: bool) -> None:
     """Refuse a payment above the open amount, and a part payment after too many manual payments.
 
-    While a refund is pending, also refuse a payment that covers the total. The refund could raise the open amount after
-    the charge was canceled for the payment.
+    While a refund is pending, also refuse a payment that covers the total. Otherwise, the charge would be canceled for
+    this payment, and the refund could then raise the open amount.
     """
     if amount_cents > open_cents:
         detail = f"Only {open_cents} cents of the invoice are open."

@@ -45,7 +45,7 @@ _BEING_ISSUED = IN_DOUBT | {ChargeStage.PLANNED, ChargeStage.ABSENT}
 
 @dataclass(frozen=True, slots=True)
 class RefundAnswer:
-    """The invoice when the request ends. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
+    """The invoice after the request. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
 
     view: InvoiceView
     is_done: bool
@@ -70,8 +70,8 @@ async def refund(
 ) -> RefundAnswer:
     """Refund an amount, and return the invoice after the gateway answered or timed out.
 
-    If `amount_cents` is None, refund all that is left of the payments. One refund returns the payments of one charge,
-    or the manual payments, so money must be left of only one of these.
+    A refund returns payments of one charge only, or manual payments only. If `amount_cents` is None, refund all the
+    money that is left. This fails if money is left of several charges, or of a charge and of manual payments.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`,
     `engine.too_many_refunds`, `engine.refund_unsupported`, `engine.refund_refused`, `engine.account_recovering`; the
     errors of `execute_once` and of `Places.take`.
@@ -156,7 +156,10 @@ async def _start(
 
 
 async def _store(work: Work, new: RefundRequest, part: Part, *, places: Places) -> None:
-    """Store a refund. If the customer is erased, store neither `reason` nor later texts of the gateway (D-229)."""
+    """Store a refund. If the customer is erased, do not store `reason`, and mark the refund as erased (D-229).
+
+    The database removes the gateway's texts from a refund that is marked as erased.
+    """
     is_erased = await erasures.is_erased(work.tx, new.invoice_id)
     if is_erased and new.reason is not None:
         new = replace(new, reason=ERASED)

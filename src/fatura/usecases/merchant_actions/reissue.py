@@ -59,7 +59,10 @@ class Wanted:
     installments: int | None
 
     def may_be(self, planned: InvoiceCharge) -> bool:
-        """Return whether a request for these terms may have planned this charge. Its due date may have become later."""
+        """Return whether a request for these terms may have planned this charge.
+
+        The charge's due date may be later than the wanted one, because it may have been postponed since.
+        """
         return (
             self.payment_method in {None, planned.payment_method}
             and self.installments in {None, planned.installments or 1}

@@ -38,9 +38,9 @@ _UNPAID = frozenset({InvoiceStatus.READY, InvoiceStatus.ISSUED, InvoiceStatus.OV
 
 @dataclass(frozen=True, slots=True)
 class PayPage:
-    """What a pay page shows. `charge` is the charge that the payer can pay. `open_cents` is 0 if nothing is to pay.
+    """The contents of a pay page. `charge` is the charge that the payer can pay, if any.
 
-    The payments of `detail` are the whole ledger.
+    `open_cents` is 0 if the invoice is paid or canceled. `detail` has the whole ledger of the invoice.
     """
 
     account: Account
@@ -55,14 +55,14 @@ class PayPage:
 
     @property
     def to_pay_cents(self) -> int:
-        """Return what the payer should pay of the charge. It is less than the charge's amount after a part payment."""
+        """Return the amount that the payer still has to pay of the charge; part payments reduce this amount."""
         if self.charge is None:
             return 0
         return max(min(self.open_cents, self.charge.amount_cents - self.charge_paid_cents), 0)
 
     @property
     def charge_paid_cents(self) -> int:
-        """Return the recorded payments of the charge."""
+        """Return the sum of the recorded payments of the charge."""
         return sum(
             each.amount_cents
             for each in self.detail.payments
@@ -73,7 +73,7 @@ class PayPage:
 
 
 def read_token(deps: Deps, token: str) -> PayLink:
-    """Return what a token names, without a query. Raises EngineError: `engine.not_found`."""
+    """Return the link that a token contains, without a database query. Raises EngineError: `engine.not_found`."""
     link = deps.tagger.pay_links.read(token)
     if link is None:
         raise no_page()
@@ -81,7 +81,7 @@ def read_token(deps: Deps, token: str) -> PayLink:
 
 
 async def find(deps: Deps, link: PayLink) -> PayPage | None:
-    """Return what the pay page of a link shows, or None for every link that opens nothing.
+    """Return the contents of a link's pay page, or None for every link that opens no page.
 
     The pages of one account use one database connection, however many are read at the same time.
     Raises DATABASE_FAILURES.
@@ -90,7 +90,7 @@ async def find(deps: Deps, link: PayLink) -> PayPage | None:
 
 
 def no_page() -> EngineError:
-    """Return the same error for every link that opens nothing, so that it tells nothing about other links."""
+    """Return the same error for every link that opens no page, so that the error tells nothing about other links."""
     return EngineError(NOT_FOUND, "This link opens no pay page.")
 
 
@@ -123,9 +123,10 @@ async def _with_all_payments(tx: Tx, detail: InvoiceDetail) -> InvoiceDetail:
 
 
 async def _payable(tx: Tx, owner: PayPageOwner, invoice_id: UUID, *, now: datetime) -> ShownCharge | None:
-    """Return the charge that the payer can pay.
+    """Return the charge that the payer can pay, or None.
 
-    After a restore, the charge may be paid already, so there is none until the comparison with the gateways has ended.
+    After a restore, return None until the comparison with the gateways has ended, because the charge may already be
+    paid.
     """
     if owner.is_recovering:
         return None
@@ -143,7 +144,7 @@ def _open_cents(detail: InvoiceDetail) -> int:
 
 
 async def pay_test(deps: Deps, page: PayPage) -> bool:
-    """Pay what is open of the charge of a sandbox account's page. Return whether it is paid now.
+    """Pay the open amount of the charge on a sandbox account's page. Return whether the charge is paid now.
 
     The buttons of one account use one database connection, however many are pressed at the same time.
     Raises EngineError: `engine.not_found` for the page of a live account. Raises DATABASE_FAILURES.

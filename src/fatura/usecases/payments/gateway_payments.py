@@ -81,9 +81,10 @@ async def _adopting(
 ) -> Mapping[UUID, InvoiceCharge]:
     """Return, by invoice id, the newest charge of each `ready` invoice that must be issued before it gets its entries.
 
-    The new entries pay such an invoice in full, and at least one of them is of a charge that was found at the gateway
-    for the newest charge. The caller must not record the entries. Issuance looks the found charges up, issues the
-    invoice with one of them, and only then records the entries. So no invoice is paid without a charge (D-170, D-181).
+    The newest charge of such an invoice is parked or in doubt, but the gateway has shown charges that may be this
+    charge. The new entries pay the invoice in full, and at least one entry belongs to such a found charge. The caller
+    must not record these entries. Issuance looks the found charges up, issues the invoice with one of them, and only
+    then records the entries. So no invoice is paid without a charge (D-170, D-181).
     """
     ready = {entry.invoice_id for entry in new if invoices[entry.invoice_id].status is InvoiceStatus.READY}
     if not ready:
@@ -104,9 +105,9 @@ async def _adopting(
 
 
 async def _look_up(work: Work, newest: Sequence[InvoiceCharge]) -> None:
-    """Make issuance look up the charges that were found for each parked charge in `newest`.
+    """Make issuance look up the charges that the gateway holds for each parked charge in `newest`.
 
-    For the other charges in `newest`, whose outcome is unknown, a look-up is scheduled already.
+    The outcome of the other charges in `newest` is unknown, so their look-up is scheduled already.
     """
     for charge in newest:
         if charge.stage is ChargeStage.PARKED:
@@ -135,8 +136,8 @@ async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAns
 async def _record_oldest(work: Work, answer: ChargeAnswer) -> bool:
     """If a charge has more than BATCH new entries, record the oldest BATCH of them and return True.
 
-    Otherwise, record none and return False. Do the same if the account is frozen, or if the invoice must first be
-    issued with the charge, because issuance then records the entries.
+    Otherwise, record none and return False. Also record none if the account is frozen, or if the invoice must first be
+    issued with the charge. In the latter case, issuance records the entries.
     """
     if not await frozen_accounts.may_record(work.tx):
         return False

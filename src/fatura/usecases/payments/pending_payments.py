@@ -59,7 +59,7 @@ async def record(
 
 
 def audited(entry: PaymentEntry) -> Mapping[str, Any]:
-    """Return what the audit log shows of a manual payment."""
+    """Return the fields of a manual payment that the audit log shows."""
     return {
         "amountCents": entry.amount_cents,
         "method": entry.method,
@@ -68,5 +68,5 @@ def audited(entry: PaymentEntry) -> Mapping[str, Any]:
 
 
 def hidden(entry: PaymentEntry) -> Collection[str]:
-    """Return the names of the payment's texts, whose values the audit log must not show (D-222)."""
+    """Return the names of the payment's text fields. The audit log must not show their values (D-222)."""
     return [name for name in ("reference", "note") if getattr(entry, name) is not None]

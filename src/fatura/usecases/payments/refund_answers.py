@@ -1,4 +1,4 @@
-"""Record what the answer to a refund's request or look-up means, and schedule the next call (D-33, D-53)."""
+"""Update a refund after the answer to its request or look-up, and schedule the next call (D-33, D-53)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -108,7 +108,7 @@ async def after_look_up(
 
 
 def _counts_from(request: RefundRequest) -> datetime:
-    """Return the earliest time at which a look-up counts if it does not find the refund."""
+    """Return the earliest time from which a look-up that does not find the refund counts as an empty look-up."""
     if not request.empty_lookups or request.looked_up_at is None:
         since = request.unknown_since or request.sent_at
         assert since is not None, "a refund that is looked up was sent"

@@ -70,8 +70,9 @@ class _Call:
 async def settle_due(deps: Deps, account: Account, *, limit: int) -> int:
     """Claim up to `limit` refunds that are due, and send them or look them up. Return how many were claimed.
 
-    If a look-up must precede a request, send the request right after it, in the same batch. Otherwise, other due
-    refunds could come first, and the look-up would be older than LOOKED_UP_WITHIN each time.
+    If a look-up must precede a request, send the request right after the look-up, in the same batch. In a later batch,
+    other due refunds could come first. The look-up could then always be older than LOOKED_UP_WITHIN, and the refund
+    would never be sent.
     """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim_due, limit=limit)
@@ -107,7 +108,7 @@ async def _claim_due(work: Work, *, limit: int) -> tuple[int, Sequence[_Call]]:
 
 
 async def _claim_looked_up(work: Work, refund_ids: Sequence[UUID]) -> Sequence[_Call]:
-    """Lease those of these refunds that are due again because a look-up did not find them. Return the calls to make."""
+    """Lease the given refunds that are due again after a look-up without a result. Return the calls to make."""
     if not await frozen_accounts.may_record(work.tx):
         return []
     real_now = work.deps.clock()
@@ -228,10 +229,10 @@ async def _not_left(work: Work, requests: Sequence[RefundRequest]) -> set[UUID]:
 async def _fail_unmade(
     work: Work, requests: Sequence[RefundRequest], not_left: Collection[UUID]
 ) -> Sequence[RefundRequest]:
-    """Fail those of the refunds in `not_left` that the gateway has not made. Return the other refunds.
+    """Fail each refund in `not_left` that the gateway has not made. Return the other refunds.
 
-    If the gateway may have made a refund, this refund may itself be the reason why less is left. So fail it only after
-    EMPTY_LOOKUPS_NEEDED counted look-ups did not find it.
+    If the gateway may have made a refund, this refund itself may have reduced the amount that is left. Fail such a
+    refund only after EMPTY_LOOKUPS_NEEDED counted look-ups did not find it.
     """
     kept: list[RefundRequest] = []
     for request in requests:

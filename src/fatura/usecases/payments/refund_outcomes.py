@@ -65,8 +65,9 @@ async def fail(work: Work, request: RefundRequest, *, code: str, detail: str) ->
 
 
 async def _fail_next(work: Work, late: RefundRequest) -> None:
-    """Fail the refund that the merchant requested again, if it is not sent yet. `late` is the earlier refund of the
-    same charge. It seemed to have failed, but the gateway has made it after all (D-151).
+    """Fail the unsent refunds of the same charge that the merchant requested after `late` seemed to have failed.
+
+    The gateway has made the refund `late` after all, so another refund would return the money twice (D-151).
     """
     for request in await refund_requests.lock_unsent(work.tx, late.invoice_id):
         if (request.connection_id, request.gateway_charge_id) == (late.connection_id, late.gateway_charge_id):

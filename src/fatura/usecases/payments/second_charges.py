@@ -49,8 +49,9 @@ async def report_elsewhere(
 ) -> None:
     """Handle a second charge that is on another connection than its invoice, and schedule a look at the charge now.
 
-    Emit an event, unless the charge is canceled. Store the charge's state in both cases: without a stored state,
-    `unmatched_charges.look` leaves the charge to the invoice's connection, which may use the same provider account.
+    Emit an event, unless the charge is canceled. Always store the charge's state. Without a stored state,
+    `unmatched_charges.look` would ignore the charge, because the invoice's connection may use the same provider
+    account.
     """
     if charge.state is ChargeState.CANCELED:
         stage = ChargeStage.CANCELED
@@ -63,10 +64,10 @@ async def report_elsewhere(
 
 
 async def note_canceled(work: Work, found: Sequence[tuple[UUID, Charge]]) -> None:
-    """For each found charge that `emit` has reported as payable, store whether the charge is canceled now.
+    """Store that the canceled charges in `found` are canceled, if `emit` has reported them as payable before.
 
-    If a payer can pay a canceled charge again later, `emit` then reports it once more. `found` has each charge with the
-    id of its connection.
+    If a canceled charge becomes payable again later, `emit` reports the charge once more. `found` has each charge with
+    the id of its connection.
     """
     canceled = [
         (connection_id, each.charge_id) for connection_id, each in found if each.state is ChargeState.CANCELED
@@ -129,7 +130,10 @@ async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]])
 
 
 async def look_soon(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule looks at these charges, which are not stored. A call in progress may store one of them meanwhile."""
+    """Schedule looks at these charges, which are not stored, after LOOK_SOON_AFTER.
+
+    Until then, a call that is in progress may store one of these charges.
+    """
     at = work.now + LOOK_SOON_AFTER
     await unmatched_charges.add(
         work.tx, connection_id, gateway_charge_ids, found_at=work.now, next_look_at=at
@@ -147,10 +151,10 @@ async def look_now(work: Work, connection_id: UUID, gateway_charge_ids: Sequence
 async def look_late(
     work: Work, connection_id: UUID, *, expired: Sequence[str], missing: Sequence[str]
 ) -> None:
-    """Schedule later reads of found charges that the invoice did not adopt and that nobody can pay now (D-181).
+    """Schedule later reads of charges that the invoice did not adopt and that a payer cannot pay now (D-181).
 
-    The gateway may open an `expired` charge again, or show a `missing` charge again. Store a state for each charge, so
-    that no event is emitted before this happens. A missing charge that was reported keeps its state.
+    The gateway may open an `expired` charge again, or show a `missing` charge again. Until then, the state that this
+    function stores for each charge prevents an event. A missing charge that already has a state keeps this state.
     """
     known = await unmatched_charges.reported(work.tx, connection_id, missing) if missing else set[str]()
     unread = set(missing).difference(known)
@@ -164,7 +168,7 @@ async def look_late(
 
 
 async def report_unread(work: Work, stored: InvoiceCharge, gateway_ids: Sequence[str]) -> None:
-    """Emit `invoice.issue_failed` for each charge that late look-ups of this attempt cannot read."""
+    """Emit `invoice.issue_failed` for up to MAX_REPORTED charges that late look-ups of `stored` cannot read."""
     for charge_id in gateway_ids[:MAX_REPORTED]:
         detail = (
             f"For a day, the gateway has not shown the charge {charge_id} as expected; check there whether it can be "
@@ -193,8 +197,8 @@ async def check_now(work: Work, invoice_id: UUID, number: int) -> None:
 async def cancel(gateway: Gateway, charge: Charge) -> bool:
     """Cancel a second charge that is not paid. Return False if the gateway does not confirm the cancellation.
 
-    A failure is only logged. When a late look-up, a poll or `unmatched_charges` reads the charge again, the
-    cancellation is repeated.
+    A failure is only logged. When a late look-up, a poll or `unmatched_charges` reads the charge again, the engine
+    tries to cancel it again.
     """
     if charge.state is ChargeState.PAID:
         return True

@@ -81,7 +81,7 @@ async def _record_lost(work: Work, keys: Sequence[CallKey]) -> Sequence[CallKey]
 
 
 async def _put_off_lost(work: Work, key: CallKey) -> None:
-    """Put off recording a lost call by LOST_RETRY, and let its item be due only after PUT_OFF_BY.
+    """Put off recording a lost call by LOST_RETRY, and put off the call's item by PUT_OFF_BY.
 
     While the item is not due, it does not stop the test clock.
     """

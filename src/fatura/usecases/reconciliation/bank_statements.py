@@ -44,7 +44,7 @@ IN_PROGRESS_FOR = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The connection's adapter, the documents of the credits by their hashes, and the payers' charges."""
+    """The connection's adapter, the credits' tax documents by their hashes, and the payers' charges by document."""
 
     gateway: StatementImports
     documents: Mapping[bytes, str]
@@ -82,8 +82,8 @@ async def import_statement(
 ) -> StoredAnswer:
     """Find the charges that the credits pay, add the credits to these charges as payments, and poll these charges soon.
 
-    A `similar` credit may be stored already. `confirmed` has the bank's ids of the `similar` credits of which a person
-    says that they are other payments. A repeated import adds no payment, but makes the polls due again.
+    A `similar` credit may be a payment that is stored already. `confirmed` has the bank's ids of `similar` credits that
+    a person has confirmed as new payments. A repeated import adds no payment, but makes the polls due again.
     Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.statement_unsupported`; the errors of
     `begin`.
     """
@@ -161,7 +161,7 @@ async def _known(deps: Deps, account: Account, opened: _Opened, read: Sequence[C
 async def _ledgers(
     work: Work, read: Sequence[Credit], *, opened: _Opened, invoice_ids: Sequence[UUID]
 ) -> tuple[ManualPayments, Payers]:
-    """Return the manual payments that may be those of the credits, and the payers of the charges' invoices."""
+    """Return the manual payments that may be the same payments as the credits, and the possible payers."""
     ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
     manual = ManualPayments.of(
         await payment_entries.manual_by_reference(work.tx, [credit.bank_id for credit in read]),
@@ -206,7 +206,10 @@ def _is_manual(entry: PaymentEntry) -> bool:
 
 
 async def _import(gateway: StatementImports, decided: Sequence[Decided]) -> Sequence[Decided]:
-    """Add the new payments. Return the decisions again, changed if another import added a payment meanwhile."""
+    """Add the new payments, and return the decisions. Change each decision whose payment could not be added.
+
+    For example, another import may have added the payment meanwhile.
+    """
     new = [each.payment for each in decided if each.payment is not None]
     added = set(await gateway.import_payments(new)) if new else set[str]()
     left_out = [each.bank_id for each in new if each.bank_id not in added]
@@ -230,7 +233,10 @@ def _after_import(decided: Decided, added: Collection[str], stored: Mapping[str,
 async def _poll(
     work: Work, *, connection_id: UUID, decided: Sequence[Decided], statement: Statement
 ) -> StatementView:
-    """Make polls of the paid charges due, also after a repeated import: the earlier one may have ended before this."""
+    """Make polls of the paid charges due, even if the payments are duplicates.
+
+    An earlier import may have added the payments and then died before it made the polls due.
+    """
     is_paid = {CreditResult.NEW, CreditResult.DUPLICATE}
     paid = sorted(
         {each.charge.charge_id for each in decided if each.charge is not None and each.result in is_paid}

@@ -64,8 +64,8 @@ async def lease_due(work: Work, *, limit: int) -> Sequence[UUID]:
 def rooms(budgets: Sequence[LockedBudget], *, limit: int, real_now: datetime) -> Mapping[UUID, int]:
     """Return how many calls each connection may make now, at most `limit`.
 
-    A connection that is failing, or whose polls are not limited, gets `limit`. Connections that were never
-    polled come first, and then those whose budget has allowed a poll for the longest time.
+    A connection that is failing, or whose polls are not limited, gets `limit`. Connections that were never polled come
+    first. The others follow in the order in which their budgets allow the next poll.
     """
     found: dict[UUID, int] = {}
     for each in sorted(budgets, key=lambda each: each.free_from or _NEVER):

@@ -107,7 +107,7 @@ async def _cancel(deps: Deps, account: Account, gateway: ObservedGateway, charge
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[Poll]]:
-    """Lease due invoices. Return how many were leased, and the polls to make now: none of failing connections."""
+    """Lease due invoices. Return how many were leased, and the polls to make now. Do not poll failing connections."""
     ids = await poll_times.lease_due(work, limit=limit)
     return len(ids), await each_alone_if_one_fails(work, ids, _due_polls, put_off=_put_off_failing)
 
@@ -209,7 +209,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
         decided_at = work.now + merchant_requests.IN_PROGRESS_FOR
         await charge_polling.make_due_by(work.tx, list(undecided), at=[decided_at] * len(undecided))
     unwanted = [*seconds, *await _payable_in_vain(work, polls, seconds)]
-    if unwanted:  # if the cancellation of a charge fails, the next poll repeats it
+    if unwanted:  # if a charge cannot be canceled now, the next poll leads to another attempt
         planned = await second_charges.next_cancellations(
             work, [(gateway.connection_id, charge) for gateway, charge in unwanted]
         )
@@ -239,7 +239,7 @@ async def _report_facts(
 async def _payable_in_vain(
     work: Work, polls: Sequence[Poll], seconds: Sequence[tuple[ObservedGateway, Charge]]
 ) -> Sequence[tuple[ObservedGateway, Charge]]:
-    """Return the charges other than `seconds` that are payable although their invoice is paid or canceled."""
+    """Return the payable charges of paid or canceled invoices, without the second charges in `seconds`."""
     gateways = {poll.invoice.invoice_id: poll.gateway for poll in polls}
     reported = {second.charge_id for _, second in seconds}
     return [
@@ -256,7 +256,7 @@ def _next_poll_at(work: Work, poll: Poll) -> datetime | None:
 
 
 def _next_paid_poll_at(work: Work, poll: Poll) -> datetime | None:
-    """Return when to poll an invoice again because it has payments, or None for no such poll.
+    """Return when to poll an invoice with payments for refunds and disputes, or None for no such poll.
 
     If the gateway did not answer about every charge, repeat the poll until the newest payment is older than POLL_FOR.
     """

@@ -45,7 +45,7 @@ async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequen
 async def _with_places(
     work: Work, connection_id: UUID, new: Sequence[str], *, known: Collection[str]
 ) -> Sequence[str]:
-    """Return the new charges that get a place. Remove the charges that they replace, but none of `known`."""
+    """Return the new charges that may wait for a look. Remove the charges that they replace, but none of `known`."""
     found_by = work.now - REPLACEABLE_AFTER
     undecided, replaceable = await look_places.count_undecided(
         work.tx, connection_id, named=known, found_by=found_by, unanswered_looks=REPLACEABLE_LOOKS

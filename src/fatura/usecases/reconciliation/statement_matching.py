@@ -48,7 +48,7 @@ class PayersCharge:
 
 @dataclass(frozen=True, slots=True)
 class PayersPayment:
-    """A stored payment of a payer. If it was recorded by hand, its day is the later one of its day and of that day."""
+    """A stored payment of a payer. The day of a manual payment is its own or that of its recording, the later one."""
 
     payer: str
     amount_cents: int
@@ -58,9 +58,10 @@ class PayersPayment:
     by_hand: bool = False
 
     def may_be(self, credit: Credit) -> bool:
-        """Return whether this may be a credit of the same payer and amount. Two end-to-end ids are two payments.
+        """Return whether this payment may be the same as `credit`, which has the same payer and amount.
 
-        A merchant may have recorded the credit by hand some days later.
+        Two different end-to-end ids belong to two payments. A merchant may have recorded the credit by hand some days
+        later.
         """
         if self.occurred_on != credit.occurred_on and not (
             self.by_hand and self.occurred_on > credit.occurred_on
@@ -72,9 +73,10 @@ class PayersPayment:
 
 @dataclass(frozen=True, slots=True)
 class Payers:
-    """The customers whose documents or charges the credits name. A payer is identified by the document.
+    """The customers whose tax documents or charges the credits name. The document identifies a payer.
 
-    `charges` has the customers whose documents the credits have.
+    `charges` has the charges of each customer whose document a credit has, by document. `of_invoices` has the payer of
+    each invoice. `payments` are the stored payments of the payers.
     """
 
     charges: Mapping[str, Sequence[PayersCharge]]
@@ -84,11 +86,11 @@ class Payers:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is stored before the import.
+    """The stored data before the import.
 
-    `imported` are the account's imported payments, by the ids of the bank that the statement has. `charges` are the
-    connection's charges that the credits may pay, by id. `invoices` are the invoices of the charges, by the charge's
-    id, also of the charges of other connections.
+    `imported` has the earlier imported payments whose id of the bank occurs in this statement, by this id. `charges`
+    has the connection's charges that the credits may pay, by id. `invoices` has the invoice of each charge, by the
+    charge's id, and includes charges of other connections.
     """
 
     imported: Mapping[str, ImportedPayment]
@@ -104,7 +106,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the import does with a credit. `charge` is set if the credit belongs to it, `payment` if it is new."""
+    """The decision about a credit. `charge` is the credit's charge, if known; `payment` is set if the credit is new."""
 
     credit: Credit
     result: CreditResult
@@ -124,7 +126,7 @@ def decide(read: Sequence[Credit], known: Known, *, confirmed: Collection[str]) 
 
 
 def _stored(known: Known) -> Iterator[PayersPayment]:
-    """Yield the payments of the payers, also those that no poll has recorded yet."""
+    """Yield the stored payments of the payers, including imported payments that no poll has recorded yet."""
     yield from known.payers.payments
     for charge in known.charges.values():
         payer = known.payers.of_invoices.get(charge.invoice_id)
@@ -147,10 +149,11 @@ def is_equal(payment: StatementPayment, stored: ImportedPayment) -> bool:
 
 @dataclass(slots=True)
 class _Matching:
-    """Decides about one credit after the other.
+    """Decides about the credits, one after the other.
 
-    `new` are the payments that it has decided to import, by the bank's id. `of_payers` are these and the stored
-    payments, by payer and amount. `decided` has the ids of the credits of this statement that are `new` or `duplicate`.
+    `new` has the payments of this statement that will be imported, by the bank's id. `of_payers` has the stored
+    payments and the payments in `new`, by payer and amount. `decided` has the bank's ids of the credits of this
+    statement that are `new` or `duplicate`.
     """
 
     known: Known
@@ -172,7 +175,7 @@ class _Matching:
         return decided
 
     def _as_imported(self, credit: Credit, named: Sequence[str]) -> Decided | None:
-        """Decide about a credit whose id of the bank an imported payment has."""
+        """Decide about a credit if an imported payment has the same id of the bank. Otherwise, return None."""
         earlier = self.known.imported.get(credit.bank_id) or self.new.get(credit.bank_id)
         if earlier is None:
             return None
@@ -189,7 +192,10 @@ class _Matching:
         return Decided(credit, result, charge=self.known.charges.get(earlier.charge_id))
 
     def _as_manual(self, credit: Credit, named: Sequence[str]) -> Decided | None:
-        """Decide about a credit whose id of the bank is the reference of manual payments, unless it is confirmed."""
+        """Decide about a credit if its id of the bank is the reference of manual payments. Otherwise, return None.
+
+        Also return None if the credit is confirmed and is not certainly one of these payments.
+        """
         recorded = self.known.manual.by_reference.get(credit.bank_id)
         if recorded is None:
             return None
@@ -210,16 +216,17 @@ class _Matching:
         return None if credit.bank_id in self.confirmed else Decided(credit, CreditResult.SIMILAR)
 
     def _may_be_stored(self, credit: Credit) -> bool:
-        """Return false for a repeated id in the statement: the bank may give it to several credits.
+        """Return whether a stored payment with the credit's id may be this credit.
 
-        Only an end-to-end id is certainly one payment.
+        An end-to-end id is unique. The bank may give any other id to several credits. So return False if the import has
+        already decided that another credit of the statement with this id is `new` or `duplicate`.
         """
         return credit.has_end_to_end_id or credit.bank_id not in self.decided
 
     def _names_payer(self, credit: Credit, invoice_ids: AbstractSet[UUID]) -> bool | None:
-        """Return whether a credit has the document of the payer of one of these invoices.
+        """Return whether a credit has the tax document of the payer of one of these invoices.
 
-        Return None if it has no document of a customer.
+        Return None if the credit has no tax document of a customer.
         """
         named = [document for document in credit.documents if document in self.known.payers.charges]
         if not named:
@@ -229,7 +236,7 @@ class _Matching:
     def _new(self, credit: Credit, named: Sequence[str]) -> Decided:
         """Decide about a credit whose id of the bank is unknown.
 
-        A credit that names a charge of another connection pays nothing here.
+        A credit that names only charges of other connections is UNMATCHED.
         """
         own = [self.known.charges[each] for each in named if each in self.known.charges]
         if own:
@@ -239,10 +246,11 @@ class _Matching:
         return Decided(credit, CreditResult.UNMATCHED) if named else self._by_payer(credit)
 
     def _by_payer(self, credit: Credit) -> Decided:
-        """Find the only open charge of the credit's amount whose payer has a tax document that the credit names.
+        """Decide about a credit that names no charge, by the payer's tax document.
 
-        The charge must not be newer than the credit. If there is none, a paid charge of this payer with a payment of
-        the same amount and day may have this payment already.
+        The credit pays the only open charge of the payer with the same amount. If there is no such charge, look for a
+        charge that has a payment of the same payer, amount and day: the credit may be this payment. A charge that is
+        newer than the credit does not count.
         """
         charges = {
             each.charge_id
@@ -268,7 +276,7 @@ class _Matching:
         return Decided(credit, CreditResult.UNMATCHED)
 
     def _open_amounts(self, open_charge: PayersCharge) -> AbstractSet[int]:
-        """Return the amount of a charge, and what its payments leave open of it."""
+        """Return the two amounts that a payer may pay for a charge: its whole amount, and its unpaid part."""
         charge = self.known.charges.get(open_charge.charge_id)
         if charge is None:
             return {open_charge.amount_cents}
@@ -309,7 +317,7 @@ class _Matching:
     def _may_have(self, credit: Credit, charge: Charge, payment: StatementPayment) -> bool:
         """Return whether the payment may be stored already: by hand, or for another charge of the payer.
 
-        If two credits of one statement name their charges, they are two payments.
+        Two credits of one statement that both name their charge are certainly two payments.
         """
         if charge.invoice_id in self.known.manual.by_invoice:
             return True

@@ -190,9 +190,9 @@ async def _release(work: Work, of: ClaimedSweep, *, after: timedelta = timedelta
 async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
-    `delay` is how long the first page has waited for the budget. A page that waited is counted here, after it was read.
-    The next run begins with the charges created at `listed_to`. Many charges may have this same creation time, so
-    RUN_SECONDS ends a run only after the run has advanced `listed_to`.
+    `delay` is how long the first page has waited for the budget. A page that waited is counted in the budget after it
+    was read. The next run begins with the charges created at `listed_to`. Many charges may have this same creation
+    time, so RUN_SECONDS ends a run only after the run has advanced `listed_to`.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -334,7 +334,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return since when each unpaid charge, and since when each paid charge, must have been listed at least once."""
+    """Return limits for unpaid and paid charges: only a charge that was listed since its limit counts as listed."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

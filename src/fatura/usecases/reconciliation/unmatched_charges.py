@@ -230,7 +230,7 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 
 async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """Return the gateway's answer if `record_ahead` may record the charge's entries now, else an empty list.
+    """Return the answer about the charge if `record_ahead` may record its entries now, else an empty list.
 
     If the charge is certainly a second charge, and not canceled, report it.
     """
@@ -313,7 +313,7 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
     next_look_at = await _next_look_at(work, found)
     if stage not in {found.state, ChargeStage.CANCELED}:
         await second_charges.check_late(work, invoice.invoice_id, charge.attempt)
-    if charge.is_payable:  # if the cancellation fails or this worker dies, the next look repeats it
+    if charge.is_payable:  # if the cancellation fails or this worker dies, the next look cancels the charge
         found_at = found.found_at if stage is found.state else work.now
         next_look_at = next_cancellation_at(found_at, now=work.now) or next_look_at
     await stored_unmatched.keep(work.tx, found, stage, next_look_at=next_look_at)
@@ -345,7 +345,8 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
         await charge_matching.reopen(work.tx, parked.charge_id)
         await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
-    elif parked.error_code == "amount_differs":  # another charge has the wrong amount, `charge` may fit
+    elif parked.error_code == "amount_differs":
+        # another charge has the wrong amount; this one may have the right one
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
 
 
@@ -360,9 +361,9 @@ def _is_parked_with_other_amount(parked: InvoiceCharge, charge: Charge) -> bool:
 
 
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
-    """Handle a charge with the reference of its invoice's newest request, which may have created the charge (D-33).
+    """Handle a charge that the invoice's newest request may have created (D-33). Return False for a second charge.
 
-    Usually, let issuance read the charge by its id, because the gateway may not find the charge by its reference yet.
+    Usually, let issuance read the charge by its id, because the gateway may not find it by its reference yet.
     Late look-ups (D-125) search for other charges with the reference. There are two exceptions:
 
     - The gateway offers look-ups, but a person must decide about the request, or the invoice cannot be issued with the

@@ -67,9 +67,8 @@ class RestoreReport:
 class _Comparison:
     """The comparison of one account; `since` is on the account's clock.
 
-    `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` finds their
-    cycles. `read` has the connections whose charges without an invoice are all in `without_invoice`. A connection is
-    left out if `_trace` has already taken some of these charges.
+    `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` takes them and
+    looks for their cycles. `read` has the connections whose whole list was read since the previous call of `_trace`.
     """
 
     deps: Deps
@@ -144,7 +143,7 @@ async def compare(
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)
     compared: list[tuple[UUID, ObservedGateway]] = []
-    # read these cycles before the gateways' lists: a subscription that is canceled meanwhile must keep its lost cycles
+    # read before the gateways' lists: keep the lost cycles of a subscription that is canceled during the comparison
     never_billed = await in_transaction(deps, account, _never_billed)
     for connection_id, gateway in await in_transaction(deps, account, _open_connections):
         if connection_id in skipping:
@@ -319,7 +318,7 @@ async def _trace(comparison: _Comparison) -> None:
         for listed in charges:
             match = matching.without_invoice(listed.charge, why=why)
             comparison.add(listed.charge, match, connection_id=listed.connection_ids[0])
-    comparison.read.clear()  # a connection that is read later may list the same charges again
+    comparison.read.clear()  # later connections may list the charges again that this call has taken
 
 
 async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[BilledCycles]:

@@ -79,7 +79,7 @@ class ChargeOfCycle:
 
 
 async def find_predecessors(work: Work, charges: Sequence[Charge]) -> Sequence[str]:
-    """Return the gateway's ids of stored charges that a reissue after the backup may have replaced with `charges`."""
+    """Return the gateway's ids of the stored charges that one of `charges` may have replaced after the backup."""
     invoices = await charge_matching.find_invoices(work.tx, [charge.invoice_id for charge in charges])
     return [
         invoice.gateway_invoice_id
@@ -228,8 +228,9 @@ def _has_charge_or_is_closed(invoice: CandidateInvoice) -> bool:
 def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
     """Return whether the invoice cannot adopt the charge.
 
-    An invoice that has a charge or is closed adopts no other charge. An invoice does not adopt a charge that has ended:
-    one with a lower number than the invoice's newest charge, or the newest charge itself if `invoice.is_open` is false.
+    An invoice that has a charge or is closed adopts no charge. Other invoices do not adopt a charge with a lower number
+    than their newest charge. If `invoice.is_open` is false, the newest charge has ended, so a charge with the same
+    number is not adopted either.
     """
     if _has_charge_or_is_closed(invoice):
         return True
@@ -238,7 +239,7 @@ def _needs_no_charge(invoice: CandidateInvoice, charge: Charge) -> bool:
 
 
 def _number(invoice: CandidateInvoice, charge: Charge) -> int:
-    """Return the number for the stored charge that gets the gateway's id of `charge`: at least `charge.attempt`."""
+    """Return the number of the stored charge that represents `charge` in the database; at least `charge.attempt`."""
     if invoice.number is None:
         return charge.attempt
     return max(charge.attempt, invoice.number if invoice.is_open else invoice.number + 1)
@@ -327,7 +328,7 @@ async def _match_elsewhere(
     match = without_invoice(charge, why="its cycle was billed again on another connection")
     is_canceled = charge.state is ChargeState.CANCELED
     if is_elsewhere and is_canceled:
-        match = Match(MatchKind.CANCELED)  # the invoice gets the payments
+        match = Match(MatchKind.CANCELED)  # the payments are recorded below
     if dry_run:
         return match
     if is_elsewhere:

@@ -46,7 +46,7 @@ WAIT_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class MoveAnswer:
-    """The progress when the request ends. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
+    """The move's progress. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
 
     view: ConnectionMoveView
     is_done: bool

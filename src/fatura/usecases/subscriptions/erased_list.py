@@ -35,7 +35,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of one customer of the list. A person must close the open invoices, because nothing charges them."""
+    """The result for one customer of the list. The engine does not charge open invoices: a person must close them."""
 
     result: Result
     canceled_subscriptions: int = 0

@@ -48,7 +48,7 @@ KEYS = 5000
 
 @dataclass(frozen=True, slots=True)
 class ErasureAnswer:
-    """The customer when the request ends. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
+    """The customer after the request. `is_replayed` is true if an earlier request had the same Idempotency-Key."""
 
     view: CustomerProfileView
     is_replayed: bool

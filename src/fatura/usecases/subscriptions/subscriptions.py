@@ -225,7 +225,10 @@ async def cancel(work: Work, subscription_id: UUID) -> CanceledSubscriptionView:
 
 
 async def cancel_unaudited(work: Work, subscription_id: UUID) -> tuple[Subscription, Subscription]:
-    """Do what `cancel` does. Return the subscription before and after; the caller adds the audit entry."""
+    """Cancel a subscription as `cancel` does, but let the caller add the audit entry.
+
+    Return the subscription before and after the cancellation.
+    """
     subscription = require(
         await subscriptions.lock(work.tx, subscription_id), "subscription", id_=subscription_id
     )

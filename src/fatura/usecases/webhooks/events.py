@@ -26,9 +26,9 @@ def _view(event: StoredEvent) -> EventView:
 async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> EventListView:
     """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39).
 
-    With a filter by type, if fewer than `limit` events are left, the next cursor is the account's newest event. If it
-    were the newest event of this type, a client that reads a rare type would keep an old cursor. It would get
-    `engine.events_deleted` as soon as retention has deleted later events of other types.
+    With a filter by type, if fewer than `limit` events are left, the next cursor is the account's newest event of any
+    type. A cursor at the newest event of a rare type would become old. After retention had deleted later events of
+    other types, the client would get `engine.events_deleted`.
 
     Raises EngineError: `engine.events_deleted`.
     """

@@ -143,7 +143,7 @@ class Redelivery:
 
 
 class _Redelivered(View):
-    """The event's id, stored for an Idempotency-Key. The answers of receivers are not stored a second time."""
+    """The event's id, stored for an Idempotency-Key. The stored answer has no copy of the receivers' answers."""
 
     id: str
 

@@ -89,7 +89,7 @@ def _invoice(status: InvoiceStatus, **changes: Any) -> EventInvoiceView:
 
 
 def _entry_data(status: InvoiceStatus, *entries: PaymentEntry, **changes: Any) -> InvoiceEntryDataView:
-    """Return the data of an event about the final entry in `entries`."""
+    """Return the data of an event that reports the final entry in `entries`."""
     detail = invoice(status, *entries)
     detail = replace(detail, invoice=replace(detail.invoice, **changes))
     return InvoiceEntryDataView.of_entry(detail, entries[-1])

@@ -36,7 +36,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PixKeyCharge:
-    """A charge; `txid` identifies its payment in the receiver's bank statement. `pix_code` is what the payer got."""
+    """A charge; `txid` identifies its payment in the receiver's bank statement. The payer received `pix_code`."""
 
     txid: str
     invoice_id: UUID
@@ -52,7 +52,7 @@ class PixKeyCharge:
 class PixKeyEntry:
     """A payment from a bank statement, or a refund.
 
-    The `reference` of a payment is the bank's id of it. The `reference` of a refund is the engine's id of it.
+    The `reference` of a payment is the bank's id of the payment. The `reference` of a refund is the engine's refund id.
     """
 
     txid: str
@@ -83,7 +83,7 @@ async def insert(tx: Tx, connection_id: UUID, charge: PixKeyCharge) -> None:
 
 
 async def find(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[PixKeyCharge]:
-    """Return the charges that exist, ordered by `txid`."""
+    """Return the connection's charges that have one of these txids, ordered by `txid`."""
     rows = await tx.fetch(
         """
         SELECT c.txid, c.invoice_id, c.attempt, c.amount_cents, c.due_date, c.pix_code, c.is_canceled, c.created_at
@@ -98,7 +98,7 @@ async def find(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence[Pi
 
 
 async def invoices(tx: Tx, txids: Sequence[str]) -> dict[str, UUID]:
-    """Return the invoices of those of these txids that are charges of any connection of the account."""
+    """Return the invoice id of each charge with one of these txids, by `txid`, for all connections of the account."""
     rows = await tx.fetch(
         "SELECT c.txid, c.invoice_id FROM pix_key_charge c WHERE c.account_id = $1 AND c.txid = ANY($2::text[])",
         txids,
@@ -107,7 +107,7 @@ async def invoices(tx: Tx, txids: Sequence[str]) -> dict[str, UUID]:
 
 
 async def lock(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> None:
-    """Keep others from adding entries to these charges, and from canceling them, until this transaction ends."""
+    """Lock these charges: until this transaction ends, no other transaction can add entries to them or cancel them."""
     await tx.fetch(
         """
         SELECT FROM pix_key_charge c WHERE c.account_id = $1 AND c.connection_id = $2 AND c.txid = ANY($3::text[])
@@ -185,7 +185,7 @@ async def insert_payments(
 ) -> Sequence[str]:
     """Insert payments of locked charges, and return the references of the inserted payments.
 
-    A payment whose reference the account knows is left out.
+    A payment is not inserted if the account already has a payment with the same reference.
     """
     rows = await tx.fetch(
         """

@@ -34,7 +34,7 @@ class Tx(Protocol):
     async def fetchval(self, sql: LiteralString, *values: object) -> Any: ...
 
     async def execute(self, sql: LiteralString, *values: object) -> int:
-        """Return the number of affected rows."""
+        """Execute a statement and return the number of affected rows."""
         ...
 
     async def clock_time(self) -> datetime:
@@ -86,7 +86,7 @@ async def find_charge(tx: Tx, connection_id: UUID, charge_id: str) -> SandboxCha
 
 
 async def charges(tx: Tx, connection_id: UUID, invoice_id: UUID | None, *, limit: int) -> list[SandboxCharge]:
-    """Return the newest charges of a connection or, with `invoice_id`, of one of its invoices, newest first."""
+    """Return the newest charges, newest first: of an invoice if `invoice_id` is given, else of the connection."""
     rows = await tx.fetch(
         """
         SELECT c.charge_id, c.connection_id, c.invoice_id, c.attempt, c.amount_cents, c.currency,
