@@ -21,8 +21,10 @@ from fatura.usecases.accounts import accounts, tag_key
 from fatura.usecases.deps import Deps
 from tests.faults import breaks
 from tests.support.crowd import SUBSCRIBE_MANY
+from tests.support.databases import as_owner
 from tests.support.fatura_processes import KEY_RING, environment, free_port, running
 from tests.support.operator import OPERATOR
+from tests.support.populated import connected
 from tests.support.push_steps import INSERT_EVENTS
 from tests.support.receiver import OK, Answerer, Received, Receiver, Reply, always, open_receiver
 from tests.support.unlimited import LOOPBACK, UNLIMITED
@@ -55,6 +57,7 @@ class Setup:
     deps: Deps
     client: httpx.AsyncClient
     connection: Any
+    database_url: str
     arrived: dict[str, datetime] = field(default_factory=dict[str, datetime])
     asked: dict[str, datetime] = field(default_factory=dict[str, datetime])
     healthy: list[tuple[Merchant, Json]] = field(default_factory=list[tuple[Merchant, Json]])
@@ -98,8 +101,9 @@ class Setup:
         merchant = await self.merchant()
         plan = await merchant.plan()
         await self.sql(merchant, SUBSCRIBE_MANY, plan["id"], count)
-        # otherwise PostgreSQL plans queries as if the tables were small, until autovacuum runs about a minute later
-        await self.connection.execute("ANALYZE customer, subscription")
+        # without statistics, PostgreSQL plans queries as if the tables were small, until autovacuum runs a minute later
+        async with connected(as_owner(self.database_url)) as owner:
+            await owner.execute("ANALYZE customer, subscription")
         await self.deps.db.notify("generation")
         return merchant
 
@@ -151,7 +155,7 @@ async def open_setup(database_url: str) -> AsyncGenerator[Setup]:
         tagger = await tag_key.load(db, vault)
         deps = wire(read, db, vault=vault, tagger=tagger, notify=Notifier(db))
         async with api_client(deps) as client:
-            yield Setup(deps, client, connection)
+            yield Setup(deps, client, connection, database_url)
             await deps.merchants.close()
     finally:
         await connection.close()
