@@ -116,6 +116,7 @@ class _ErrorListener:
 
         A second charge of an invoice is explained in four cases: the gateway created a charge twice or forgot a charge
         for a time, a payer paid a closed charge, or a person returned payments that the engine had not recorded yet.
+        A charge is reported as unreadable if two late look-ups a day apart could not read it; two faults are enough.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])
@@ -123,4 +124,4 @@ class _ErrorListener:
                 each.was_forgotten or each.was_paid_late or each.is_double or each.was_returned
                 for each in made
             )
-        return event["event"] == "pricing.answers_not_recorded"
+        return event["event"] in {"pricing.answers_not_recorded", "charge.unreadable"}
