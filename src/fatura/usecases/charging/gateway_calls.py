@@ -90,7 +90,7 @@ AnsweredCall = tuple[GatewayCall, GatewayAnswer]
 async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
     """Make a call and return its answer.
 
-    A GatewayError is returned, not raised. A timeout is returned as a GatewayError. Other exceptions are raised.
+    Every exception is returned as a GatewayError, so that the engine paces the next calls and reports the delay (D-34).
     """
     answer: GatewayAnswer
     try:
@@ -102,6 +102,10 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
         answer = port.TransientError("no answer to a look-up in time")
     except port.GatewayError as error:
         answer = error
+    except Exception:  # noqa: BLE001 - a defect of an adapter must not repeat the call without a pause
+        log.exception("charge.call_failed", invoice_id=str(call.invoice.invoice_id))
+        failed = port.TransientError if call.kind is CallKind.LOOK_UP else port.UnknownOutcomeError
+        answer = failed("the gateway's adapter failed unexpectedly; the log has the cause")
     counted = next(iter(answer.charges), None) if isinstance(answer, FoundCharges) else answer
     call_counts.charge_attempts.labels(call_counts.charge_outcome(counted)).inc()
     return answer

@@ -270,14 +270,13 @@ async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Seque
     """Record answers; return the second charges to cancel (see `second_charges`), each with its gateway."""
     seconds = await outcomes.record_all(work, answered)
     found = [
-        (call.gateway, second)
-        for (call, _), second in zip(answered, seconds, strict=True)
-        if second is not None
+        (call, second) for (call, _), second in zip(answered, seconds, strict=True) if second is not None
     ]
-    for (call, _), second in zip(answered, seconds, strict=True):
-        if second is not None:
-            await second_charges.plan_checks(work, [call.charge.charge_id])
-    return found
+    for call, second in found:
+        await second_charges.plan_checks(work, [call.charge.charge_id])
+        # if the cancellation gets no answer, a look repeats it, also at gateways without a search (D-125)
+        await second_charges.look_soon(work, call.charge.connection_id, [second.charge_id])
+    return [(call.gateway, second) for call, second in found]
 
 
 def _log_failure(call: GatewayCall, failure: BaseException) -> None:

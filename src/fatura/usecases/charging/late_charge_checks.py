@@ -17,7 +17,6 @@ from fatura.gateways.port import (
     Charge,
     ChargeState,
     GatewayError,
-    InvalidAnswerError,
     NotFoundError,
     PermanentError,
     TransientError,
@@ -168,11 +167,7 @@ async def _read(call: GatewayCall, searched: FoundCharges) -> FoundCharges:
       engine stores may be higher than the number in the gateway's reference. Then no search finds the charge (D-123).
     - Read each unpaid listed charge that was found earlier (D-181). Without this read, issuance could wait for a charge
       that nobody can read, and ask a person again.
-
-    If the search got no answer, read none.
     """
-    if not isinstance(searched.search_error, InvalidAnswerError | None):
-        return searched
     known, own = call.charge.known_charge_ids, call.charge.gateway_invoice_id
     lagging = [
         each.charge_id

@@ -244,9 +244,9 @@ async def _record_charge(
 async def _is_replaced(work: Work, stored: InvoiceCharge) -> bool:
     """Return whether a stored charge should no longer be paid.
 
-    This is so for a canceled charge, and for an expired charge that is not the invoice's newest charge.
+    This is so for a canceled charge, and for an expired or missing charge that is not the invoice's newest charge.
     """
-    if stored.stage is ChargeStage.EXPIRED:
+    if stored.stage in {ChargeStage.EXPIRED, ChargeStage.MISSING}:
         newest = await charges.newest(work.tx, [stored.invoice_id])
         return newest[stored.invoice_id].charge_id != stored.charge_id
     return stored.stage is ChargeStage.CANCELED
