@@ -84,7 +84,8 @@ async def test_concurrent_changes_leave_whole_terms_on_each_invoice(world: World
     tasks = [asyncio.ensure_future(call) for call in calls]
     await asyncio.gather(*(world.run("generation") for _ in range(3)))
     answers: list[Answer] = await asyncio.gather(*tasks)
-    assert {answer.status for answer in answers} <= {200, 201}
+    # on a busy machine, a propagation may take longer than its request waits (D-54)
+    assert {answer.status for answer in answers} <= {200, 201, 202}
     await propagate(world, plan)
     await world.run()
 
