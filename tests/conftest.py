@@ -40,7 +40,7 @@ LAST_IN = Path(__file__).parent / "faults"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests of the SLOWEST modules to the front. Keep the order of all other tests.
 
-    Refuse tests outside LAST_IN that are marked `last`.
+    Only tests in the folder LAST_IN may have the marker `last`. Raises pytest.UsageError if other tests have it.
     """
     misplaced = [
         item.nodeid for item in items if item.get_closest_marker("last") and LAST_IN not in item.path.parents
@@ -58,7 +58,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Use the event loop that the commands use."""
+    """Use the event loop that the commands of `fatura` use."""
     return {"uvloop": uvloop.new_event_loop}
 
 

@@ -168,7 +168,7 @@ async def push(world: World) -> None:
 
 
 async def integration(world: World) -> None:
-    """Call every route of API keys, gateways, the audit log, sandbox faults and health, and the routes of `push`."""
+    """Call every route of API keys, gateways, the audit log, sandbox faults and health. Also call `push`."""
     key = await world.made("/v1/integration/api-keys", {"name": "x"})
     await world.get("/v1/integration/api-keys")
     await world.delete(f"/v1/integration/api-keys/{key['id']}")

@@ -232,7 +232,7 @@ async def test_a_field_documents_its_limits(contract: Contract, row):
 
 
 def field_of(contract: Contract, operation: Json, field: str) -> tuple[Json, bool]:
-    """Return a field's schema, as `flat` returns it, and whether the field is required."""
+    """Return the schema of a request's field, merged by `flat`, and whether the field is required."""
     if field.startswith("?"):
         found = next(each for each in operation["parameters"] if each.get("name") == field[1:])
         return flat(contract, found["schema"]), found["required"]

@@ -1,4 +1,4 @@
-"""Scopes and expiry of API keys: what a key may do, until when, and the last key that can create others (D-64)."""
+"""Scopes and expiry of API keys. The last key that can create other keys cannot be revoked (D-64)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -185,7 +185,7 @@ async def test_concurrent_revocations_leave_one_key(world: World):
 
     answers = await asyncio.gather(*(world.delete(f"{KEYS}/{each}") for each in ids))
 
-    # Of the three keys, at least one is left. Once the key of the requests is revoked, the other requests get 401.
+    # At most two of the three keys are revoked. One key sends all requests: once it is revoked, the others get 401.
     assert sum(each.status == 204 for each in answers) <= 2
     live = await world.sql("SELECT FROM api_key WHERE revoked_at IS NULL AND 'admin' = ANY(scopes)")
     assert len(live) >= 1

@@ -52,8 +52,8 @@ class FilledWorld:
     ) -> int:
         """Filter a list, check which records it shows, and return its total.
 
-        The filter sets each query parameter in `names` to its value in `wanted`. None omits the parameter.
-        For a record, `has` returns the values that the API compares with `wanted`.
+        The filter sets each query parameter in `names` to the value at the same position in `wanted`. For the value
+        None, the request omits the parameter. `has` returns the values of a record that the API compares with `wanted`.
         """
         found = await self.found(noun, **dict(zip(names, wanted, strict=True)))
         assert found == self.expected(noun, lambda each: matches(wanted, has(each))), (noun, wanted)

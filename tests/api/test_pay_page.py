@@ -1,4 +1,4 @@
-"""What browsers and strangers get from pay pages: headers, refusals, limits, and the look that the merchant sets."""
+"""Responses of pay pages: headers, refused links, limits, and the look that the merchant sets."""
 
 import asyncio
 import base64
@@ -37,7 +37,7 @@ def policy(shown: Shown) -> dict[str, str]:
 
 
 def check_headers(shown: Shown) -> None:
-    """Check what each page must have, whatever it shows."""
+    """Check the headers that all pages have, error pages included."""
     headers = shown.headers
     assert headers["content-type"] == "text/html; charset=utf-8"
     assert headers["x-robots-tag"] == "noindex, nofollow"
@@ -91,7 +91,7 @@ async def test_the_language_is_that_of_the_browser(world: World) -> None:
 
 
 async def test_all_refused_links_get_the_same_answer(world: World) -> None:
-    """An unknown, a changed, a replaced and another account's link cannot be told apart. [D-258]"""
+    """The answer does not reveal whether a link is unknown, changed, replaced, or of another account. [D-258]"""
     other = await world.another()
     invoice = await issued_invoice(world)
     token = token_of(world, invoice)
@@ -158,7 +158,7 @@ async def test_guessed_links_cost_no_statement(database_url: str, monkeypatch: p
 
 
 async def test_the_views_of_a_page_are_limited(database_url: str) -> None:
-    """A page with another link is not affected. [D-258]"""
+    """The limit of one page does not affect pages with other links. [D-258]"""
     async with open_world(database_url, FATURA_PAY_PAGE_RATE_LIMIT="2") as world:
         await world.set_up_gateway(behaviour="never_pay")
         invoice, other = await issued_invoice(world), await issued_invoice(world)
@@ -173,7 +173,7 @@ async def test_the_views_of_a_page_are_limited(database_url: str) -> None:
 
 
 async def test_a_replaced_link_cannot_use_up_the_views_of_the_new_one(database_url: str) -> None:
-    """Nor does it ever look other than an unknown link. [D-258]"""
+    """A replaced link always gets the same answer as an unknown link. [D-258]"""
     async with open_world(database_url, FATURA_PAY_PAGE_RATE_LIMIT="2") as world:
         invoice = await issued_invoice(world)
         await world.made(f"/v1/invoices/{invoice['id']}/pay-link/rotate")
@@ -253,7 +253,7 @@ async def test_an_unexpected_error_has_a_page(world: World, monkeypatch: pytest.
 
 
 async def test_a_long_query_is_ignored(world: World) -> None:
-    """Reading it would cost more than refusing a guessed link. [D-258]"""
+    """Reading a long query would cost more than refusing a guessed link. [D-258]"""
     for length, language in ((MAX_QUERY_BYTES, "en"), (MAX_QUERY_BYTES + 1, "pt-BR")):
         shown = await open_page(world, "x", f"?lang=en&{'a' * (length - 8)}")
         assert (shown.status, shown.headers["content-language"]) == (404, language)

@@ -109,7 +109,7 @@ async def test_a_revoked_key_costs_one_transaction_per_minute(world: World):
 
 
 async def test_look_ups_of_revoked_keys_are_limited(world: World):
-    """Keys in use and other accounts are not affected. A key that is new to the process gets 429. [D-240]"""
+    """Keys in use and other accounts are not affected. A key that was not used recently gets 429. [D-240]"""
     seconds, clean = [time.monotonic()], await world.another(Mode.SANDBOX)
     world.deps.failed_lookups._clock = world.deps.accepted_keys._clock = lambda: seconds[0]
     tagger, account_id = world.deps.tagger, UUID(str(world.account_id))
@@ -133,7 +133,7 @@ async def test_look_ups_of_revoked_keys_are_limited(world: World):
 
 
 async def test_a_request_above_the_rate_limit_costs_no_transaction(database_url: str):
-    """One second after the key's most recent accepted request, the API looks up the key again. [D-48, D-240]"""
+    """The API looks up the key only if its last accepted request is at least a second old. [D-48, D-240]"""
     async with open_world(database_url, FATURA_RATE_LIMIT="2") as world:
         seconds = hold_time(world)
         assert [(await ask(world, world.api_key)).status for _ in range(5)] == [200] * 4 + [429]
@@ -161,7 +161,10 @@ async def test_a_revoked_key_gets_429_for_a_second_at_most(database_url: str):
 
 
 def hold_time(world: World) -> list[float]:
-    """Stop the clock of the rate limits and of accepted keys. Change the returned list to set the clock's seconds."""
+    """Stop the clock that the rate limits and the accepted keys use. Return a list that contains the clock's time.
+
+    A test moves the clock by changing the number in this list.
+    """
     seconds = [time.monotonic()]
     app: Any = world._client._transport.app  # pyright: ignore[reportAttributeAccessIssue] - an ASGITransport
     app.state.gate.limits.accounts._clock = world.deps.accepted_keys._clock = lambda: seconds[0]

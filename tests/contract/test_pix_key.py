@@ -1,4 +1,4 @@
-"""The contract suite against connections with a Pix key, and what is special about them (D-49)."""
+"""The contract suite against connections with a Pix key, and tests of their special features (D-49)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -86,7 +86,10 @@ async def test_a_payment_is_imported_once(provider: PixKeyProvider) -> None:
 
 
 async def test_only_a_confirmed_payment_may_look_like_another(provider: PixKeyProvider) -> None:
-    """The bank's ids differ. The amounts and the Sao Paulo dates are equal, or the charge is already paid. [D-257]"""
+    """Two payments of a charge are alike if their amounts and their Sao Paulo dates are equal.
+
+    A payment of a charge that is already paid in full needs a confirmation, too. [D-257]
+    """
     gateway = await provider.connect()
     assert isinstance(gateway, StatementImports)
     charge = await gateway.create_charge(charge_request())
@@ -102,7 +105,7 @@ async def test_only_a_confirmed_payment_may_look_like_another(provider: PixKeyPr
 
 
 async def test_an_unconfirmed_guess_needs_an_open_charge(provider: PixKeyProvider) -> None:
-    """The payment names only the payer. The charge was canceled, or has a payment already. [D-257]"""
+    """A guess is a payment that does not name its charge. The import found the charge by amount and payer. [D-257]"""
     gateway = await provider.connect()
     assert isinstance(gateway, StatementImports)
     request = charge_request()

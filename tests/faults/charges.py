@@ -54,7 +54,7 @@ def pay_if_due(journal: Journal, row: Mapping[str, Any], *, now: datetime) -> Ma
 def charge_of(row: Mapping[str, Any], *, due_date: date | None = None) -> Charge:
     """Return the charge that a row of a journal describes.
 
-    If the row has `entries`, the charge has these entries in addition to the payment at `paid_at`.
+    If `paid_at` is set, the charge was paid in full at this instant. `entries` are its other payments and refunds.
     """
     entries: Sequence[Mapping[str, Any]] = row.get("entries", ())
     return Charge(

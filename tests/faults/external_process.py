@@ -15,7 +15,7 @@ from tests.faults.gateway.faults import GatewayFaults
 def share_secrets(folder: Path, secrets: Mapping[str, Sequence[str]]) -> None:
     """Store the signing secrets of each account in a file. The test merchants check signatures with these secrets.
 
-    The secrets of an account must be stored before the engine first calls its merchant.
+    Store the secrets of an account before the engine first calls the merchant of this account.
     """
     (folder / SECRETS_FILE).write_text(json.dumps(secrets))
 

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.faults
 
 DONE, PENDING, FAILED = (MadeRefund("i1", 500, state) for state in ("done", "pending", "failed"))
 OTHER_AMOUNT, OTHER_INVOICE = MadeRefund("i1", 499, "done"), MadeRefund("i2", 500, "done")
-# Each row: refunds at the provider, stage in the engine, HTTP statuses, whether the engine must be done, the findings.
+# Each row: refunds at the provider, stage in the engine, HTTP statuses, whether the refund must be final, the findings.
 CASES = (
     ((), None, (409,), True, []),
     ((DONE,), "done", (202, 200), True, []),

@@ -23,7 +23,10 @@ May = Callable[[Tx], Awaitable[bool]]
 
 @asynccontextmanager
 async def busy(world: World, may: May, *, lanes: int = LANES) -> AsyncGenerator[Counter[str]]:
-    """Run batches that overlap, so that the lock of `may` is always held. Count running and ended batches."""
+    """Run batches that overlap, so that a batch always holds the lock that `may` takes.
+
+    Yield the numbers of running and of ended batches.
+    """
     counts = Counter[str]()
 
     async def run(number: int) -> None:
@@ -118,7 +121,7 @@ async def test_an_interrupted_suspension_can_be_repeated(world: World) -> None:
 
 @pytest.mark.parametrize("may", [frozen_accounts.may_charge, stored_suspension.may_work])
 async def test_a_batch_sees_a_suspension_that_was_stored_before_its_lock(world: World, may: May) -> None:
-    """A batch waits for the lock of a transaction that stores a suspension. Then the batch sees it. [D-242]"""
+    """A batch waits while a transaction stores a suspension. Then the batch may not run. [D-242]"""
     async with world.deps.db.transaction(world.account_id) as holding:
         await holding.execute("SELECT FROM account_gate g WHERE g.account_id = $1 FOR UPDATE")
 

@@ -89,7 +89,7 @@ async def test_requests_that_wait_for_a_lock_do_not_block_other_accounts(world: 
 
 
 async def test_shares_are_given_back() -> None:
-    """A transaction that is canceled while it waits for a connection keeps no share of the connections. [D-149]"""
+    """If a transaction is canceled while it waits for a connection, it occupies no share of the connections. [D-149]"""
     shares, account, other = ConnectionShares(4), uuid4(), uuid4()
     for _ in range(2):
         await shares.take(account, reads=False)
@@ -99,7 +99,7 @@ async def test_shares_are_given_back() -> None:
     await asyncio.wait_for(shares.take(other, reads=False), 1)
     behind_all = asyncio.create_task(
         shares.take(other, reads=False)
-    )  # writes get at most three of the four shares
+    )  # waits, because writes get at most three of the four shares
     await asyncio.sleep(0)
     assert not any(each.done() for each in (*waiting, behind_all))
     for each in (*waiting, behind_all):

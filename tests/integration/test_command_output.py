@@ -1,4 +1,4 @@
-"""If text from outside contains markup, commands show it as text. They escape control characters."""
+"""Commands print markup in text from outside as plain text, and escape control characters."""
 
 import io
 from pathlib import Path

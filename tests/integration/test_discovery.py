@@ -43,7 +43,10 @@ _ADVANCE = "UPDATE test_clock c SET status = 'advancing', target_at = now() WHER
 
 
 async def insert_running(world: World, work: str, rows: Mapping[UUID, tuple[int, timedelta]]) -> None:
-    """Insert running rows. For each account, `rows` has their number and the age of their newest batch."""
+    """Insert running propagations or moves.
+
+    For each account, `rows` has the number of rows and the age of their newest batch.
+    """
     owner = await asyncpg.connect(as_superuser(world.database_url))
     await owner.execute("SET session_replication_role = replica")  # turns foreign keys off
     for account_id, (count, ago) in rows.items():

@@ -23,13 +23,16 @@ from tests.support.world import Json, Merchant, api_client, open_account, run_un
 
 @asynccontextmanager
 async def merchant(database_url: str, *, of: Merchant | None = None) -> AsyncGenerator[Merchant]:
-    """Yield a merchant with the account of `of`, or with a new account. It uses the key ring of the commands."""
+    """Yield a merchant of this database that has the account of `of`, or a new account.
+
+    Its engine uses the same key ring as the commands.
+    """
     async with (
         opened(settings.read(environment(database_url)), database_url) as deps,
         api_client(deps) as client,
     ):
         account = of or await open_account(deps, Mode.SANDBOX)
-        yield Merchant(deps, client, account)  # type: ignore[arg-type] - both have an id and a key
+        yield Merchant(deps, client, account)  # type: ignore[arg-type] - `of` also has an id and a key
 
 
 def command(database_url: str, *words: str) -> Json:

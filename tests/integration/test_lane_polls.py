@@ -1,4 +1,4 @@
-"""If a lane cannot poll for due work, readiness, the metrics and one log line show this (D-5, D-128)."""
+"""A lane that cannot poll for due work is reported by readiness, by metrics and by one log line (D-5, D-128)."""
 
 import asyncio
 from dataclasses import replace

@@ -133,7 +133,7 @@ ENDINGS = """
 
 @dataclass(slots=True)
 class Merchants:
-    """The URL of each behaviour, and the port of the server without TLS."""
+    """The URL of a server for each kind of misbehaviour, and the port of the server without TLS."""
 
     plain_port: int
     urls: dict[str, str]

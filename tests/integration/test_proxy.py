@@ -56,7 +56,7 @@ class Front:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request over TLS, over the only connection of the address `source`."""
+        """Send a request from the address `source`. All requests of an address use one TLS connection."""
         if source not in self._connections:
             self._connections[source] = HTTPSConnection(
                 "127.0.0.1", self.proxy.port, timeout=20, source_address=(source, 0), context=self.proxy.trust
@@ -147,7 +147,7 @@ def test_nginx_serves_the_api_and_limits_each_client(front: Front) -> None:
 
 
 def _send_forged_webhook(front: Front, number: int, *, source: str) -> int:
-    """Send a webhook for an unknown connection. Each `number` makes its X-Forwarded-For claim another address."""
+    """Send a webhook for an unknown connection, with a forged X-Forwarded-For that depends on `number`."""
     headers = {"X-Forwarded-For": f"192.0.2.{number}, 127.0.0.9"}
     path = f"/gateways/{UNKNOWN_ID}/{UNKNOWN_ID}/webhook"
     return front.ask(path, source=source, body=b"{}", headers=headers).status

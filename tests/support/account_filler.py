@@ -136,9 +136,9 @@ def _api_keys(account: Account) -> list[str]:
 
 
 def _moved(account: Account, connection_id: str) -> list[dict[str, str]]:
-    """Add a second connection, request a move of its subscriptions, and deactivate it.
+    """Add a connection, move its subscriptions to the connection `connection_id`, and deactivate the added one.
 
-    Return the new connection's id as the path parameters of an operation.
+    Return path parameters that name the added connection.
     """
     body = {"provider": "sandbox", "credentials": {}}
     old = account("POST", "/v1/integration/gateways", body)["connectionId"]

@@ -19,7 +19,7 @@ ROUTES: dict[tuple[str, str], ApiRoute] = {
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request. `ids` are the texts that may contain the id of the changed resource: path, query and answer."""
+    """A request. `ids` has its path parameters, query and answer, which may contain the changed resource's id."""
 
     route: ApiRoute
     ids: tuple[str, ...]
@@ -47,7 +47,7 @@ class Recorder:
                 return
 
     async def check(self, merchant: Merchant, *, earlier: int) -> None:
-        """Compare the recorded requests with the audit log, except its oldest `earlier` entries.
+        """Compare the recorded requests with the audit log, without the log's `earlier` oldest entries.
 
         Each successful change must have exactly one entry. Repeats, dry runs and refused requests must have none.
         """

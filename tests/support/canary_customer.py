@@ -23,7 +23,8 @@ from tests.support.world import Answer, Json, World, item, plan_body
 class EchoingGateway:
     """The sandbox gateway, but its errors and pay links repeat the data of the payer.
 
-    `refusals` has, by customer id, the errors that the next requests for charges raise, one each.
+    `refusals` has a list of errors for a customer's id. Each request for a charge of this customer removes the first
+    error and raises it.
     """
 
     refusals: dict[UUID, list[Callable[[str], Exception]]] = field(default_factory=dict[UUID, Any])
@@ -129,7 +130,7 @@ class CanaryCustomer:
         assert answer.status == 200, answer.body
 
     async def enroll(self, plan: Json) -> Json:
-        """Subscribe to a plan, the first time as a new customer."""
+        """Subscribe the customer to a plan. The first call also creates the customer."""
         if not self.id:
             self.external_ref = self.canary("ref")
         customer = {
@@ -151,7 +152,7 @@ class CanaryCustomer:
 
 @dataclass(slots=True)
 class Story:
-    """What a merchant does with a customer, until the customer has no active subscription and no open invoice."""
+    """A merchant's requests about one customer. They leave no active subscription and no open invoice."""
 
     of: CanaryCustomer
     gateway: EchoingGateway

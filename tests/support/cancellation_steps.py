@@ -1,4 +1,4 @@
-"""Steps of scenarios in which a process dies or waits while the gateway cancels a charge at a merchant's request."""
+"""Steps of scenarios in which a merchant's request cancels a charge at the gateway, and its process dies or waits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
@@ -41,7 +41,7 @@ def suspended(
 ) -> Generator[None]:
     """Suspend the process of the first request before its call to the gateway, until the request has expired.
 
-    During the suspension, call `meanwhile`. After it, call `after` each time the gateway has canceled a charge.
+    During the suspension, call `meanwhile`. From then on, call `after` each time the gateway has canceled a charge.
     """
     is_first = True
     is_over = False

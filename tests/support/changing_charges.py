@@ -23,7 +23,7 @@ _HAS_PART = f"entries::text LIKE '%{AT_GATEWAY}part%'"
 
 @dataclass(slots=True)
 class ChangingCharges:
-    """The charges of one invoice, and which of them somebody changed at the gateway.
+    """Changes the charges of one invoice at the gateway, and remembers the ids of the changed charges.
 
     `connections` are the invoice's connection and an unused one. To hide a charge from the engine, `forget_or_show`
     moves the charge to the unused connection.
@@ -82,7 +82,7 @@ class ChangingCharges:
     async def close_expired(self) -> None:
         """Cancel the charges that `shown` shows as expired.
 
-        Their stored status is still `open`, and `fatura check` reads the stored status.
+        Otherwise `fatura check` would treat them as open, because it reads their stored status.
         """
         await self._set_status("canceled", list(self.expired))
 
@@ -95,7 +95,7 @@ class ChangingCharges:
     async def _add_entry(
         self, kind: str, name: str, amount: str, where: str, *, status: str | None = None
     ) -> None:
-        """Add an entry to the charges that meet the condition `where` and have no entry with this name."""
+        """Add a payment or refund to the charges that meet the condition `where` and have none of this name."""
         entry = f"""
             jsonb_build_object('kind', $2::text, 'reference', '{AT_GATEWAY}{name}-' || charge_id,
                 'amount_cents', {amount}, 'occurred_at', created_at)
@@ -112,7 +112,7 @@ class ChangingCharges:
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """Let the gateway show the expired charges as expired, and refuse to cancel them."""
+        """During the block, the gateway shows the expired charges as expired, and does not cancel them."""
         get_charge, cancel_charge = SandboxGateway.get_charge, SandboxGateway.cancel_charge
 
         async def get(gateway: Any, charge_id: str) -> Charge:

@@ -31,7 +31,7 @@ def closed(document: Json) -> Json:
 
 
 class Contract:
-    """An OpenAPI document, and the operations and statuses of the responses that it has checked so far."""
+    """Checks responses against an OpenAPI document, and remembers their operations and statuses."""
 
     def __init__(self, document: Json) -> None:
         self.document = closed(document)

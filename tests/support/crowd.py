@@ -61,7 +61,7 @@ class Crowd:
         await self.sql(SUBSCRIBE_MANY, plan["id"], count)
 
     async def fall_due(self) -> None:
-        """Make every subscription due now, although missed cycles are normally generated 24 hours apart (D-5)."""
+        """Make every subscription due now. Normally, the engine waits 24 hours between two missed cycles (D-5)."""
         await self.sql("UPDATE subscription SET generate_at = now() WHERE account_id = $1")
 
     async def pass_minutes(self, minutes: int) -> Answer:

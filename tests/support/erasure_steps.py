@@ -1,4 +1,4 @@
-"""Steps of the erasure scenarios: subscribe customers, end what they use, and erase them."""
+"""Steps of the erasure scenarios: create customers whose subscriptions have ended, and erase them."""
 
 from tests.support.sandbox_steps import read
 from tests.support.world import Answer, Json, Merchant, World

@@ -48,7 +48,7 @@ def run(*arguments: str, env: dict[str, str], cwd: Path | None = None) -> "subpr
 
 
 def written_credentials(said: str) -> str:
-    """Return the text of the file to which a command has written new credentials, because it has no terminal."""
+    """Return the text of the file in which a command without a terminal has written new credentials."""
     named = re.search(r"credentials are in (\S+),", said)
     assert named, said
     path = Path(named[1])

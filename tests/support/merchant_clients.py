@@ -18,7 +18,7 @@ ACCOUNT = Account(UUID("019a2f6e-1c3b-7d52-9f0a-6b1c2d3e4f50"), Mode.SANDBOX, "B
 
 
 def rules(allowed: Sequence[str] = (), *, ports: str = "") -> UrlRules:
-    """Return the URL rules of sandbox accounts, for entries of FATURA_OUTBOUND_ALLOW and FATURA_OUTBOUND_PORTS."""
+    """Return the URL rules of sandbox accounts for these values of FATURA_OUTBOUND_ALLOW and FATURA_OUTBOUND_PORTS."""
     environ = {"FATURA_OUTBOUND_ALLOW": ",".join(allowed), "FATURA_OUTBOUND_PORTS": ports}
     return url_rules(settings.read(environ))[Mode.SANDBOX]
 

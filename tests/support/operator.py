@@ -1,6 +1,7 @@
 """The actor in audit entries of commands.
 
-It is OPERATOR if a test calls the use case itself. If a test runs a command, it is the user who runs the tests.
+If a test calls the use case itself, the actor is OPERATOR. If a test runs a command, the actor is the operating system
+user who runs the tests.
 """
 
 import os
@@ -14,7 +15,7 @@ OPERATOR = Actor(ActorKind.OPERATOR, "tests")
 
 
 def audited(database_url: str, account_id: UUID | str) -> list[str]:
-    """Return the actions that commands of the user who runs the tests have added to the account's audit log."""
+    """Return the actions in the account's audit log whose actor is the user who runs the tests."""
     name = pwd.getpwuid(os.geteuid()).pw_name
     entries = f"""
         SELECT array_agg(action ORDER BY sequence) FROM audit_entry

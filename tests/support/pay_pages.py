@@ -77,7 +77,7 @@ class Parsed(HTMLParser):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An answer to a browser."""
+    """The answer to a request for a pay page."""
 
     status: int
     headers: httpx.Headers
@@ -94,7 +94,7 @@ class Shown:
 
 
 def checked(html: str) -> Parsed:
-    """Check what every pay page must have, for people and for programs that read it aloud. Return the parsed page."""
+    """Check the rules for every pay page, among them those for screen readers. Return the parsed page."""
     page = Parsed(html)
     tags = [tag for tag, _ in page.start]
     assert html.startswith("<!doctype html>\n")
@@ -131,7 +131,7 @@ async def page_of(merchant: Merchant, invoice: Json, query: str = "?lang=en", *,
 
 
 async def press_button(merchant: Merchant, invoice: Json) -> httpx.Response:
-    """Press the button of a sandbox account's page."""
+    """Press the button with which a sandbox account's page simulates a payment."""
     return await merchant._client.post(f"/pay/{token_of(merchant, invoice)}/sandbox-payment")
 
 

@@ -13,7 +13,7 @@ BANK_ID = "E18236120202611281530s0123456789"
 
 
 class Shop:
-    """The account and its connection."""
+    """A live account, and its first connection with a Pix key."""
 
     def __init__(self, world: World, merchant: Merchant, connection_id: str) -> None:
         self.world = world
@@ -52,7 +52,7 @@ class Shop:
         return await self.merchant.post(path, body, **({} if key is None else {"key": key}))
 
     async def imported(self, *rows: str, **fields: Any) -> list[tuple[str, ...]]:
-        """Import a statement, let the lanes work, and return the result and the way of matching of each credit."""
+        """Import a statement and run all lanes. Return the `result` and the `matchedBy` of each credit."""
         answer = await self.send(*rows, **fields)
         assert answer.status == 200, answer.json
         await self.world.run()

@@ -56,7 +56,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.run()
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
-    # Tests insert a copy of this newest, paid invoice. PostgreSQL accepts the copy only if its total is zero.
+    # Add an invoice with a total of zero. It is `paid` without a charge.
     free = await merchant.product(0)
     await merchant.enroll(await merchant.plan(item(free)))
     await merchant.run()
@@ -102,7 +102,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
 
 
 def _pix_charge(invoice_id: UUID, *, created_at: datetime) -> PixKeyCharge:
-    """Return a charge of a Pix key, for tests of its row. Otherwise, only live accounts have such charges."""
+    """Return a charge of a Pix key, to test its table. Normally, only live accounts have such charges."""
     return PixKeyCharge(
         txid="X",
         invoice_id=invoice_id,

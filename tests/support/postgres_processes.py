@@ -92,11 +92,11 @@ def value(url: str, sql: str, **settings: Any) -> Any:
 
 
 def allow_os_user(url: str, name: str, *, role: str = "fatura") -> None:
-    """Let a user of the operating system connect to an embedded server as a role."""
+    """Let the operating system user `name` connect to an embedded server as the role `role`."""
 
     def allow() -> None:
         superuser = as_superuser(url)
-        # the server's working directory is its data folder
+        # The server runs in its data folder, so the name of the file needs no path.
         value(superuser, f"COPY (SELECT 'fatura {name} {role}') TO PROGRAM 'cat >> pg_ident.conf'")
         value(superuser, "SELECT pg_reload_conf()")
 
@@ -122,6 +122,6 @@ def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
 
 
 def sweep(data_dir: Path) -> None:
-    """Kill the server that a failed test left running."""
+    """Kill the server of a data folder if a failed test has left it running."""
     with suppress(OSError, ValueError, IndexError):
         os.kill(postmaster(data_dir), signal.SIGQUIT)

@@ -49,7 +49,7 @@ async def paid_invoice(world: World) -> Json:
 async def store(
     world: World, account: Account, invoice: Json, *, key: str = "once", amount_cents: int | None = None
 ) -> UUID:
-    """Store a refund, as a process does before it reserves the call. Return the refund's id."""
+    """Store a refund, as a process does before it leases the refund. Return the refund's id."""
     invoice_id, places = UUID(invoice["id"]), Places(world.deps.gateway_requests, world.account_id)
     start = partial(refunds._start, invoice_id=invoice_id, key=key, amount_cents=amount_cents, reason=None)
     await in_transaction(world.deps, account, partial(start, places=places))
@@ -63,7 +63,7 @@ async def claim(world: World, account: Account, refund_id: UUID) -> Sequence[ref
 
 
 def slow(state: RefundState, method: Any) -> Any:
-    """Wrap a gateway method, so that its answer shows each refund in `state` and without a ledger entry."""
+    """Wrap a gateway method. Its answers then show each refund with the state `state` and without a ledger entry."""
 
     async def shown(gateway: SandboxGateway, asked: RefundRequest | str) -> Charge:
         charge = await method(gateway, asked)

@@ -88,7 +88,10 @@ class History:
 
     @contextmanager
     def _stopping(self) -> Generator[None]:
-        """Stop each request before it cancels a charge, and each poll of `_read` after it has read the charges."""
+        """Stop each request before it cancels a charge.
+
+        Also stop each poll that `_read` begins, after the poll has read the charges.
+        """
         cancel_charge, ask_gateway = charge_release.cancel, polling.ask
 
         async def wait_and_cancel(gateway: Any, gateway_id: str, **named: Any) -> Any:
@@ -161,7 +164,7 @@ class History:
             self.log.append(f"  {name} -> {shown}")
 
     async def _begin(self, beginning: str) -> None:
-        """Let the first charge expire or be forgotten, and let polls find this (see BEGINNINGS).
+        """Let the first charge expire, or let the gateway forget it, and poll until the engine knows (see BEGINNINGS).
 
         Then cancel the charge at the gateway, and begin another poll. For "nothing", do none of these steps.
         """
@@ -256,7 +259,7 @@ class History:
         await self.world.sql(passed, minutes)
 
     async def _settle(self) -> None:
-        """Show all charges, and let the engine do its work of the next day."""
+        """Let the gateway show all charges again. Let 32 hours pass in five steps, and run the engine after each."""
         await self._half_a_minute()
         if self.charges.is_forgotten:
             await self.charges.forget_or_show()

@@ -32,7 +32,7 @@ async def gateway_of(world: World, connection: str | None = None) -> Gateway:
 async def create_unmatched_charge(
     world: World, invoice_id: UUID, cents: int, *, attempt: int = 1, connection: str | None = None
 ) -> Charge:
-    """Create a charge at the gateway that the database lacks, by default on the account's first connection."""
+    """Create a charge at the gateway, but not in the database, by default on the account's first connection."""
     request = ChargeRequest(
         invoice_id=invoice_id,
         attempt=attempt,

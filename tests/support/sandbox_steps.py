@@ -157,7 +157,7 @@ async def believed_absent(world: World) -> Json:
 
 
 async def park(world: World) -> None:
-    """Park a ready invoice's charge: a look-up finds it with a wrong amount, so a person must decide."""
+    """Let a look-up find a ready invoice's charge with a wrong amount. The engine parks it for a person's decision."""
     await queue_fault(world, "create_charge", "timeout_after")
     await world.run("issuance")
     await world.sql("UPDATE sandbox_charge SET amount_cents = 999")

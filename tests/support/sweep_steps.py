@@ -119,7 +119,7 @@ def show_expired(monkeypatch: pytest.MonkeyPatch, charge_id: str) -> None:
 
 
 async def sweep(world: World) -> None:
-    """Make the sweeps of all connections due and run them. Then poll and read the charges that the sweeps name."""
+    """Make the sweeps of all connections due and run them. Then reconcile the charges that the sweeps found."""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")
     await world.run("sweep")
     await world.sql("UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL")
@@ -167,7 +167,7 @@ def during_the_look_up(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Await
 
 
 async def hide_first_charge(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Json, str]:
-    """Create a charge whose answer is lost, and hide this charge from the next three look-ups.
+    """Create a charge, lose the gateway's answer, and hide the charge from the next three look-ups.
 
     The gateway refuses another charge with the same reference. Return the invoice, and the charge's id at the gateway.
     """
@@ -189,7 +189,10 @@ async def hide_first_charge(world: World, monkeypatch: pytest.MonkeyPatch) -> tu
 
 
 async def missing_charges(world: World, **settings: Json) -> tuple[Json, str, str]:
-    """Return an invoice whose attempt is parked as `charge_missing`, its canceled charge, and its invalid charge."""
+    """Return an invoice, the id of its canceled charge, and the id of its invalid charge.
+
+    The engine has parked the invoice's attempt as `charge_missing`.
+    """
     invoice, one, hidden = await two_charges(world, **settings)
     await world.post(f"/v1/sandbox/charges/{one}/cancel")
     await hide_payment(world, hidden)

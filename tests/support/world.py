@@ -247,7 +247,7 @@ async def world_on(db: Database, database_url: str, **environment: str) -> Async
     vault = Vault([KEY_RING])
     tagger = await tag_key.load(db, vault)
     deps = wire(read, db, vault=vault, tagger=tagger, clock=real_clock, notify=ignore_notification)
-    deps.checks.keep_seconds = 0  # tests change what is checked
+    deps.checks.keep_seconds = 0  # keep no result, because tests change data between checks
     async with api_client(deps) as client:
         opened = await open_account(deps, Mode.SANDBOX)
         yield World(deps, client, opened, database_url)

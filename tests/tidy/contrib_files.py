@@ -37,7 +37,7 @@ def mappings(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def containers(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield the containers of a YAML file that run Fatura's image, with the merge keys of Compose applied."""
+    """Yield each container in a YAML file whose image is `fatura`. The merge keys of Compose are applied."""
     for document in documents(source):
         services = {name: each for name, each in document.items() if name != "x-fatura"}
         yield from (each for each in mappings(services) if each.get("image") == "fatura")

@@ -24,7 +24,7 @@ HARMLESS = {"combine", "fromisoformat", "fromtimestamp", "fromordinal", "fromiso
 
 
 def inexact(node: ast.AST) -> str | None:
-    """Return the name of the construct if a node can make a number inexact, otherwise None."""
+    """If a node can make a number inexact, return the name of its construct, otherwise None."""
     match node:
         case ast.Constant(value=float()):
             return "a float"

@@ -72,12 +72,12 @@ def many_positional(source: Source) -> Iterator[Finding]:
 
 
 def _is_context(leading: list[str]) -> bool:
-    """Return whether each of these parameters is a context, such as a transaction or an account."""
+    """Return whether all these parameters are contexts, such as a transaction or an account."""
     return set(leading) <= CONTEXT
 
 
 def logged_texts(source: Source) -> Iterator[Finding]:
-    """Refuse log calls that turn an exception into text. Logs redact an exception only if they get the object."""
+    """Refuse log calls that turn an exception into text. Logging redacts exception objects, but not texts."""
     caught = {
         node.name
         for node in ast.walk(source.tree)
@@ -97,7 +97,7 @@ def logged_texts(source: Source) -> Iterator[Finding]:
 def transaction_closures(source: Source) -> Iterator[Finding]:
     """Refuse nested functions that take a transaction.
 
-    Code with top-level functions reads from top to bottom.
+    Code is easier to read from top to bottom if such functions are at the top level.
     """
     for outer in functions(source):
         for inner in ast.walk(outer):

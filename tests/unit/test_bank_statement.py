@@ -201,7 +201,7 @@ def test_a_type_that_may_be_a_credit_is_read(kind: str) -> None:
 
 
 def test_transactions_on_one_line_are_read() -> None:
-    """Programs that write XML may break no lines. [D-257]"""
+    """A program may write XML without line breaks. [D-257]"""
     one = "<STMTTRN><DTPOSTED>20261128</DTPOSTED><TRNAMT>1</TRNAMT><FITID>7</FITID><MEMO>x</MEMO></STMTTRN>"
 
     assert len(read(f"<OFX>{one}{one}</OFX>", StatementFormat.OFX, now=NOW).credits) == 2
@@ -221,7 +221,7 @@ def test_a_payers_message_does_not_refuse_the_file(message: str) -> None:
 
 
 def test_only_the_column_of_types_marks_debits_if_there_is_one() -> None:
-    """A payer may write `D` as the message. [D-257]"""
+    """If a file has a column of types, a message `D` does not mark a debit. [D-257]"""
     assert _one(_csv("2026-11-28,0.01,2,C,D", header="date,amount,id,type,message")).amount_cents == 1
 
 
@@ -258,7 +258,7 @@ def test_an_amount_with_something_inside_is_refused(amount: str) -> None:
 
 
 def test_a_later_time_of_today_counts_as_now() -> None:
-    """Some banks give all transactions of a day the same time. [D-257]"""
+    """Some banks give all transactions of a day the same time, such as 23:59. [D-257]"""
     text = _ofx("<TRNAMT>1.00").replace("20261128", "20261129235900[-3:BRT]")
 
     assert _one(text, StatementFormat.OFX).occurred_at == NOW

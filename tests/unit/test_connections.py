@@ -221,7 +221,7 @@ async def test_bodies_that_have_arrived_are_not_counted(limit):
 
 
 async def received_bytes(reader: asyncio.StreamReader, *, at_most: int = MANY) -> int:
-    """Read until the server closes the connection, or `at_most` bytes. Return how many bytes arrived."""
+    """Read until the server closes the connection or `at_most` bytes have arrived. Return how many bytes arrived."""
     received = 0
     async with asyncio.timeout(GRACE):
         with suppress(ConnectionResetError):

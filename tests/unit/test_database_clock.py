@@ -23,7 +23,7 @@ class _Clocks:
 
 
 def difference(clock: DatabaseClock) -> float:
-    """Return in seconds how far the engine's time is from the database's."""
+    """Return the absolute difference between the engine's time and the database's time, in seconds."""
     return abs((clock() - datetime.now(UTC)).total_seconds())
 
 

@@ -37,7 +37,7 @@ CONTEXT = rules(["localhost:9000"])
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return the value that a type parses, or a ValueError with the message of the refusal."""
+    """Return the value that a type parses. If the type refuses it, return a ValueError with the message."""
     try:
         return TypeAdapter(kind).validate_python(value, context=CONTEXT)
     except ValidationError as error:

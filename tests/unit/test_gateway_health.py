@@ -72,7 +72,10 @@ def test_late_answers_of_other_calls_do_not_delay_the_probe() -> None:
 
 
 def reported(minutes: dict[int, CallResult], *, health: ConnectionHealth = HEALTHY) -> list[int]:
-    """Return the minutes in which `connection.failing` is due. `minutes` maps the end of each call to its result."""
+    """Return the minutes in which `connection.failing` is due.
+
+    `minutes` has the result of each call by the minute in which the call ended.
+    """
     due: list[int] = []
     for minute, result in minutes.items():
         at = NOW + timedelta(minutes=minute)

@@ -1,4 +1,4 @@
-"""The QR codes of pay pages: what they contain, and how few are drawn (D-258)."""
+"""The QR codes of pay pages: what they contain, and when they are drawn (D-258)."""
 
 import asyncio
 from collections import OrderedDict
@@ -15,7 +15,7 @@ ID = story.ACCOUNT.account_id
 
 
 class Drawing:
-    """Counts the drawn codes, and draws quickly."""
+    """Replaces segno. Records the texts of the codes, and draws no real code."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

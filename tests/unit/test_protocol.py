@@ -210,12 +210,12 @@ async def test_few_requests_are_pipelined(connect, count):
     async with connect() as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n" * count)
         answers = await statuses(reader)
-        # the server may close the connection before it has read 14,000 requests, and the reset then discards answers
+        # The server may close the connection before it has read 14,000 requests. The reset then discards answers.
         assert answers == [404] * (1 + MAX_PIPELINED) or (count > 20 and len(answers) <= 1 + MAX_PIPELINED)
 
 
 async def test_the_server_reads_nothing_while_requests_wait(connect):
-    """While one request waits, the client sends four more. The server reads them only when none waits. [D-103]"""
+    """While one request waits for another, the client sends four more. The server reads these later. [D-103]"""
     async with connect() as (reader, writer):
         writer.write((GET + PAUSE + GET).encode())
         await asyncio.sleep(PAUSE_SECONDS / 4)

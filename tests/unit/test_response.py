@@ -15,7 +15,10 @@ ALL_BYTES = MAX_HEADER_BYTES + MAX_BODY_BYTES + MAX_FRAMING_BYTES
 
 
 def read(data: bytes, *, pieces: int = 4096) -> Response:
-    """Feed data to the parser in pieces of at most `pieces` and `wanted_bytes` bytes. Return the response."""
+    """Feed data to the parser and return the response.
+
+    Each piece has at most `pieces` bytes, and at most as many bytes as the parser wants.
+    """
     response = Response()
     while data and not response.is_ended:
         size = min(pieces, response.wanted_bytes)

@@ -56,8 +56,9 @@ class Lookups:
 
 
 async def test_callers_share_a_lookup_that_has_not_begun():
-    """A caller gets the result of a look-up that began after the caller asked. A canceled caller cancels no other.
-    [D-241]
+    """A caller gets the result of a look-up that began after the caller asked.
+
+    Canceling one caller does not cancel the others. [D-241]
     """
     shared, lookups = SharedLookups(), Lookups()
     first = asyncio.create_task(shared.get(lookups, group="account", key="one"))

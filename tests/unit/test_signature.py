@@ -1,4 +1,4 @@
-"""The signature of webhooks and price calls: how Fatura and other packages sign and verify it."""
+"""The signature of webhooks and price calls: Fatura and other packages create it and verify it."""
 
 import base64
 import hashlib

@@ -40,7 +40,7 @@ def test_a_wrong_check_digit_is_refused(document: str) -> None:
         "00000000000",
         "111.111.111-11",
         "00000000000000",
-        "20-12345678-9",  # a tax id of Argentina without its country
+        "20-12345678-9",  # a tax id of Argentina, without the country code
         "12.ABC.345/01DE-36",
         "21.ABC.345/01DE-35",
     ],

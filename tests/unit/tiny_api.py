@@ -212,6 +212,6 @@ def client_of(app: FastAPI, key: str | None = KEY) -> httpx.AsyncClient:
 
 
 def fields_of(response: httpx.Response) -> list[tuple[str, str]]:
-    """Return the path and message of each invalid field of a 400."""
+    """Return the path and message of each invalid field that a 400 response lists."""
     assert response.status_code == 400, response.text
     return [(field["path"], field["message"]) for field in response.json()["meta"]["fields"]]

@@ -58,7 +58,7 @@ async def try_policies(
 async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
     """Try to read, change, delete, add and move rows of account `theirs`.
 
-    For each operation that succeeds, yield what happened to the rows, such as `are changed`.
+    For each operation that the policies let pass, yield a phrase for the report, such as `are changed`.
     """
     if await connection.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", theirs):  # noqa: S608 - from the catalog
         yield "are seen"

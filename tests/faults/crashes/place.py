@@ -108,7 +108,7 @@ class Place:
         return Notes(**json.loads((self.folder / NOTES_FILE).read_text()))
 
     def copy_folder(self, like: "Place") -> None:
-        """Copy the files of the folder of `like`. SQLite copies the journal, because other processes have it open."""
+        """Copy all files of another place. SQLite copies the journal, because other processes have the journal open."""
         self.folder.mkdir()
         for file in like.folder.iterdir():
             if not file.name.startswith(JOURNAL_FILE):

@@ -83,7 +83,7 @@ async def recover(
 async def _still_due(shop: Shop) -> list[str]:
     """Return a problem if work is still due although all lanes ran.
 
-    The only possible reason is that the killed process still holds a lease on the work.
+    The lanes leave due work undone only if the killed process still holds a lease on this work.
     """
     due_at = await _due_at(shop)
     return (
@@ -107,7 +107,7 @@ async def _repeat(shop: Shop, act: Request, answer: Answer) -> Answer:
 async def _follow(shop: Shop, *, until: datetime) -> datetime:
     """Run the lanes each time work is due, up to the time `until`.
 
-    Return the time at which `_UNSETTLED` first counted no unfinished work. If it always counted some, return `until`.
+    Return the first time at which the query `_UNSETTLED` found no unfinished work, or `until` if it always found some.
     """
     settled_at: datetime | None = None
     for _ in range(MOST_STEPS):

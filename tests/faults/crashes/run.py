@@ -153,7 +153,7 @@ def _report(matrix: Matrix, known: dict[str, list[str]], jobs: Sequence[Job]) ->
     )
     report.count("distinct points killed at", len(matrix.points), at_least=LEAST_POINTS[options.scale])
     report.count("kills without automatic recovery", len(matrix.points) - matrix.recovered, at_most=0)
-    # on a slow machine, lanes poll more often while the points are listed, so trials do not reach all these points
+    # on a slow machine, lanes poll more often in the listing than in the trials, so trials miss some listed points
     missed = len(jobs) - len(matrix.points)
     report.count("points that the process did not reach", missed, at_most=max(len(jobs) // 100, 2))
     report.count(

@@ -158,9 +158,10 @@ class People:
                     await background_faults.send_webhook(self.world, read_record(row))
 
     async def resolve_all(self) -> None:
-        """Send valid credentials, collect overdue invoices, and act as the person for whom `ready` invoices wait.
+        """Send valid credentials, collect overdue invoices, and resolve `ready` invoices that wait for a person.
 
-        Skip invoices for which `invoices.is_left` is true.
+        To resolve an invoice, cancel its charges at the gateway and retry issuance. Skip invoices for which
+        `invoices.is_left` is true.
         """
         for merchant in self.merchants:
             await merchant.send_credentials()

@@ -50,7 +50,7 @@ _CHARGE = msgspec.json.Decoder(SimCharge)
 def read_record(row: Mapping[str, Any]) -> SimCharge:
     """Return the newest version of a charge from its row of the journal."""
     charge = _CHARGE.decode(row["record"])
-    # A repeated request creates its delayed charge at once. Only these columns then have the new times.
+    # A repeated request creates a delayed charge at once. This changes the times in the columns, but not in `record`.
     charge.created_at = datetime.fromisoformat(row["created_at"])
     charge.visible_at = datetime.fromisoformat(row["visible_at"])
     return charge
@@ -116,7 +116,7 @@ class Provider(GatewayAndMerchant):
             each for each in self.state.made_for(made.invoice_id, made.attempt) if not each.was_forgotten
         ]
         for each in alike:
-            # if an answer was lost, the engine may not know all charges that requests with this reference created
+            # if an answer was lost, the engine may know only some of the charges with this reference
             each.is_double = len(alike) > 1
         self.journal.write(
             "charge",

@@ -88,8 +88,8 @@ async def _run(options: Options, report: Report, server: str, folder: Path) -> N
 class Story:
     """What happens in a run.
 
-    `charges` is the number of subscriptions, each of which is charged once. Merchants do half of their `actions` during
-    the charging, and half later.
+    Each subscription is charged once, so `charges` is also the number of subscriptions. `actions` is the number of the
+    merchants' actions: half of them happen during the charging, and half later.
     """
 
     options: Options
@@ -145,7 +145,7 @@ class Story:
             await drained(self.world, seconds=15)
 
     async def rest(self) -> None:
-        """Stop all faults, act as the people for whom invoices wait, and let the engine finish all work."""
+        """Stop all faults, resolve the invoices that wait for a person, and let the engine finish all work."""
         world, people = self.world, self.people
         people.world.faults.on = False
         await world.control("calm")
@@ -193,7 +193,7 @@ async def _count(
     report.count(
         "charge calls that were open in killed or frozen workers (percent)",
         100 * running.calls_hit / charges,
-        # No minimum in a short run, because most charges may be created before the first kill.
+        # A short run has no minimum, because most of its charges may exist before the first kill.
         at_least=2 if options.scale is Scale.FULL else None,
     )
     refused = world.journal.count("gateway_call", "operation = 'refuse'")

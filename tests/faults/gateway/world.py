@@ -80,7 +80,7 @@ class Kind:
 
     @property
     def creates_too_late(self) -> bool:
-        """Return whether the engine may already have requested another charge when a delayed charge appears."""
+        """Return whether a delayed charge may appear only after the engine has requested another charge."""
         return self.faults.late_seconds > LATEST_FOUND_SECONDS
 
 

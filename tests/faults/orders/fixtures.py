@@ -131,7 +131,7 @@ async def settled(builder: FixtureBuilder) -> dict[str, Any]:
 
 
 async def swept(builder: FixtureBuilder) -> dict[str, Any]:
-    """The fixture `paid`, in which the connection's sweep is due in addition to the poll."""
+    """The same as the fixture `paid`, except that the connection's sweep is due too."""
     facts = await paid(builder)
     await builder.root.execute(
         "UPDATE connection_sweep SET next_sweep_at = swept_to WHERE account_id = $1",

@@ -16,9 +16,9 @@ class NamedOutcome:
 
     `reference` names that execution: both operations in serial order (`a b` or `b a`), or one operation alone (`a` or
     `b`). `answers` has, by operation, a regular expression for the response, if it differs. Rows of `ignored_tables`
-    are not compared. Rows of the tables in `other_references` must equal those of another execution, which this mapping
-    names by table. If `ignored_tables` or `other_references` is not empty, all new ids count as equal, because the name
-    of an id depends on the rows of all tables.
+    are not compared. `other_references` maps a table to another execution, whose rows of this table must be equal. If
+    `ignored_tables` or `other_references` is not empty, all new ids count as equal, because the name of an id depends
+    on the rows of all tables.
     """
 
     reason: str

@@ -31,7 +31,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "account": frozenset({"clock_offset"}),
     "account_counter": frozenset({"untaken_events"}),
     "api_key": frozenset({"last_used_at"}),
-    # if two cancellations end in the order of their requests, the hold of the first one stays until it expires
+    # if two cancellations overlap and the first one ends first, the time that it stored remains after both have ended
     "charge": frozenset({"call_ends_at"}),
     # the audit entries of concurrent requests may have an order that no serial execution has
     "audit_entry": frozenset({"sequence"}),

@@ -194,9 +194,9 @@ def run(options: Options) -> Report:
 
 
 async def repeat(server_url: str, name: str, schedule: Schedule) -> bool:
-    """Run one schedule of the pairs with a name, which differ in their fixtures. Print each trace and outcome.
+    """Run one schedule of each pair with the given name. Print each trace and outcome.
 
-    Return whether all outcomes are correct.
+    Pairs with the same name have different fixtures. Return whether all outcomes are correct.
     """
     tally = Tally()
     async with place.database(server_url) as url, open_setup(url) as setup:

@@ -135,8 +135,8 @@ async def _advancing_clock(world: World) -> Merchant:
 async def _resend(world: World, app: Any, refused: Sequence[Wire]) -> list[str]:
     """Repeat refused requests until all are refused again. Then report whether a row of the account has changed.
 
-    A repeated request is accepted if another request has changed its resource. The next repeat omits such requests.
-    Give up after MOST_REPEATS repeats.
+    A repeated request may be accepted, because another request has changed its resource. The next repeat omits the
+    accepted requests. Give up after MOST_REPEATS repeats.
     """
     async with connected(world.database_url, world.account_id) as connection:
         for _ in range(MOST_REPEATS):

@@ -51,9 +51,9 @@ async def _bill_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> 
 
 
 async def _kill_some(crowd: Crowd, victims: list[Running], *, among: int, beyond: int = 0) -> None:
-    """Kill each victim at a random moment, while the workers generate `among` invoices.
+    """Kill each victim at a random moment, while the workers generate the next `among` invoices.
 
-    `beyond` is the number of invoices that exist already.
+    `beyond` is the number of invoices that already exist.
     """
     for share in sorted(random.uniform(0.02, 0.9) for _ in victims):  # noqa: S311 - moments, not secrets
         await crowd.until(INVOICES, beyond + int(share * among))

@@ -33,7 +33,7 @@ PAGE = 50
 
 
 class JournalGateway:
-    """A gateway that does not recognize repeated requests, so that a repeat creates a second charge.
+    """A gateway that does not recognize repeated requests: each repeat creates a second charge.
 
     The engine can prevent second charges only by look-ups.
     """

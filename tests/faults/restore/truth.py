@@ -61,7 +61,7 @@ class Truth:
 
 
 async def judge(story: Story, merchant: Merchant, truth: Truth) -> None:
-    """Compare the charges with the database, act as the person for whom invoices wait, and compare the ledgers."""
+    """Compare the charges with the database, resolve invoices that wait for a person, and compare the ledgers."""
     invoices = await _invoices(story)
     at = f"story {story.seed}, restore {story.restores}"
     newer = {
@@ -94,7 +94,7 @@ def _check_unmatched(story: Story, truth: Truth, newer: set[str], *, at: str) ->
 
 
 def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: set[str], *, at: str) -> None:
-    """For each live charge, check that the restored invoice of the charge's cycle has this charge.
+    """For each open or paid charge, check that the restored invoice of the charge's cycle has this charge.
 
     If the invoice's total differs from the charge's amount, the invoice may instead wait for a person (stage `parked`).
     """
@@ -128,9 +128,9 @@ def _check_matched(truth: Truth, invoices: Sequence[Mapping[str, Any]], newer: s
 
 
 def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]], *, at: str) -> None:
-    """Check that no cycle has two live charges, and that no cycle is charged again after its charge was canceled.
+    """Check that no cycle has two open or paid charges, or a new charge after its charge was canceled.
 
-    A charge that a reissue replaced is an exception: it was canceled, and another charge follows.
+    A reissue is an exception: it replaces a canceled charge by a new one.
     """
     newest = Counter[str]()
     for charge in truth.charges:
@@ -155,7 +155,7 @@ def _check_once(story: Story, truth: Truth, invoices: Sequence[Mapping[str, Any]
 async def _resolve(
     story: Story, merchant: Merchant, truth: Truth, invoices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Act as the person for whom invoices wait: cancel their charges at the gateway, then retry issuance.
+    """Resolve invoices that wait for a person: cancel their charges at the gateway, then retry issuance.
 
     If an invoice adopted a charge that was paid with less than the total, record a manual payment of the rest.
     """

@@ -88,7 +88,7 @@ async def _make(world: World, number: int) -> bytes:
 
 @asynccontextmanager
 async def _under(world: World, vaults: Sequence[Vault]) -> AsyncGenerator[list[World]]:
-    """Yield a World per vault, all with the same account, as if each World were a process with its own ring."""
+    """Yield one World per vault. Each World acts as a process with its own key ring. All have the same account."""
     async with AsyncExitStack() as stack:
         every = [replace(world.deps, vault=vault) for vault in vaults]
         opened = await open_account(every[0], Mode.SANDBOX)

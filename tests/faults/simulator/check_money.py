@@ -266,11 +266,11 @@ class MoneyChecker:
         return local_date(now) <= overdue_on
 
     async def _check_spacing(self, books: Iterable[Books]) -> None:
-        """Check that two invoices of one subscription were charged at least SPACING apart, if both waited (D-57).
+        """Check that invoices of one subscription that waited together were charged at least SPACING apart (D-57).
 
-        Of each invoice, only the first charge that has not failed counts, because later charges belong to reissues. If
-        a failed charge precedes the counted charge, a person requested the counted charge, so the invoice did not wait.
-        An invoice whose request was sent before the other charge did not wait either: the engine repeats this request.
+        For each invoice, only the first charge that has not failed counts, because later charges belong to reissues. If
+        an earlier charge of the invoice failed, a person requested the counted charge, so the invoice did not wait. An
+        invoice did not wait either if its request was first sent before the other charge, and then only repeated.
         """
         failed = {
             (row["invoice_id"], row["number"]) for row in await self._world.observer.fetch(_FAILED_CHARGES)

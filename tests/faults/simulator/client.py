@@ -41,11 +41,11 @@ class Client:
     ) -> Answer:
         """Send a request, and repeat it after a lost answer, 429, 503 or `engine.idempotency_in_progress`.
 
-        Raises NoAnswerError if no attempt gets another answer.
+        Raises NoAnswerError if all TRIES attempts end in one of these ways.
 
-        If the response is no success and its status is not in `allowed`, a problem is reported. If a POST succeeds
-        twice, both responses must have the same bytes (D-14). With `keyed=False`, the responses are not compared. `key`
-        is the Idempotency-Key; by default, each call has a new one.
+        Report a problem if the answer is an error whose status is not in `allowed`. If a POST succeeds twice, both
+        responses must have the same bytes (D-14). With `keyed=False`, the responses are not compared. `key` is the
+        Idempotency-Key. By default, each call has a new key.
         """
         self._calls += 1
         headers = {"Authorization": f"Bearer {self.api_key}"}

@@ -116,7 +116,7 @@ class _ErrorListener:
 
         A second charge of an invoice is explained in four cases: the gateway created a charge twice or forgot a charge
         for a time, a payer paid a closed charge, or a person returned payments that the engine had not recorded yet.
-        A charge is reported as unreadable if two late look-ups a day apart could not read it; two faults are enough.
+        `charge.unreadable` is always explained, because two faults can make two late look-ups a day apart fail.
         """
         if event["event"] == "charge.second_charge_found":
             made = self._world.side.gateway.of_invoice(event["invoice_id"])

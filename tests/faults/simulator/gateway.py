@@ -232,7 +232,7 @@ class SimGateway:
     async def _looked(
         self, name: str, look: Callable[[datetime], Sequence[SimCharge]], *, chances: Chances = faults.LOOK
     ) -> Sequence[SimCharge]:
-        """Make one call that reads charges. `look` returns the charges that exist at a time.
+        """Make one call that reads charges. `look` takes the current time and returns the charges to read.
 
         A look-up by reference shows a new charge only after a delay. A look-up by id shows it immediately. Credentials
         of another account at the provider find nothing.
@@ -286,7 +286,10 @@ class SimGateway:
             raise AuthFailedError("the token is old")
 
     def _is_refusing(self, name: str) -> bool:
-        """Return whether the gateway now refuses all such calls of the connection. If it does, count the fault."""
+        """Return whether the gateway now refuses all calls of the connection, or all polls if `name` is a poll.
+
+        If the gateway refuses the call, count the fault.
+        """
         side, connection_id = self._side, self._config.connection_id
         until = {"gateway: refuses calls for days": side.gateway.refuses_until.get(connection_id)}
         if name == _POLL:

@@ -60,7 +60,7 @@ class SimCharge:
 
     `is_forgotten` is true while the gateway does not know the charge. `was_forgotten` stays true afterwards.
     `was_paid_late` is true if a payment arrived although the gateway had closed the charge. `is_double` is true if the
-    gateway created another charge with the same reference, so that the engine possibly knows only the other one.
+    gateway created another charge with the same reference. The engine possibly knows only the other charge.
     `was_returned` is true if a person canceled the charge and returned its payments. `told` counts the entries that the
     gateway returned in its most recent answer.
     """
@@ -170,8 +170,8 @@ class GatewayState:
 
     `refuses_until` has, by connection, the time until which the gateway refuses all calls. `refuses_polls_until` has
     the time until which it refuses polls. `refused_at` has the times of a connection's refused calls since its last
-    answered call. `polls_refused_at` has the times of its refused polls since its last answered poll. `refusals` has
-    the series of both kinds that an answer has ended. The ids of all charges begin with `prefix`.
+    answered call. `polls_refused_at` has the times of its refused polls since its last answered poll. An answer ends
+    such a series, which then moves to `refusals`. The ids of all charges begin with `prefix`.
     """
 
     payers: Payers
@@ -229,7 +229,7 @@ class GatewayState:
         return [each for each in self.charges.values() if str(each.invoice_id) == invoice_id]
 
     def made_for(self, invoice_id: UUID, attempt: int) -> Sequence[SimCharge]:
-        """Return all charges that requests with a reference have created, including forgotten charges."""
+        """Return all charges that were created with a reference, including forgotten charges."""
         return self._of_reference.get((invoice_id, attempt), ())
 
     def find(self, charge_id: str, *, now: datetime) -> SimCharge | None:
@@ -259,8 +259,8 @@ class GatewayState:
 
         If the gateway deduplicates and knows the refund's id, change nothing and return None.
 
-        `kind` is the capability `refunds`. With `is_late`, the gateway's answers show the refund only after a random
-        time of at most LATEST.
+        `kind` is the value of the capability `refunds`. With `is_late`, the gateway's answers show the refund only
+        after a random time of at most LATEST.
         """
         if kind == "key" and any(each.refund_id == request.refund_id for each in charge.refunds):
             return None
@@ -373,7 +373,7 @@ class GatewayState:
     def let_all_pay(self, now: datetime) -> None:
         """Make most payers pay: the payers of existing charges now, those of new charges on the due date.
 
-        Also end all refusals of calls that would last for days.
+        Also stop refusing calls.
         """
         self.payers.all_pay = True
         self.refuses_until.clear()

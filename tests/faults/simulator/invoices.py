@@ -109,8 +109,8 @@ async def resolve_all(merchant: Merchant) -> None:
 
 
 def is_left(invoice_id: str) -> bool:
-    """Return true for one in six invoices. When all other invoices are resolved, no person acts for these invoices.
+    """Return true for one in six invoices. `resolve_all` and `collect_all` skip these invoices.
 
-    If the engine waits for a person at the end, the invoice's newest event must say what the person has to do.
+    If such an invoice waits for a person at the end, its newest event must say what the person has to do.
     """
     return UUID(invoice_id).int % 6 == 0

@@ -135,7 +135,8 @@ class Process:
         """Return the time of the worker's next poll.
 
         If the last poll found work and faults are off, the worker polls again after half a second. While faults are on,
-        it does so only with the probability GOES_ON. In all other cases, it pauses for a long time.
+        it does so only with the probability GOES_ON. In all other cases, the worker sleeps until work is due, within a
+        minimum and a maximum.
         """
         now = self.world.schedule.now
         soon = now + timedelta(seconds=0.5)

@@ -101,7 +101,7 @@ class Schedule:
             await self._loop.create_future()
 
     def wake_early(self, sleeper_of: Host, until: datetime) -> None:
-        """Wake one task of the machine `sleeper_of` at the time `until`: the task that would sleep longest."""
+        """Let the task of `sleeper_of` that would wake last wake at `until` instead. Never make a task wake later."""
         mine = [each for each in self._sleepers if each.host is sleeper_of and each.until > until]
         if mine:
             latest = max(mine)

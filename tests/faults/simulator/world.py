@@ -82,7 +82,7 @@ class Plan:
     """The parameters of a world, determined by its seed.
 
     If `rests_long` is true, the world ends with a pause that is long enough for the engine to poll every paid charge
-    again. Before this pause, the gateway sends missing webhooks only for charges that the engine no longer polls.
+    again. Before this pause, the gateway sends late webhooks, but only for charges that the engine no longer polls.
     """
 
     accounts: int

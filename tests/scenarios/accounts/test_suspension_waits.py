@@ -137,9 +137,9 @@ async def test_a_suspension_waits_for_a_cancellation(world: World):
 async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_ended(
     world: World, ends_first: int
 ):
-    """Two requests are about to cancel a charge. Then a poll finds the charge paid, and ends both stored requests.
+    """Two API requests are about to cancel a charge. A poll finds the charge paid, and ends both stored requests.
 
-    Both requests still call the gateway. The suspension waits until the second call has ended. [D-242, D-171]
+    Both gateway calls are still in progress. The suspension waits until the second call has ended. [D-242, D-171]
     """
     invoice = await issued_invoice(world)
     [charge] = await charges(world)
@@ -154,7 +154,7 @@ async def test_a_suspension_waits_for_a_cancellation_whose_stored_request_has_en
         await charge_release.release(world.deps, account, begun.pop(ends_first).reserved)
         await asyncio.sleep(A_WHILE)
         await charge_release.release(world.deps, account, begun.pop().reserved)
-        await end_leases(world)  # if the first request's call ended first, that call's hold must expire
+        await end_leases(world)  # if the first call ended first, its hold is still stored
 
 
 async def _begin_cancellation(world: World, account: Account, invoice: Json) -> Begun:

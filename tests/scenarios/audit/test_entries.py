@@ -248,8 +248,9 @@ async def test_an_undone_part_of_a_transaction_leaves_no_entry(world: World):
 
 
 async def test_a_request_that_a_poll_completes_has_the_merchant_s_entry(world: World):
-    """The process dies after the gateway has canceled the charge. The merchant's repeated request adds no second entry.
-    [D-221, D-171]
+    """The process dies after the gateway has canceled the charge. A poll completes the request and adds the entry.
+
+    The merchant's repeated request adds no second entry. [D-221, D-171]
     """
     [reissued, paid, canceled] = [await unpaid_invoice(world) for _ in range(3)]
     asked = [

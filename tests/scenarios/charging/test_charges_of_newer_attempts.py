@@ -58,7 +58,7 @@ def _show_both_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _look_up_late(world: World) -> None:
-    """Make one late look-up of each charge at once. Then let the time of the other late look-ups pass."""
+    """Run the next late look-up of each charge immediately. Then let the time of all other late look-ups pass."""
     await world.sql("UPDATE late_charge_check SET next_check_at = '2000-01-01'")
     await world.run("reconciliation")
     await pass_time(world, hours=30)

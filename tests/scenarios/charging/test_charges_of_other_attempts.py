@@ -25,8 +25,9 @@ pytestmark = pytest.mark.faults
 
 
 async def _reissued(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Json, str, str]:
-    """Return an invoice whose first charge expired, and the ids of its two charges. The answer about the second charge
-    was lost. Each search shows both charges.
+    """Return a reissued invoice, the id of its expired first charge and the id of its second charge.
+
+    The engine got no answer to its request for the second charge. Each search shows both charges.
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
@@ -52,7 +53,7 @@ async def _reissued(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Json
 async def test_the_invoice_adopts_the_charge_that_is_not_stored(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The expired first charge is no second charge. [D-181]"""
+    """The engine does not treat the expired first charge as a duplicate of the second charge. [D-181]"""
     invoice, _, second = await _reissued(world, monkeypatch)
     await pass_time(world, hours=2)
     found = await read(world, invoice)

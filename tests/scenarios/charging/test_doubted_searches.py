@@ -1,4 +1,4 @@
-"""A search that shows only stored charges of other attempts is as empty as one that shows nothing (D-181)."""
+"""The engine treats a search that shows only stored charges of other attempts like an empty search (D-181)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -42,8 +42,8 @@ async def test_a_search_that_shows_only_a_stored_charge_is_repeated(
 ) -> None:
     """A merchant cancels the second charge of a reissued invoice as a duplicate. A copy of this charge is open.
 
-    One search shows only the first charge, which is stored, or nothing. The engine searches again, and the invoice
-    adopts the copy. [D-33, D-181]
+    One search shows nothing, or only the first charge, which the engine has stored. The engine searches again, and the
+    invoice adopts the copy. [D-33, D-181]
     """
     invoice, second, copy = await _reissued_with_copy(world)
     await world.sql("UPDATE sandbox_charge SET status = 'canceled' WHERE charge_id = $1", second)

@@ -174,7 +174,7 @@ async def test_a_late_look_up_does_not_park_an_attempt_that_was_reopened_meanwhi
 async def test_a_listed_part_payment_lowers_the_new_charge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt is parked as `charge_missing`. Then the payer pays a part of the canceled charge.
+    """One charge is canceled, and the attempt is parked as `charge_missing`. Then the payer pays a part of this charge.
 
     Only searches show the payment, because reads of the charge fail. A person retries. [D-113, D-181]
     """

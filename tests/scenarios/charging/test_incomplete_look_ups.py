@@ -85,8 +85,8 @@ async def _planned(world: World) -> tuple[int, timedelta]:
 async def test_the_pauses_start_again_after_a_complete_look_up(world: World) -> None:
     """The charge of a canceled invoice is invalid at the first late look-up, and becomes valid.
 
-    The charge is invalid again at the last late look-up, a day later. The pause is short, and the engine emits no
-    event. [D-125]
+    The charge is invalid again at the last late look-up, a day later. The pause after this look-up is short, and the
+    engine emits no event. [D-125]
     """
     _, own = await _canceled(world)
     await hide_payment(world, own)
@@ -128,10 +128,10 @@ async def test_a_reported_second_charge_that_is_invalid_for_hours_is_not_reporte
 async def test_a_stored_time_in_the_future_does_not_prevent_growing_pauses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The charge of a canceled invoice stays invalid. A worker's clock is a year ahead.
+    """The charge of a canceled invoice stays invalid, so the late look-ups are incomplete.
 
-    The worker stores a wrong time since which look-ups are incomplete. The pauses between the look-ups still grow to a
-    day. One event names the charge. [D-5, D-125]
+    A worker whose clock was a year ahead has stored the time of the first incomplete look-up. The pauses between the
+    look-ups still grow to a day. One event names the charge. [D-5, D-125]
     """
     _, own = await _canceled(world)
     await hide_payment(world, own)

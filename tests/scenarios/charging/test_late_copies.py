@@ -1,4 +1,4 @@
-"""The engine finds further charges of an attempt late: it adopts the best one, and cancels the rest (D-125, D-181).
+"""The engine finds more charges of an attempt late. The invoice adopts the best one (D-125, D-181).
 
 A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
 """
@@ -77,7 +77,10 @@ async def test_a_late_look_up_waits_for_an_invalid_charge(world: World) -> None:
 async def test_the_better_of_two_charges_that_webhooks_name_is_adopted(
     world: World, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
-    """Webhooks name two charges before look-ups show them. The newer charge is better. [D-162, D-181]"""
+    """Webhooks name two charges before look-ups show them. The older charge expires, or the payer pays the newer one.
+
+    [D-162, D-181]
+    """
     invoice, older, newer = await two_charges(world, webhookSecret=SECRET)
     if status == "open":
         show_expired(monkeypatch, older)

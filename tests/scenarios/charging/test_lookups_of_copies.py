@@ -233,8 +233,9 @@ async def test_a_charge_that_a_webhook_names_does_not_end_the_search(world: Worl
 async def test_a_named_charge_is_adopted_although_no_listed_charge_is_valid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway lists only the invalid charge. The invoice waits an hour, and then adopts the named charge.
-    [D-181, D-162]
+    """The gateway lists only the invalid charge, and a webhook names the other charge.
+
+    The invoice waits an hour, and then adopts the other charge. [D-181, D-162]
     """
     invoice, named, hidden = await two_charges(world, webhookSecret=SECRET)
     await hide_payment(world, hidden)

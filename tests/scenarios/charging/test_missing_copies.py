@@ -56,8 +56,8 @@ async def test_the_hour_begins_with_the_first_missing_charge(
 ) -> None:
     """The first look-up is empty. Then the gateway does not answer for 80 minutes.
 
-    Then a look-up shows both charges, and one of them is invalid. The hour of waiting for this charge begins only now.
-    [D-181]
+    The next look-up shows both charges, and one of them is invalid. The hour of waiting for this charge begins only
+    with this look-up. [D-181]
     """
     invoice, _, paid = await two_charges(world)
     await hide_payment(world, paid)

@@ -1,4 +1,4 @@
-"""A closed charge has a part payment, and the invoice adopts this charge because the searches show nothing (D-181)."""
+"""A closed charge has a part payment. The invoice adopts this charge if searches show no other charge (D-181)."""
 
 import pytest
 
@@ -25,7 +25,7 @@ async def test_a_part_payment_of_an_adopted_closed_charge_is_not_unexpected(
 ) -> None:
     """A webhook names the only charge. The payer pays a part, and then the charge expires or is canceled.
 
-    All searches show nothing, so the invoice adopts the charge. The engine records the part payment without
+    No search shows another charge, so the invoice adopts this charge. The engine records the part payment without
     `invoice.payment_unexpected`. Later, the payer pays the rest, and the engine records the rest. [D-33, D-181]
     """
     invoice, lost = await lost_charge(world)

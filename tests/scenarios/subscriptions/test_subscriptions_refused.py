@@ -88,7 +88,7 @@ BAD: list[tuple[str, Json]] = [
 
 
 def changed(body: Json, path: str, value: Json) -> Json:
-    """Return the body with the field at `path` replaced or left out."""
+    """Return a copy of the body with another value at `path`, or without this field if `value` is LEFT_OUT."""
     first, *rest = path.split(".", 1)
     if rest:
         return body | {first: changed(body[first], rest[0], value)}
@@ -190,8 +190,8 @@ async def test_an_archived_plan_takes_no_subscription(world: World):
     """[spec 4.4 POST /v1/subscriptions 409, spec 3.2 plan active to archived, D-10]"""
     plan = await world.plan()
     await world.post(f"/v1/plans/{plan['id']}/archive")
-    # With two connections, a request must name one, or it gets 422. The API first checks that the plan is
-    # active.
+    # With two connections, a request that names none gets 422. The API checks the plan first, so it answers
+    # with 409 here.
     await world.connect()
     before = await everything(world)
     refused = await world.post("/v1/subscriptions", subscription_body(plan))

@@ -72,7 +72,7 @@ async def test_a_delivery_that_cannot_be_sent_delays_no_other_invoice(
 async def test_a_delivery_that_cannot_be_recorded_delays_no_other_invoice(
     world: World, receiver: Receiver
 ) -> None:
-    """Fatura could not record that the endpoint accepted an event, and sends this event again. [D-39 order, D-186]"""
+    """If Fatura cannot record that the endpoint accepted an event, it sends the event again. [D-39 order, D-186]"""
     await register(world, receiver)
     await emit_five(world)
     await refuse(world, "delivery_attempt", "INSERT", "NEW.sequence = 3")

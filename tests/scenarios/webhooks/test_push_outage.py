@@ -55,7 +55,7 @@ async def test_a_backlog_is_delivered_in_order_after_three_days_of_outage(world:
         await emit(world, BACKLOG, invoices=INVOICES)
         dead_for, waits = timedelta(), list[timedelta]()
         await world.run("push")
-        # In a real outage of three days, autovacuum would analyze the table.
+        # Update the table's statistics, as autovacuum would during a real outage of three days.
         await world.sql("ANALYZE delivery")
         while dead_for < DEAD_FOR:
             waits.append(await to_next_probe(world))

@@ -1,4 +1,4 @@
-"""The engine retries deliveries and gives them up. It disables an endpoint, and enables it again (D-39)."""
+"""Retries of deliveries, and the endpoints that the engine disables until a client registers them again (D-39)."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

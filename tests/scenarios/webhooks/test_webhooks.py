@@ -268,7 +268,7 @@ async def test_a_redelivery_blocks_no_other_event(world: World, receiver: Receiv
 async def test_a_delivered_event_stays_delivered_if_its_redelivery_fails(
     world: World, receiver: Receiver
 ) -> None:
-    """The endpoint accepts other events, so Fatura gives the redelivery up after twelve failures. [D-39 redeliver]"""
+    """All twelve attempts of the redelivery fail, while the endpoint accepts another event. [D-39 redeliver]"""
     await register(world, receiver)
     await emit(world, 1)
     await world.run("push")
@@ -301,9 +301,10 @@ async def test_removing_the_webhook_keeps_what_was_delivered(world: World, recei
 async def test_redelivering_a_pending_event_restarts_its_whole_schedule(
     world: World, receiver: Receiver
 ) -> None:
-    """A failed push uses up one of the event's attempts. A true `hastened` prevents an early retry after an outage.
+    """The redelivery forgets the failed attempt and clears `hastened`.
 
-    The redelivery resets both. [D-39 redeliver, D-117]
+    After an outage, Fatura retries an event early, but only once. `hastened` records this early retry.
+    [D-39 redeliver, D-117]
     """
     await register(world, receiver)
     receiver.answer = always(500)
@@ -316,7 +317,7 @@ async def test_redelivering_a_pending_event_restarts_its_whole_schedule(
 
 
 async def test_redelivery_uses_up_no_attempts(world: World, receiver: Receiver) -> None:
-    """A redelivery uses none of the event's twelve attempts. The next event of the invoice still waits.
+    """A redelivery uses none of the event's twelve attempts. The invoice's next event still waits for this event.
     [D-39 redeliver, D-39 order]
     """
     await register(world, receiver)
