@@ -80,8 +80,8 @@ async def changed(connection: Any) -> set[str]:
 async def newest_rows(connection: Any) -> dict[str, str]:
     """Return the newest row of each table as JSON.
 
-    Tests insert copies of these rows. PostgreSQL accepts a copy of the newest invoice, which is `paid` with a
-    total of zero.
+    Tests insert copies of these rows. PostgreSQL accepts a copy of the newest invoice, because this invoice is `paid`
+    and has no charge at the gateway.
     """
     return {
         table: await connection.fetchval(_SAMPLE.replace("TABLE", table))

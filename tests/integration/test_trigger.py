@@ -46,7 +46,9 @@ async def test_each_event_is_caused_by_real_acts(world: World, api: Api, event: 
         caused = await cause_event(client, event, connection=None)
 
     assert caused in await world.events(event)
-    if event != "invoice.issue_failed":  # the sample is about a refused charge, the event about a second charge
+    if (
+        event != "invoice.issue_failed"
+    ):  # the sample is about a refused charge, the event about a second charge
         assert fields(caused) == fields_of_sample(event)
     assert await world.broken() == []
 
