@@ -1,4 +1,4 @@
-"""The engine knows a charge that nobody can pay now, or that cannot be read, and searches for others (D-162, D-181)."""
+"""The only known charge cannot be paid or cannot be read, so the engine searches for others (D-162, D-181)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -72,7 +72,7 @@ def _fail_reads(monkeypatch: pytest.MonkeyPatch, unreadable: str) -> None:
 async def test_a_payment_of_a_closed_charge_is_recorded_although_no_search_works(
     world: World, monkeypatch: pytest.MonkeyPatch, error: GatewayError
 ) -> None:
-    """A webhook names the only charge. It expires, and the gateway shows its payment. [D-162, D-181]"""
+    """A webhook names the only charge. Then the charge expires, and the gateway shows its payment. [D-162, D-181]"""
     invoice, lost = await lost_charge(world)
     show_expired(monkeypatch, lost)
     fail_searches(monkeypatch, error)
@@ -86,8 +86,8 @@ async def test_a_payment_of_a_closed_charge_is_recorded_although_no_search_works
 async def test_a_part_payment_cancels_no_invoice_while_no_search_works(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A webhook names one of two charges. It has a part payment and is canceled. The other charge is open. The detail
-    of `invoice.issue_delayed` names the known charge. [D-34, D-181]
+    """A webhook names one of two charges. The named charge has a part payment and is canceled. The other charge is
+    open. The detail of `invoice.issue_delayed` names the known charge. [D-34, D-181]
     """
     invoice, named, other = await two_charges(world, webhookSecret=SECRET)
     await world.sql(NO_SWEEP)
@@ -159,7 +159,7 @@ async def test_a_listed_part_payment_of_a_canceled_charge_cancels_no_invoice(
 async def test_one_search_without_a_result_cancels_no_invoice(
     world: World, monkeypatch: pytest.MonkeyPatch, other_state: str, answer: GatewayError | None
 ) -> None:
-    """A webhook names one of two charges. The merchant cancels it as a duplicate. One search shows nothing,
+    """A webhook names one of two charges, which the merchant cancels as a duplicate. The first search shows nothing,
     or fails. [D-33, D-162, D-181]
     """
     invoice, named, other = await two_charges(world, webhookSecret=SECRET)

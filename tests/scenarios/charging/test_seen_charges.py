@@ -1,4 +1,4 @@
-"""The engine forgets no charge that a look-up has shown, and waits for those that are missing or invalid (D-181).
+"""The engine forgets no charge that a look-up has shown. It waits for missing and invalid charges (D-181).
 
 A charge is *invalid* while the gateway's answers about it are invalid, for example `paid` without a payment.
 """
@@ -233,9 +233,9 @@ async def test_an_invalid_charge_of_the_highest_number_hides_no_other_found_char
 async def test_a_charge_that_was_shown_wrongly_once_is_not_forgotten(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look-up shows an open charge and an invalid charge. The next shows only the open charge, because lists lag.
+    """One look-up shows an open charge and an invalid charge. The next one, which lags, shows only the open charge.
 
-    The payer has paid the invalid charge, which becomes valid later. [D-181, D-50]
+    The payer has paid the invalid charge. Later, this charge becomes valid. [D-181, D-50]
     """
     invoice, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)

@@ -122,9 +122,9 @@ async def test_concurrent_workers_issue_one_cycle_a_day(world: World, *, retried
 
 
 async def test_a_cycle_whose_request_failed_waits_for_another_one(world: World) -> None:
-    """The gateway answers the request for cycle 2 with 429. Then the invoices of both cycles wait.
+    """The gateway answers the request for cycle 2 with 429. The connection becomes inactive, so both invoices wait.
 
-    Their connection is inactive. When it is active again, cycle 1 is issued first. [D-57, D-34]
+    When the connection is active again, cycle 1 is issued first. [D-57, D-34]
     """
     earlier, later = await held_cycles(world, 2)
     await queue_fault(world, "create_charge", "rate_limited")
@@ -193,7 +193,7 @@ async def test_a_cycle_at_a_broken_connection_delays_no_cycle_elsewhere(
 ) -> None:
     """After the move, the invoice of the earlier cycle stays at the broken connection. [D-57, D-59 move]"""
     subscription = await moved_before_second_cycle(world, fault)
-    await world.advance(days=2)  # enough for the engine to issue the later invoice
+    await world.advance(days=2)  # enough time for the engine to issue the later invoice
     await skip_days(world, 3)
     earlier, later = await world.invoices(subscription)
     assert [(await read(world, each))["status"] for each in (earlier, later)] == ["ready", "overdue"]

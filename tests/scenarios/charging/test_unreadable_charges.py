@@ -41,7 +41,7 @@ pytestmark = pytest.mark.faults
 
 
 def _count_calls(monkeypatch: pytest.MonkeyPatch, *, error: Exception | None = None) -> list[str]:
-    """Return a list to which the names of the gateway's reading calls are added. Searches raise `error`."""
+    """Return a list that records `find` for each search and `get` for each read. Searches raise a given `error`."""
     find, get, calls = SandboxGateway.find_charges, SandboxGateway.get_charge, list[str]()
 
     async def find_charges(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
@@ -89,7 +89,9 @@ async def _canceled_with_invalid_charge(world: World) -> Json:
 async def test_pauses_grow_while_the_own_charge_is_invalid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The charge of a canceled invoice stays invalid. After a day, an event names the charge once. [D-125]"""
+    """The charge of a canceled invoice stays invalid. After a day, one event `invoice.issue_failed` names the charge.
+    [D-125]
+    """
     invoice = await _canceled_with_invalid_charge(world)
     await pass_time(world, hours=20)
     assert await _named_as_missing(world) == []
@@ -129,8 +131,8 @@ async def test_pauses_grow_after_a_person_retried(world: World, monkeypatch: pyt
 
 
 async def test_an_invalid_copy_of_an_adopted_charge_is_reported_after_a_day(world: World) -> None:
-    """After an hour, the invoice adopts the valid charge. On the fourth day, the other charge shows its payment.
-    [D-125, D-181]
+    """After an hour, the invoice adopts the valid charge. On the fourth day, the gateway shows the payment of the other
+    charge. [D-125, D-181]
     """
     invoice, valid, hidden = await two_charges(world)
     await hide_payment(world, hidden)
@@ -172,8 +174,8 @@ async def test_look_ups_whose_search_never_works_become_rare(
 async def test_a_charge_whose_last_read_got_no_answer_is_read_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt waits as `charge_missing`. The canceled charge becomes payable before the last late look-up, which
-    gets no answer to the read of this charge. [D-125, D-181]
+    """The attempt waits as `charge_missing`. Before the last late look-up, the canceled charge becomes payable. The
+    look-up's read of this charge gets no answer. [D-125, D-181]
     """
     invoice, one, hidden = await missing_charges(world, webhookSecret=SECRET)
     await world.sql("DELETE FROM sandbox_charge WHERE charge_id = $1", hidden)
@@ -236,8 +238,8 @@ async def test_a_read_that_hangs_hides_no_listed_payment(
 async def test_a_canceled_copy_does_not_end_the_look_ups_of_an_invalid_charge(
     world: World, *, has_copy: bool, has_sweep: bool
 ) -> None:
-    """The payer pays the charge of a canceled invoice, which is invalid for 30 hours. The list also shows a canceled
-    copy. [D-50, D-125]
+    """The payer pays the charge of a canceled invoice. The charge is invalid for 30 hours. With `has_copy`, the list
+    also shows a canceled copy of the charge. [D-50, D-125]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)

@@ -143,7 +143,7 @@ SPELLINGS = ("SOUZA/ANA", "529.982.247-25", "ana.souza at example")
 async def test_the_texts_of_a_failing_gateway_stay_with_the_charges(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: type[GatewayError]
 ) -> None:
-    """The gateway's error text contains the payer's data in another spelling than Fatura stores.
+    """In the gateway's error text, the payer's data is spelled differently from the data that Fatura stores.
     [D-229, D-231, D-55 health]
     """
 

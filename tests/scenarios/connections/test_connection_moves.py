@@ -156,7 +156,7 @@ REFUSED = rows("""
 async def test_a_move_to_a_connection_that_cannot_bill_is_refused(
     world: World, from_: str, to: str, status: str, type_: str, *, dry_run: bool
 ) -> None:
-    """A connection of another mode (sandbox or live) always belongs to another account, so no row tests this case.
+    """A connection of another mode (sandbox or live) always belongs to another account, so `REFUSED` has no row for it.
     [D-59 refused, D-160, D-21, D-44]
     """
     old, subscriptions = await enrolled(world, 1)

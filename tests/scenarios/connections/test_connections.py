@@ -31,7 +31,7 @@ async def _first_connection(world: World) -> str:
 
 
 async def test_a_new_label_polls_nothing(world: World) -> None:
-    """New settings, new credentials or activation of a connection cause a poll of its unpaid charges.
+    """New settings of a sandbox connection cause a poll of its unpaid charges.
 
     A new label does not. [D-43, D-46]
     """
@@ -51,7 +51,7 @@ async def test_a_new_label_polls_nothing(world: World) -> None:
 
 
 async def test_new_settings_of_a_live_connection_poll_nothing(world: World) -> None:
-    """Only the sandbox's settings change what payers do. [D-46]"""
+    """New settings can change what payers do only in the sandbox. [D-46]"""
     await world.set_up_gateway(behaviour="never_pay")
     for _ in range(3):
         await world.enroll(await world.plan())

@@ -17,7 +17,7 @@ from tests.support.world import World
 
 @pytest.mark.parametrize("work", ["polls", "late look-ups", "looks", "refunds"])
 async def test_the_connection_counts_as_failing(world: World, work: str) -> None:
-    """In each case, the engine needs the connection only for the kind of work `work`. [D-55 failing, D-55 events]"""
+    """In each case, the engine uses the connection only for `work`. [D-55 failing, D-55 events]"""
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2900-01-01'")
     invoice = await unpaid_invoice(world)
     connection = await connection_id(world)

@@ -181,7 +181,7 @@ async def test_a_request_of_a_host_with_a_wrong_clock_blocks_no_other(world: Wor
     """The clock of the host that stored the reissue was 40 days ahead. [D-5, D-171]"""
     invoice = await lose_answer(world, "reissue")
     await world.sql("UPDATE merchant_request SET in_progress_until = in_progress_until + interval '40 days'")
-    await world.run("reconciliation")  # the lane corrects the time, which is too late to be valid
+    await world.run("reconciliation")  # the lane corrects the time, which is too far ahead
     await end_requests(world)
 
     answer = await send(world, invoice, later, key="b")

@@ -18,9 +18,10 @@ from tests.support.world import World
 async def test_a_lost_cancellation_keeps_the_promised_request(
     world: World, monkeypatch: pytest.MonkeyPatch, earlier: str
 ) -> None:
-    """A payment or reissue and a later cancellation of the invoice are stored, because the gateway's answers were lost.
+    """The gateway's answers to a payment or reissue, and to a later cancellation of the invoice, were lost.
 
-    Then the charge expires. Fatura applies the payment or reissue, and does not cancel the invoice.
+    So both requests are stored. Then the charge expires. Fatura applies the payment or reissue, and does not cancel the
+    invoice.
     [D-171, D-52, D-51]
     """
     invoice = await unpaid_invoice(world)

@@ -155,7 +155,7 @@ async def test_a_refused_cancellation_keeps_the_payment_of_another_person(
     async def refused_late(*args: object, **named: object) -> object:
         monkeypatch.undo()
         await queue_fault(world, "cancel_charge", "rejected")
-        refused = await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on
+        refused = await cancel_charge(*args, **named)  # pyright: ignore[reportArgumentType] - passed on unchanged
         await end_requests(world)
         await queue_fault(world, "cancel_charge", "timeout_after")
         assert (await receive(world, issued, key="other")).status == 409

@@ -1,4 +1,4 @@
-"""Random histories of requests and polls of an invoice: the newest request that was not refused decides (D-171)."""
+"""Random requests and polls of an invoice. The engine applies the newest request that was not refused (D-171)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ def wrong_payments(end: End) -> Iterator[str]:
 
 
 def wrong_answers(end: End) -> Iterator[str]:
-    """For each key, yield a text if the newest answer is a 5xx, or contradicts what Fatura did."""
+    """For each key, yield an error text if the newest answer is a 5xx, or contradicts what Fatura did."""
     for key, answer in end.history.answers.items():
         if answer is None:
             continue
@@ -115,14 +115,14 @@ def wrong_answers(end: End) -> Iterator[str]:
         if answer.status == 200 and not end.is_done(key):
             yield f"{key} got 200, but was not done"
         may_follow = any(each.key == key and each.outcome != "refused" for each in end.history.attempts)
-        # A refused cancellation looks done if another cancellation has canceled the invoice.
+        # Cancellations are not checked: a refused one looks done if another one has canceled the invoice.
         is_cancellation = end.history.actions[key] == "cancel"
         if answer.status != 200 and end.is_done(key) and not (may_follow or is_cancellation):
             yield f"{key} was refused, but was done"
 
 
 def wrong_decisions(end: End) -> Iterator[str]:
-    """For each canceled charge, yield a text if Fatura did not do what the newest request asked.
+    """For each canceled charge, yield an error text if Fatura did not do what the newest request asked.
 
     Requests that the gateway refused do not count. Skip charges that the gateway once showed as expired, because Fatura
     applies no cancellation to them. Skip charges that the gateway once did not find, because requests do not wait for

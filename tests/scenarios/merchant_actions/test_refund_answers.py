@@ -231,8 +231,9 @@ async def test_a_refund_during_days_of_failures_is_made_when_they_end(world: Wor
 
 
 async def test_a_process_that_was_suspended_sends_nothing(world: World, paid: Json) -> None:
-    """A process is suspended until its lease of the refund could have expired. Another process sends the refund later.
-    [D-53 crash]
+    """A process is suspended until it may no longer send the refund, because its lease may have expired.
+
+    Another process sends the refund later. [D-53 crash]
     """
     account = await load_account(world.deps, world.account_id)
     call = await reserved(world, paid)

@@ -1,4 +1,4 @@
-"""Refunds: which payments a refund takes, and when Fatura or the gateway refuses a refund."""
+"""Refunds: which payments are refunded, and when Fatura or the gateway refuses a refund."""
 
 import asyncio
 
@@ -311,8 +311,9 @@ async def test_a_connection_without_refunds_refuses(world: World, paid: Json) ->
 
 
 async def test_nothing_is_sent_to_an_inactive_connection(world: World, paid: Json) -> None:
-    """The first refund waits until the connection is active. The second one's outcome is unknown, so it is looked up.
-    [D-151, D-55 inactive]
+    """The first refund was not made, so it waits until the connection is active.
+
+    The outcome of the second refund is unknown, so the engine looks it up. [D-151, D-55 inactive]
     """
     await queue_fault(world, "refund_charge", "rate_limited")
     assert (await refund(world, paid, amountCents=4000)).status == 202

@@ -73,7 +73,7 @@ async def test_a_cancellation_does_not_drop_a_request_in_progress(
 async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
     world: World, part_paid: Json, path: str
 ) -> None:
-    """A payment is stored: the gateway canceled the charge, but the answer was lost, and the next poll failed.
+    """The gateway canceled the charge, but its answer was lost, so the payment is stored. The next poll fails.
     [D-171]
     """
     payments = f"/v1/invoices/{part_paid['id']}/payments"
@@ -98,9 +98,9 @@ async def test_a_payment_is_not_dropped_before_the_gateway_has_answered(
 async def test_a_stored_payment_is_dropped_after_a_day_if_the_gateway_has_answered(
     world: World, part_paid: Json, path: str
 ) -> None:
-    """A payment is stored, because the gateway never received the cancellation.
+    """The gateway never received the cancellation. Fatura does not know this, so it stores the payment.
 
-    A poll shows that the charge can still be paid. [D-171]
+    Then a poll shows that the charge can still be paid. [D-171]
     """
     later = {} if path == "refunds" else {"method": "cash", "amountCents": 1000}
     await queue_fault(world, "cancel_charge", "timeout_before")

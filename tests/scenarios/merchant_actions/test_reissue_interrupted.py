@@ -128,9 +128,9 @@ async def test_a_process_that_dies_before_the_cancellation_changes_nothing(world
 async def test_a_change_of_the_connection_during_the_cancellation_does_not_stop_the_reissue(
     world: World, changes: Json
 ) -> None:
-    """During the cancellation, the connection changes so that the API would refuse another reissue.
+    """During the cancellation, the connection changes so that the API would refuse a new reissue.
 
-    The gateway cancels the charge, so the next poll would continue this reissue even if the API refused it.
+    The API must not refuse the running reissue: the charge is canceled, so a poll would continue the reissue anyway.
     [D-51, D-131]
     """
     invoice = await unpaid_invoice(world)

@@ -1,6 +1,6 @@
 """The gateway loses a request for a refund, and the repeat is held up for hours.
 
-Then Fatura first looks up the refund. It repeats the request only if the payment still has the money.
+Then Fatura first looks up the refund. It repeats the request only if enough of the payment is left.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A suspended process continues an earlier request after a later request, but the later request decides (D-171).
+"""A suspended process continues an earlier request after a later one. The engine applies the later one (D-171).
 
 The letters in the tests are Idempotency-Keys. A request is *lost* if the gateway's answer to its cancellation was lost.
 """

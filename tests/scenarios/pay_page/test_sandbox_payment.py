@@ -76,7 +76,7 @@ async def test_a_refused_payment_is_not_called_sent(world: World) -> None:
 
 
 async def test_after_a_part_payment_the_button_pays_the_rest(world: World) -> None:
-    """A second click pays nothing more, before and after the engine knows of the first. [D-258, D-52]"""
+    """Further clicks pay nothing more, whether the engine knows of the first click or not. [D-258, D-52]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     cash = {"method": "cash", "amountCents": 4000}
@@ -108,7 +108,7 @@ async def test_the_buttons_of_an_account_share_one_database_connection(world: Wo
 
 
 async def test_the_button_adds_no_audit_entry(world: World) -> None:
-    """A payer is no user of the API, and in a live account a payment adds no entry either. [D-258, D-63]"""
+    """A payer is no user of the API. A payment in a live account adds no audit entry either. [D-258, D-63]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     before = await world.audit()
@@ -117,7 +117,9 @@ async def test_the_button_adds_no_audit_entry(world: World) -> None:
 
 
 async def test_a_forged_link_has_no_button(world: World) -> None:
-    """The page of the error leads to the page of the link, because the address of the button shows nothing. [D-258]"""
+    """The language link of the error page leads to the pay page, because a browser cannot open the button's address.
+    [D-258]
+    """
     pressed = await world._client.post("/pay/x/sandbox-payment?lang=en")
     found = Shown(pressed.status_code, pressed.headers, pressed.text)
     assert (found.status, found.heading) == (404, "Invalid link")

@@ -16,7 +16,7 @@ BASE = "https://billing.example.com"
 
 
 async def is_absent(merchant: Merchant, token: str) -> bool:
-    """Return whether a link opens the page of an unknown link."""
+    """Return whether a link opens the page that is shown for unknown links."""
     shown, unknown = await open_page(merchant, token), await open_page(merchant, "x")
     assert (shown.status, shown.html) != (200, unknown.html)
     return (shown.status, shown.html) == (404, unknown.html)
@@ -119,7 +119,7 @@ async def test_an_expired_charge_cannot_be_paid_here(world: World) -> None:
     ],
 )
 async def test_no_code_is_shown_that_should_not_be_paid(world: World, change: str) -> None:
-    """It has expired, or a backup was restored, and the code may be paid already. [D-258, D-123]"""
+    """The code has expired. Or the account is being restored, so the code may be paid already. [D-258, D-123]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await issued_invoice(world)
     await world.sql(change)
@@ -243,7 +243,9 @@ async def test_the_ids_of_another_account_open_nothing(world: World) -> None:
 
 
 async def test_an_invoice_shows_the_url_of_its_page(database_url: str) -> None:
-    """Events do not have it, because they are kept, and a rotation would leave the old link in them. [D-258, D-49]"""
+    """Events do not contain the URL. Events are kept, so they would still contain the old link after a rotation.
+    [D-258, D-49]
+    """
     async with open_world(database_url, FATURA_PUBLIC_URL=f"{BASE}/") as world:
         invoice = await issued_invoice(world)
         url = f"{BASE}/pay/{token_of(world, invoice)}"

@@ -121,7 +121,9 @@ async def test_a_payment_that_was_recorded_by_hand_is_not_recorded_again(shop: S
 
 
 async def test_a_payment_like_one_recorded_by_hand_waits_for_a_person(shop: Shop) -> None:
-    """The manual payment has no reference. If a person confirms the credit, it is a second payment. [D-257, D-52]"""
+    """The manual payment has no reference. If a person confirms the credit, Fatura records a second payment.
+    [D-257, D-52]
+    """
     invoice = await shop.bill()
     await shop.merchant.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "pix"})
     row = f"99.90,{BANK_ID},Pix {txid(invoice)}"

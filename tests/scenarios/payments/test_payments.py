@@ -254,7 +254,7 @@ async def test_a_paid_charge_is_polled_five_times(
     """[D-55 paid charges]"""
     await world.post(f"/v1/subscriptions/{issued['subscriptionId']}/cancel")
     await deed(world, issued, "pay")
-    counted_from = await now(world) - timedelta(minutes=1)  # else a poll without jitter counts as a day less
+    counted_from = await now(world) - timedelta(minutes=1)  # a poll exactly a day later counts as day 1
     polled: list[timedelta] = []
     get_charge = SandboxGateway.get_charge
 

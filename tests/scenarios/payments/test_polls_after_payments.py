@@ -92,7 +92,7 @@ async def test_a_paid_second_charge_is_polled(world: World, issued: Json, polls:
     await refund_quietly(world, second)
     await pass_time(world, days=300)
 
-    assert polls.days(second, since=paid_at) == [0, *AFTER]  # on day 0, the payment triggers a look (D-162)
+    assert polls.days(second, since=paid_at) == [0, *AFTER]  # the payment triggers a look on day 0 (D-162)
     assert (await read(world, issued))["refundedCents"] == 990
     assert len(await world.events("invoice.refunded")) == 1
     assert await world.broken() == []
@@ -111,7 +111,7 @@ async def test_a_paid_second_charge_that_the_gateway_forgets_is_still_polled(
     await refund_quietly(world, second)
     await pass_time(world, days=300)
 
-    # on day 0, the payment triggers a look; while the charge is hidden, each look is repeated after an hour (D-162)
+    # The payment triggers a look on day 0. While the charge is hidden, each look is repeated after an hour. (D-162)
     assert polls.days(second, since=paid_at) == [0, 0, 1, 1, 7, 7, 30, 60, 120]
     assert (await read(world, issued))["refundedCents"] == 990
 

@@ -123,7 +123,7 @@ async def test_a_charge_that_stays_payable_after_its_cancellation_is_reported(
 async def test_a_charge_is_reported_again_if_it_is_payable_after_a_confirmed_cancellation(
     world: World, issued: Json
 ) -> None:
-    """The gateway confirms a cancellation. Then it opens the charge again, and refuses the next cancellation.
+    """The gateway confirms a cancellation. Then the gateway opens the charge again, and refuses the next cancellation.
     [D-125, D-185]
     """
     await world.made(f"/v1/invoices/{issued['id']}/cancel", {})

@@ -44,7 +44,7 @@ async def test_another_payer_with_a_used_id_needs_a_person(shop: Shop) -> None:
 
 
 async def test_another_bank_with_a_used_id_needs_a_person(shop: Shop) -> None:
-    """The files of two banks number their rows, and each connection belongs to one of the banks. [D-257]"""
+    """Both banks use row numbers as ids. Each of the two connections belongs to one of the banks. [D-257]"""
     other = await connect(shop.merchant)
     first = await shop.bill(externalRef="a", document=CPF)
     second = await shop.bill(externalRef="b", document=OTHER_CPF, connection_id=other)
@@ -65,7 +65,7 @@ async def test_a_foreign_end_to_end_id_in_a_message_hides_no_payer(shop: Shop) -
 
 
 async def test_an_end_to_end_id_alone_is_a_duplicate(shop: Shop) -> None:
-    """The other file of the bank has no txid, and the document of somebody who is no customer. [D-257]"""
+    """Two other files give the same end-to-end id, but no txid. One has the document of an unknown payer. [D-257]"""
     invoice = await shop.bill()
     await shop.imported(f"99.90,{BANK_ID},Pix {txid(invoice)}")
 
@@ -88,7 +88,9 @@ async def test_a_repeat_shows_the_reused_id_again(shop: Shop) -> None:
 
 
 async def test_a_manual_reference_hides_no_payment_of_another_invoice(shop: Shop) -> None:
-    """The merchant recorded row 1 of an older file by hand. Row 1 of this file is another credit. [D-257, D-52]"""
+    """The ids are row numbers. The merchant recorded credit 1 of an older file by hand. Credit 1 of this file is new.
+    [D-257, D-52]
+    """
     first, second = await shop.bill(externalRef="a"), await shop.bill(externalRef="b")
     await _record(shop, first, reference="1")
 
@@ -154,7 +156,9 @@ async def test_another_export_does_not_pay_a_reissued_invoice_again(shop: Shop) 
 
 
 async def test_a_guess_that_was_recorded_by_hand_pays_no_other_invoice(shop: Shop) -> None:
-    """The merchant recorded the credit for one of two invoices. Another file gives it another id. [D-257, D-52]"""
+    """The merchant recorded the credit for one of two invoices. Another file gives the credit another id.
+    [D-257, D-52]
+    """
     first, second = await shop.bill(document=CPF), await shop.bill(document=CPF)
     day = shop.day(days_ago=0)
     assert await _results(shop, f"{day},99.90,OFX1,Pix {CPF}") == ["ambiguous"]
@@ -175,7 +179,7 @@ async def test_two_end_to_end_ids_are_two_payments(shop: Shop) -> None:
 
 
 async def test_credits_of_one_file_that_name_their_charges_are_new(shop: Shop) -> None:
-    """One payer pays two invoices of the same amount on one day. In two files, a person decides. [D-257]"""
+    """One payer pays equal invoices on one day. A person must confirm the credit of a later file. [D-257]"""
     invoices = [await shop.bill(document=CPF) for _ in range(3)]
     rows = [f"99.90,{number},Pix {txid(each)}" for number, each in enumerate(invoices)]
 
@@ -184,7 +188,7 @@ async def test_credits_of_one_file_that_name_their_charges_are_new(shop: Shop) -
 
 
 async def test_a_second_payment_by_document_needs_a_person(shop: Shop) -> None:
-    """A repeat of the file still shows the second payment, although no charge is open any more. [D-257]"""
+    """A repeat of the file still asks about the second payment, although no charge is open any more. [D-257]"""
     invoice = await shop.bill(document=CPF)
     rows = f"99.90,1,Pix {CPF}", f"99.90,2,Pix {CPF}"
 
@@ -215,7 +219,7 @@ async def test_the_payer_of_two_connections_is_ambiguous(shop: Shop) -> None:
 
 
 async def test_two_imports_at_once_show_the_reused_id(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both files have a credit with the same id, for two charges. [D-257]"""
+    """Two files have credits with the same id, which name different charges. [D-257]"""
     invoices = await shop.bill(externalRef="a"), await shop.bill(externalRef="b")
     known, both = bank_statements._known, asyncio.Barrier(2)
 
@@ -251,7 +255,7 @@ async def test_a_guess_pays_no_charge_that_was_canceled_meanwhile(
 async def test_the_audit_shows_a_payment_whose_import_had_no_answer(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database fails after the payment is stored. The repeat has the audit entry. [D-257, D-63]"""
+    """The database fails after the import has stored the payment. The repeat adds the audit entry. [D-257, D-63]"""
     invoice = await shop.bill()
     row = f"99.90,{BANK_ID},Pix {txid(invoice)}"
 

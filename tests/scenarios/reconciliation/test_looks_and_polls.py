@@ -1,4 +1,4 @@
-"""Polls and looks share the budget of a connection, and neither stops the other (D-162, D-55)."""
+"""Polls share the budget of a connection with looks. Neither kind of call stops the other (D-162, D-55)."""
 
 from uuid import uuid4
 

@@ -115,7 +115,8 @@ async def test_a_parked_charge_at_a_gateway_without_look_ups_is_adopted(
 async def test_the_invoice_adopts_one_of_two_charges_while_a_request_is_in_progress(world: World) -> None:
     """Two look-ups found no charge, so the engine sends the request again.
 
-    During the call, the engine looks at the first charge, which a webhook has named. [D-162, D-181, D-125]
+    During this second request, a webhook makes the engine look at the charge of the first request.
+    [D-162, D-181, D-125]
     """
     invoice, lost = await lost_charge(world)
     await pass_time(world, seconds=81)

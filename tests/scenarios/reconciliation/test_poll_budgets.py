@@ -158,7 +158,7 @@ async def test_a_look_does_not_lock_the_budget_while_it_waits_for_an_invoice(
 
 
 async def test_polls_that_wait_for_the_budget_are_not_late(world: World, issued: Json) -> None:
-    """`fatura check` reports a late poll only if the budget is not in use. [D-55 budget]"""
+    """`fatura check` reports a late poll only if the budget would have allowed the poll. [D-55 budget]"""
     await world.sql("UPDATE invoice SET next_attempt_at = '2000-01-01'")
     await world.sql(
         "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 second'"

@@ -136,7 +136,7 @@ async def test_a_round_locks_invoices_in_id_order(world: World, issued: Json):
 
 
 async def test_a_webhook_during_a_batch_causes_another_round(world: World, issued: Json):
-    """The batch may have skipped an invoice whose poll has read an older state. [D-190]"""
+    """The batch leaves an invoice alone whose poll is due already. This poll may read the charge too early. [D-190]"""
     await notify(world)
     async with row_held(world, "invoice", invoice_id=issued["id"]):
         running = asyncio.create_task(world.run("reconciliation"))

@@ -1,4 +1,4 @@
-"""At most 20 charges that only webhooks named wait for looks. A new charge can replace one of them (D-162)."""
+"""Webhooks can make at most 20 unknown charges wait for looks. A new charge can replace one of them (D-162)."""
 
 import asyncio
 from datetime import timedelta
@@ -44,7 +44,7 @@ async def other_calls_succeed(world: World) -> None:
 
 
 async def unanswered(world: World, *, looks: int = REPLACEABLE_LOOKS) -> None:
-    """Look `looks` times at each waiting charge. Then set `found_at` of the charges back by an hour."""
+    """Make `looks` looks at each waiting charge. Then set `found_at` of the charges back by an hour."""
     for _ in range(looks):
         await looked_at(world)
         await other_calls_succeed(world)
@@ -136,7 +136,7 @@ async def test_a_few_unanswered_looks_do_not_cost_a_charge_its_place(
 async def test_a_charge_of_the_nightly_sweep_needs_no_place(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A webhook names the second charge, and then the sweep finds it. The gateway answers no look at this charge.
+    """A webhook names the second charge, and then the sweep finds it too. All looks at this charge time out.
     [D-161, D-162]
     """
     second = await double_silently(world, await issued_with_webhooks(world))

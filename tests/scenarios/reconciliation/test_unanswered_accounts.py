@@ -35,7 +35,7 @@ LOOKS = """
 
 @pytest.mark.parametrize("part", PARTS)
 async def test_a_batch_makes_few_calls(world: World, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    """More work is due than one batch may do. [D-55 fair]"""
+    """More work is due than a worker may do in one batch. [D-55 fair]"""
     await world.set_up_gateway(behaviour="never_pay")
     invoices = [await issued_invoice(world) for _ in range(DUE)]
     account = await load_account(world.deps, world.account_id)

@@ -1,4 +1,4 @@
-"""A webhook names a charge. The engine forgets the charge after two answers that the gateway does not know it.
+"""A webhook names a charge. The engine forgets the charge after the gateway has answered twice that it is unknown.
 
 The two answers must be at least an hour apart (D-162).
 """
@@ -113,7 +113,7 @@ async def test_two_unknown_answers_an_hour_apart_forget_a_charge(
 ) -> None:
     """The engine forgets a charge after two unknown answers that are at least an hour apart.
 
-    A look that another webhook causes in between does not count. [D-162, D-56]
+    If another webhook causes a look between these two answers, this look does not count. [D-162, D-56]
     """
     await issued_with_webhooks(world)
     asked = refuse(monkeypatch, UNKNOWN, NotFoundError("no such charge"))

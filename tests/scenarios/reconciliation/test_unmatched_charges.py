@@ -160,7 +160,7 @@ async def test_a_strangers_charge_is_looked_at_and_forgotten(
 
 
 async def test_strangers_webhooks_are_limited(world: World, issued: Json, asked: Asked) -> None:
-    """At most MAX_WAITING unknown charges wait for a look, which happens about a minute later.
+    """At most MAX_WAITING unknown charges wait for a look. It follows about a minute after the webhook.
 
     A repeated webhook adds no look. [D-162]
     """

@@ -93,7 +93,8 @@ async def test_a_cycle_is_not_forgotten_before_its_charge_is_reported(
 ):
     """Three comparisons do not report the charge of the canceled subscription.
 
-    The cancellation comes after the match, the list fails, or the connection is skipped. [D-123]
+    In the first one, the cancellation comes after the match. In the second one, the gateway's list fails. The third
+    one skips the connection. [D-123]
     """
     subscription, charge = await lost_charge(world)
     trace = comparison._trace
@@ -153,8 +154,8 @@ async def test_the_invoice_of_a_lost_cycle_records_the_part_payment_of_its_cance
 
 
 async def test_every_call_lists_all_open_invoices_of_an_erased_customer(world: World):
-    """The output of the first call may be lost, so a second call lists the invoices again. Both calls list more
-    invoices than an error message shows. [D-230]
+    """The output of the first call may be lost, so a second call lists the invoices again. Both calls list all 21
+    invoices, although an error message would show fewer. [D-230]
     """
     plan = await world.plan()
     subscriptions = [await world.enroll(plan, customer=CUSTOMER) for _ in range(21)]

@@ -1,4 +1,4 @@
-"""A cycle was billed again before `fatura restored` ran. The charges that it finds name the lost invoice (D-181)."""
+"""A cycle was billed again before `fatura restored` ran. The command finds charges of the lost invoice (D-181)."""
 
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from tests.support.world import Json, World
 async def billed_again(world: World, *, attempts: int, is_charged: bool = False) -> tuple[Json, list[str]]:
     """Bill the cycle of a lost invoice again. With `is_charged`, charge the new invoice.
 
-    Return the new invoice and the ids of the lost invoice's `attempts` charges.
+    Return the new invoice and the ids of the lost invoice's charges. The lost invoice has `attempts` charges.
     """
     await world.set_up_gateway(behaviour="never_pay")
     subscription = await world.enroll(await world.plan())

@@ -123,7 +123,7 @@ async def test_the_other_charge_of_a_cycle_that_was_billed_again_is_canceled(wor
 
 
 async def test_a_charge_that_was_seen_again_is_waited_for_again(world: World, refused: dict[str, Exception]):
-    """Once, the gateway does not know the newer charge. Hours later, it once does not know the older charge.
+    """The gateway briefly does not know the newer charge. Hours later, it briefly does not know the older charge.
     The engine requests no other charge. [D-181, D-56]
     """
     invoice, older, newer = await two_charges(world, TOTAL + 1, TOTAL + 2)

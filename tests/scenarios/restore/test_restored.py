@@ -132,7 +132,7 @@ async def test_a_paid_charge_with_another_amount_is_adopted(
 
 
 async def test_a_late_check_leaves_the_payment_of_a_restored_charge_to_a_poll(world: World):
-    """If the late check recorded the payment, the invoice would be paid before it adopts the charge.
+    """If the late look-up recorded the payment, the invoice would be paid before it adopts the charge.
 
     [D-170, D-125]
     """
@@ -262,7 +262,7 @@ async def test_an_account_stays_frozen_while_its_gateway_does_not_answer(world: 
 
 
 async def test_a_charge_sent_during_the_comparison_is_looked_up_with_the_others(world: World):
-    """The database had lost the charge with the higher number. The invoice adopts this charge.
+    """While a worker requests charge 1, the comparison finds charge 2, which the database lacks. The invoice adopts it.
     [D-123, D-181, D-33]
     """
     await world.set_up_gateway(behaviour="never_pay")

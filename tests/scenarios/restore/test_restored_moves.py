@@ -1,4 +1,4 @@
-"""A restored database lacks moves of subscriptions, and invoices that other connections charged.
+"""A restored database lacks moves of subscriptions to other connections, and invoices that were charged there.
 
 Still, no cycle is charged twice.
 """

@@ -17,7 +17,7 @@ from tests.support.world import Json, World
 
 @pytest.fixture
 def natural_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a request repeats a reference, make the sandbox gateway answer with the charge that has this reference."""
+    """Make the sandbox gateway answer a repeated reference with the existing charge, without a second charge."""
     capabilities, create_charge = SandboxGateway.capabilities, SandboxGateway.create_charge
 
     def natural(self: SandboxGateway) -> Capabilities:

@@ -161,7 +161,7 @@ async def test_no_answer_event_or_log_line_contains_the_document(world: World):
 
 
 async def test_no_stored_hash_reveals_the_document(world: World):
-    """The hashes use a secret key. Otherwise, whoever reads the database could hash all possible tax numbers and
+    """The hashes use a secret key. Otherwise, a reader of the database could hash all possible tax numbers and
     compare the hashes. [D-15, D-14]
     """
     body = subscription_body(await world.plan())

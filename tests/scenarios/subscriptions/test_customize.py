@@ -188,7 +188,7 @@ async def test_a_subscription_on_an_archived_plan_may_be_customized(world: World
 
 
 async def test_replaced_private_terms_do_not_count_for_the_quota_of_items(world: World):
-    """Replaced terms that billed an invoice are kept with it. Other replaced terms are deleted. [D-245, D-249]"""
+    """Fatura keeps replaced terms that billed an invoice, and deletes other replaced terms. [D-245, D-249]"""
     product = await world.product(1000)
     subscription = await world.enroll(await world.plan(product))
     counted = "SELECT c.plan_items AS n FROM account_counter c"

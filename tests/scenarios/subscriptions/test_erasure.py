@@ -344,7 +344,9 @@ async def test_a_long_erasure_is_continued_by_a_worker(world: World, monkeypatch
 
 
 async def test_an_erasure_that_fails_blocks_no_other(world: World, monkeypatch: pytest.MonkeyPatch):
-    """A metric shows the age of the failing erasure, which continues when the cause is removed. [D-186, D-226]"""
+    """A metric shows the age of the failing erasure. The erasure continues after the cause of the failure is removed.
+    [D-186, D-226]
+    """
     monkeypatch.setattr(erasure, "WAIT_SECONDS", 0)
     failing = (await former_customer(world))["id"]
     assert (await erase(world, failing)).status == 202

@@ -188,7 +188,7 @@ async def test_the_billing_run_generates_what_the_preview_showed(
     world: World, *, lines, months: int, method: str, installments: int, charge_day: int | None
 ):
     """[spec 4.4 preview as generated]"""
-    merchant = await world.another()  # all examples together would reach the end of one test clock
+    merchant = await world.another()  # one test clock would end before all examples are done
     plan = await merchant.plan(
         *await offer(merchant, lines),
         periodMonths=months,
