@@ -19,10 +19,11 @@ from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.tags import Tagger
 from fatura.failure_text import OwnTextError
+from fatura.gateways.adapters.pix_key import settings as pix_key_settings
 from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
+from fatura.gateways.adapters.sandbox import settings as sandbox_settings
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
-from fatura.gateways.adapters.sandbox.settings import SECRET_SETTINGS
-from fatura.gateways.port import Provider
+from fatura.gateways.provider import Provider
 from fatura.observability import log
 from fatura.outbound.http import MerchantClient
 from fatura.postgres import EmbeddedPostgresError, newer_minor
@@ -149,9 +150,11 @@ def wire(
         tagger=tagger,
         providers={
             SandboxGateway.provider: Provider(
-                partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), SECRET_SETTINGS
+                partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), sandbox_settings.FIELDS
             ),
-            PixKeyGateway.provider: Provider(partial(PixKeyGateway, db), frozenset({Mode.LIVE})),
+            PixKeyGateway.provider: Provider(
+                partial(PixKeyGateway, db), frozenset({Mode.LIVE}), pix_key_settings.FIELDS
+            ),
         },
         url_rules=rules,
         merchants=MerchantClient(rules, denied=settings.outbound_deny),

@@ -73,6 +73,8 @@ ROUTES = rows("""
     GET    | /v1/integration/gateways                      | 200     |
     POST   | /v1/integration/gateways                      | 201     | 400
     PATCH  | /v1/integration/gateways/{connectionId}       | 200     | 400 404
+    GET    | /v1/integration/providers                     | 200     |
+    POST   | /v1/integration/gateways/{connectionId}/check | 200     | 404
     POST   | /v1/integration/gateways/{connectionId}/move  | 200     | 202 400 404 409 422
     GET    | /v1/integration/gateways/{connectionId}/move  | 200     | 404
     POST   | /v1/integration/gateways/{connectionId}/statement | 200 | 400 404 422
@@ -284,7 +286,7 @@ async def test_the_idempotency_key_is_documented(contract: Contract):
         for method, path, _, _ in ROUTES
         if method == "POST"
         and path not in required
-        and not re.search("sandbox|test-clock|retry-pricing|pricing-test|^/gateways/", path)
+        and not re.search("sandbox|test-clock|retry-pricing|pricing-test|check$|^/gateways/", path)
     }
 
 

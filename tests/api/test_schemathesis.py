@@ -34,12 +34,12 @@ GROUPS = (
     ("Products", "Customers", "Health", "Audit"),
     ("Plans", "Subscriptions"),
     ("Invoices", "Events", "Webhooks", "Gateways"),
-    ("Integration", "Sandbox", "Pay page"),
+    ("Integration", "Connections", "Sandbox", "Pay page"),
 )
 """Groups of tags of the OpenAPI document. The operations of one group are tested on one account."""
 CHAINS = (
     ("Products", "Plans", "Subscriptions", "Customers"),
-    ("Invoices", "Sandbox", "Events", "Integration", "Gateways", "Webhooks"),
+    ("Invoices", "Sandbox", "Events", "Integration", "Connections", "Gateways", "Webhooks"),
 )
 """Groups of tags whose operations are connected by links. Schemathesis follows randomly chosen links."""
 OPERATIONS: defaultdict[str, set[str]] = defaultdict(set)

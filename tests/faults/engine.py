@@ -11,7 +11,7 @@ import asyncpg
 
 from fatura import settings
 from fatura.bootstrap import wire
-from fatura.gateways.port import Providers
+from fatura.gateways.provider import Providers
 from fatura.store.db import Database, Tx, connect
 from fatura.store.vault import Vault
 from fatura.usecases.accounts import tag_key

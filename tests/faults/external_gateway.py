@@ -19,14 +19,13 @@ from fatura.gateways.port import (
     NotFoundError,
     PermanentError,
     ProductMirror,
-    Provider,
-    Providers,
     RefundRequest,
     TransientError,
     UnknownOutcomeError,
     Webhook,
     WebhookHint,
 )
+from fatura.gateways.provider import Provider, Providers
 from fatura.store.db import Database
 from tests.faults.charges import capabilities_of, charge_of
 from tests.faults.clock import FastClock

@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol, Self
 from uuid import UUID
 
 from fatura.domain.charge import NO_PAY_DATA, PayData
-from fatura.domain.credentials import Mode
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
 from fatura.ids import bill_same_cycle
@@ -329,19 +328,6 @@ class GatewayFactory(Protocol):
     def __call__(self, config: ConnectionConfig) -> Gateway:
         """Return the adapter of a connection. Do not call the provider or validate settings."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """A payment provider and the account modes that may use it (D-44); `secret_settings` are stored encrypted."""
-
-    factory: GatewayFactory
-    modes: frozenset[Mode]
-    secret_settings: frozenset[str] = frozenset()
-
-
-Providers = Mapping[str, Provider]
-"""The payment providers by name, as `bootstrap` lists them."""
 
 
 class GatewayError(Exception):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.tags import Tagger
-from fatura.gateways.port import Providers
+from fatura.gateways.provider import Providers
 from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
 from fatura.shared_call import SharedCall, SharedLookups

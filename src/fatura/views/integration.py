@@ -64,7 +64,8 @@ class ConnectionErrorView(View):
     code: Annotated[
         str,
         Meta(
-            description="`timeout`, `failed`, `unknown`, `credentials_refused` or `credentials_unreadable`."
+            description="`timeout`, `failed`, `unknown`, `credentials_refused` or `credentials_unreadable`; for a "
+            "check also `refused` or `invalid`."
         ),
     ]
     detail: str

@@ -16,12 +16,11 @@ from fatura.gateways.port import (
     NotFoundError,
     PermanentError,
     ProductMirror,
-    Provider,
-    Providers,
     RefundRequest,
     Webhook,
     WebhookHint,
 )
+from fatura.gateways.provider import Provider, Providers
 from fatura.store.db import Database
 from tests.faults.charges import capabilities_of, charge_of, pay_if_due
 from tests.faults.journal import Journal

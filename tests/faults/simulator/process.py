@@ -18,7 +18,8 @@ from fatura.api.app import set_deps
 from fatura.bootstrap import wire
 from fatura.domain.credentials import Mode
 from fatura.domain.tags import KEY_BYTES, Tagger
-from fatura.gateways.port import GatewayError, Provider
+from fatura.gateways.port import GatewayError
+from fatura.gateways.provider import Provider
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.store.vault import Vault
 from fatura.usecases.deps import Deps

@@ -3,6 +3,7 @@
 from fatura.api.http.declare import Routes
 from fatura.api.v1 import (
     audit,
+    connections,
     customers,
     events,
     integration,
@@ -23,6 +24,7 @@ RESOURCES: tuple[Routes, ...] = (
     invoices.routes,
     events.routes,
     integration.routes,
+    connections.routes,
     pay_page.routes,
     webhooks.routes,
     audit.routes,

@@ -31,7 +31,7 @@ from fatura.store.connections import connections
 from fatura.store.connections.connections import StoredConnection
 from fatura.store.vault import KeyRingError
 from fatura.usecases.audit_draft import AuditDraft
-from fatura.usecases.connections import connection_health, credential_checks, poll_rounds
+from fatura.usecases.connections import connection_health, credential_checks, poll_rounds, providers
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_audited_transaction, in_transaction
@@ -208,9 +208,9 @@ async def check_new(
     Raises EngineError: `engine.invalid_request`, `engine.rate_limited`, `engine.unavailable`,
     `engine.account_suspended`.
     """
-    known = deps.providers.get(provider)
-    if known is None or account.mode not in known.modes:
-        offered = sorted(name for name, entry in deps.providers.items() if account.mode in entry.modes)
+    offered = providers.offered(deps, account)
+    known = offered.get(provider)
+    if known is None:
         raise invalid_fields(("provider", f"must be one of {', '.join(offered)}"))
     now = account.now(deps.clock())
     gateway = known.factory(
@@ -271,10 +271,10 @@ async def _write_changes(
     if has_new_access or "active" in changes:
         await _enqueue_catalog(work, changed.connection)
     after = require(await connections.find(work.tx, connection_id), "gateway connection", id_=connection_id)
-    view = _view(after)
+    view = shown(after)
     work.audit(
         connection_id,
-        before=_audited(_view(stored)),
+        before=_audited(shown(stored)),
         after=_audited(view),
         hidden=_hidden(work, before, changes.get("settings", {}), changes),
     )
@@ -340,7 +340,7 @@ async def _update_health(
         await connection_health.wake(work, after.connection_id)
 
 
-def _view(stored: StoredConnection) -> ConnectionView:
+def shown(stored: StoredConnection) -> ConnectionView:
     return ConnectionView.of(
         stored.connection, stored.health, settings=stored.settings, paused_at=stored.paused_at
     )
@@ -375,7 +375,7 @@ async def _enqueue_catalog(work: Work, connection: Connection) -> None:
 async def read_all(work: Work) -> ConnectionListView:
     """Return the account's connections, oldest first (D-43)."""
     found = await connections.find_all(work.tx)
-    return ConnectionListView(data=[_view(stored) for stored in found])
+    return ConnectionListView(data=[shown(stored) for stored in found])
 
 
 async def integration(work: Work) -> IntegrationView:

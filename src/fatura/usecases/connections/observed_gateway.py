@@ -160,17 +160,18 @@ class ObservedGateway:
         self._count(operation, "answered", seconds=time.monotonic() - began)
         self.results.append(CallResult(None, is_read=operation == _READ))
 
-    def why(self, error: port.GatewayError | TimeoutError) -> str:
+    def why(self, error: port.GatewayError | TimeoutError) -> CallError:
         """Return why the call that began last failed, without texts of the provider, which may name customers (D-229).
 
         Call this only if the connection's calls are made one after another.
         """
         failure = _failure(error, self.operation)
         if failure is not None:
-            return failure.detail
-        why = _WHY_ANSWERED.get(_outcome(error), "the call failed")
+            return failure
+        outcome = _outcome(error)
+        why = _WHY_ANSWERED.get(outcome, "the call failed")
         fact = error.log_text if isinstance(error, port.GatewayError) else ""
-        return f"{self.operation}: {why}{f' ({fact})' if fact else ''}"
+        return CallError(outcome, f"{self.operation}: {why}{f' ({fact})' if fact else ''}")
 
     def _count(self, operation: str, outcome: str, *, seconds: float) -> None:
         call_counts.gateway_calls.labels(self._provider, operation, outcome).observe(seconds)

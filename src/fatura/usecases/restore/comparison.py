@@ -102,7 +102,7 @@ class _Comparison:
         try:
             yield
         except (GatewayError, TimeoutError) as error:
-            self.report.problems.append(f"connection {gateway.connection_id}: {gateway.why(error)}")
+            self.report.problems.append(f"connection {gateway.connection_id}: {gateway.why(error).detail}")
 
 
 async def freeze(deps: Deps, account_id: UUID) -> None:

@@ -13,6 +13,7 @@ from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.pricing import PricingAttempt, PricingOutcome
 from fatura.domain.propagation import PropagationStatus
+from fatura.domain.provider_field import ProviderField
 from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.domain.subscription import CustomerProfile, commitment
 from fatura.views.audit import AuditActorView, AuditEntryView, AuditLogView, AuditResourceView
@@ -41,6 +42,7 @@ from fatura.views.plans import (
     PropagationView,
 )
 from fatura.views.products import PricingTestView, ProductPageView, ProductView
+from fatura.views.providers import ConnectionCheckView, ProviderListView, ProviderView
 from fatura.views.samples import events, story
 from fatura.views.samples.story import AT, CONNECTION, ITEMS, MEMBERSHIP, PLAN, SUBSCRIPTION
 from fatura.views.sandbox import (
@@ -218,6 +220,16 @@ _ALL: tuple[View, ...] = (
     ),
     ConnectionView.of(CONNECTION, settings={}),
     ConnectionListView(data=[ConnectionView.of(CONNECTION, settings={})]),
+    ConnectionCheckView.of(ConnectionView.of(CONNECTION, settings={}), None),
+    ProviderListView(
+        data=[
+            ProviderView.of(
+                "pix_key",
+                settings=[ProviderField("pixKey", "your Pix key", is_required=True)],
+                credentials=[],
+            )
+        ]
+    ),
     ReceivedView(received=True),
     TestClockView(
         now=instant(AT),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fatura.domain import tax_document
+from fatura.domain.provider_field import ProviderField
 from fatura.gateways.port import GatewaySettingsError
 
 MAX_NAME = 25
@@ -25,6 +26,12 @@ _KEY_FORMS = (
     "+5511987654321, an e-mail address in lower case, or a random key"
 )
 
+FIELDS = (
+    ProviderField("pixKey", "your Pix key, as your bank shows it", is_required=True),
+    ProviderField("merchantName", f"your name, at most {MAX_NAME} characters", is_required=True),
+    ProviderField("merchantCity", f"your city, at most {MAX_CITY} characters", is_required=True),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PixKeySettings:
@@ -40,7 +47,7 @@ def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> PixKey
 
     Raises GatewaySettingsError, which lists every invalid field.
     """
-    known = {"pixKey", "merchantName", "merchantCity"}
+    known = {field.name for field in FIELDS}
     wrong = [(f"settings.{key}", "is not a setting of a Pix key") for key in settings if key not in known]
     wrong += [(f"credentials.{key}", "a Pix key takes no credentials") for key in credentials]
     key, name, city = settings.get("pixKey"), settings.get("merchantName"), settings.get("merchantCity")

@@ -9,6 +9,7 @@ from typing import Any
 
 from fatura.domain.money import MAX_CENTS
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
+from fatura.domain.provider_field import FieldType, ProviderField
 from fatura.domain.sandbox import DEFAULT_PROVIDER_ACCOUNT
 from fatura.gateways.port import GatewaySettingsError
 
@@ -48,7 +49,18 @@ DEFAULTS: Mapping[str, Any] = {
     "minInstallmentCents": None,
     "refunds": True,
 }
-SECRET_SETTINGS = frozenset({"webhookSecret"})
+FIELDS = (
+    ProviderField("methods", "payment methods of the connection", FieldType.LIST),
+    ProviderField("maxInstallments", "highest number of card installments", FieldType.INTEGER),
+    ProviderField("issuesCharges", "whether the connection creates charges", FieldType.BOOLEAN),
+    ProviderField("productCatalog", "whether the sandbox has a product catalog", FieldType.BOOLEAN),
+    ProviderField("behaviour", "what the payers do: pay_on_due, pay_at_once, refuse or never_pay"),
+    ProviderField("webhookSecret", "secret that signs the sandbox's webhooks", is_secret=True),
+    ProviderField("providerAccount", "name of the account at the sandbox"),
+    ProviderField("minAmountCents", "lowest amount of a charge", FieldType.INTEGER),
+    ProviderField("minInstallmentCents", "lowest amount of an installment", FieldType.INTEGER),
+    ProviderField("refunds", "whether the connection refunds payments", FieldType.BOOLEAN),
+)
 
 
 def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> SandboxSettings:
