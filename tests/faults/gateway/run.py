@@ -166,6 +166,9 @@ class Story:
             await drained(world, seconds=self.give_up_at - time.monotonic())
         await swept(world, give_up_at=self.give_up_at)
         unsettled = await settle(world, self.running, include_polls=False, give_up_at=self.give_up_at)
+        # `settle` may have set the clock to the day of the next sweeps.
+        await drained(world, seconds=self.give_up_at - time.monotonic())
+        await swept(world, give_up_at=self.give_up_at)
         self.report.count("rows with unfinished work at the time limit", unsettled, at_most=0)
         self.report.problems += [
             f"a worker ended unexpectedly with exit code {code}" for code in self.running.unexpected_exits()

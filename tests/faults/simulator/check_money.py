@@ -58,7 +58,9 @@ _EVENTS = """
 SELECT invoice_id::text AS invoice_id, type, data::jsonb #>> '{entry,id}' AS entry_id
 FROM event WHERE invoice_id IS NOT NULL ORDER BY account_id, sequence
 """
-_LATE_SWEEPS = "SELECT connection_id, swept_to FROM connection_sweep WHERE swept_to < $1"
+_LATE_SWEEPS = """
+SELECT connection_id, swept_to, next_sweep_at, lease_until FROM connection_sweep WHERE swept_to < $1
+"""
 _CONNECTION_EVENTS = """
 SELECT data::jsonb #>> '{connection,connectionId}' AS connection_id, type, created_at
 FROM event WHERE type LIKE 'connection.%' ORDER BY account_id, sequence
@@ -138,7 +140,8 @@ class MoneyChecker:
         since = self._world.schedule.now - SWEPT_WITHIN
         for row in await self._world.observer.fetch(_LATE_SWEEPS, since):
             self._world.report_problem(
-                f"connection {row['connection_id']} was last swept at {row['swept_to']}"
+                f"at {self._world.schedule.now}, connection {row['connection_id']} was last swept at {row['swept_to']},"
+                f" its next sweep is due at {row['next_sweep_at']}, and its lease ends at {row['lease_until']}"
             )
 
     async def check_shown_sums(self, merchant: Merchant) -> None:
