@@ -164,9 +164,13 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_API_URL",
         "http://127.0.0.1:8000",
-        "URL of the HTTP API that `fatura listen`, `fatura events` and `fatura trigger` call",
+        "URL of the HTTP API that `fatura listen`, `fatura events`, `fatura trigger` and `fatura gateway` call",
     ),
-    Variable("FATURA_API_KEY", "", "API key for `fatura listen`, `fatura events` and `fatura trigger`"),
+    Variable(
+        "FATURA_API_KEY",
+        "",
+        "API key for `fatura listen`, `fatura events`, `fatura trigger` and `fatura gateway`",
+    ),
     Variable(
         "FATURA_INTEGRATION_SECRET",
         "",

@@ -12,6 +12,7 @@ from fatura.bootstrap import STARTUP_FAILURES
 from fatura.cli import account, api, check, erased, keys, migrate, reference, restored, up, worker
 from fatura.cli.demo import command as demo
 from fatura.cli.events import command as events
+from fatura.cli.gateway import command as gateway
 from fatura.cli.listen import command as listen
 from fatura.cli.output import echo, printable_lines
 from fatura.cli.trigger import command as trigger
@@ -39,6 +40,7 @@ app.command("openapi")(reference.openapi)
 app.add_typer(account.app, name="account")
 app.add_typer(keys.app, name="keys")
 app.add_typer(events.app, name="events")
+app.add_typer(gateway.app, name="gateway")
 app.add_typer(erased.app, name="erased")
 
 

@@ -68,6 +68,10 @@ class Client:
         """Send a PUT request, and return the JSON of the answer. Raises ApiUnavailableError, ApiError."""
         return json.loads(await self.read("PUT", path, body=body))
 
+    async def patch(self, path: str, body: object) -> Any:
+        """Send a PATCH request, and return the JSON of the answer. Raises ApiUnavailableError, ApiError."""
+        return json.loads(await self.read("PATCH", path, body=body))
+
     async def read(
         self, method: str, path: str, *, body: object = None, idempotency_key: str | None = None
     ) -> bytes:
@@ -103,9 +107,12 @@ def why_unanswered(error: aiohttp.ClientError | TimeoutError) -> str:
 
 
 def _problem(answer: bytes, status: int) -> str:
-    """Return a problem's type and detail, or the HTTP status if the body is not a problem."""
+    """Return a problem's type, detail and invalid fields, or the HTTP status if the body is not a problem."""
     try:
         problem = json.loads(answer)
-        return f"{problem['type']}: {problem['detail']}"
+        fields = "".join(
+            f"\n  {each['path']} {each['message']}" for each in problem.get("meta", {}).get("fields", [])
+        )
+        return f"{problem['type']}: {problem['detail']}{fields}"
     except (ValueError, TypeError, KeyError):
         return f"status {status}"

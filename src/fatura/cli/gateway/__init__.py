@@ -1,0 +1,1 @@
+"""`fatura gateway`: manage an account's gateway connections over the HTTP API. Entry point: `command.app`."""
