@@ -166,11 +166,7 @@ VARIABLES: tuple[Variable, ...] = (
         "http://127.0.0.1:8000",
         "URL of the HTTP API that `fatura listen`, `fatura events`, `fatura trigger` and `fatura gateway` call",
     ),
-    Variable(
-        "FATURA_API_KEY",
-        "",
-        "API key for `fatura listen`, `fatura events`, `fatura trigger` and `fatura gateway`",
-    ),
+    Variable("FATURA_API_KEY", "", "API key for the commands that use `FATURA_API_URL`"),
     Variable(
         "FATURA_INTEGRATION_SECRET",
         "",

@@ -130,7 +130,7 @@ async def test_secrets_come_from_files_only(world: World, api: Api, tmp_path: Pa
 
 
 async def test_a_check_asks_the_provider(world: World, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[D-259, D-55]"""
+    """[D-259, D-43]"""
     gateway = command(api, world)
     [connection] = await connections(world)
     assert (await gateway("check", connection["connectionId"])).returncode == 0
