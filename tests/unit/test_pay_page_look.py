@@ -84,11 +84,11 @@ def luminance(color: str) -> float:
 
 
 def palettes() -> list[dict[str, str]]:
-    """Return the named colors of the style for light screens, and those for dark ones."""
+    """Return the named colors of the style for light screens, for dark screens, and for paper."""
     blocks = re.findall(r":root{(color-scheme.*?|--page.*?)}", style(None)[0], re.DOTALL)
     found = [dict(re.findall(r"--(\w+):(#[0-9a-f]+)", each)) for each in blocks]
-    light, dark = ({name: _six_digits(color) for name, color in each.items()} for each in found)
-    return [light, light | dark]
+    light, dark, paper = ({name: _six_digits(color) for name, color in each.items()} for each in found)
+    return [light, light | dark, light | paper]
 
 
 def _six_digits(color: str) -> str:
@@ -97,7 +97,7 @@ def _six_digits(color: str) -> str:
 
 @pytest.mark.parametrize("text", ["text", "soft", "link", "good", "bad"])
 @pytest.mark.parametrize("ground", ["page", "card"])
-def test_every_text_can_be_read_on_light_and_dark_screens(text: str, ground: str):
+def test_every_text_can_be_read_on_screens_and_on_paper(text: str, ground: str):
     """[D-258]"""
     for palette in palettes():
         darker, lighter = sorted((luminance(palette[text]), luminance(palette[ground])))

@@ -14,6 +14,8 @@ from fatura.usecases.pay_page.pages import PayPage
 
 SENT = "sent"
 """The query parameter that the page gets after a payment with the button."""
+_LARGE_CHARS = 14
+"""A longer amount gets smaller letters, because an amount that is broken into two lines could be misread."""
 _PAYABLE = frozenset({InvoiceStatus.ISSUED, InvoiceStatus.OVERDUE})
 
 
@@ -61,7 +63,7 @@ def _amount(page: PayPage, charge: ShownCharge, texts: Texts, language: Language
     return element(
         "section",
         element("h2", texts.to_pay),
-        element("p", amount, class_="amount"),
+        element("p", amount, class_="amount" if len(amount) <= _LARGE_CHARS else "amount long"),
         element("p", texts.installments.format(count=count)) if count else None,
         element("p", texts.pay_until.format(when=formats.deadline(until, language)), class_="soft")
         if until

@@ -12,13 +12,13 @@ _RULES = """
 *,*::before,*::after{box-sizing:border-box}
 :root{color-scheme:light dark;--page:#f4f5f7;--card:#fff;--text:#1c2024;--soft:#555d66;--line:#d5d9de;--link:#0b57d0;
 --good:#0a5c36;--bad:#a3211b}
-@media (prefers-color-scheme:dark){:root{--page:#14171a;--card:#1e2226;--text:#eceff1;--soft:#b3bac2;--line:#3a4148;
---link:#8ab4f8;--good:#7fd3a8;--bad:#ff9a92}}
+@media screen and (prefers-color-scheme:dark){:root{--page:#14171a;--card:#1e2226;--text:#eceff1;--soft:#b3bac2;
+--line:#3a4148;--link:#8ab4f8;--good:#7fd3a8;--bad:#ff9a92}}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--text);font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
-header{background:var(--brand);color:#fff;padding:1rem}
+header{background:var(--brand);color:#fff}
 header>div,main,footer{max-width:34rem;margin:0 auto}
-header>div{display:flex;align-items:center;gap:.75rem}
+header>div{display:flex;align-items:center;gap:.75rem;padding:1rem}
 header img{max-width:8rem;max-height:3rem;background:#fff;padding:.25rem;border-radius:.25rem}
 header p{margin:0;font-weight:600;font-size:1.125rem}
 main{padding:1rem}
@@ -26,7 +26,8 @@ h1{font-size:1.5rem;line-height:1.25;margin:.5rem 0}
 h2{font-size:1.125rem;margin:0 0 .5rem}
 p{margin:.5rem 0}
 section{background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:1rem;margin:1rem 0}
-.amount{font-size:2rem;font-weight:700;line-height:1.2;margin:.25rem 0}
+.amount{font-size:2rem;font-weight:700;line-height:1.2;margin:.25rem 0;white-space:nowrap}
+.long{font-size:1.25rem}
 .soft{color:var(--soft)}
 .good{color:var(--good);font-weight:600}
 .bad{color:var(--bad);font-weight:600}
@@ -36,24 +37,28 @@ caption{text-align:left;font-weight:600;font-size:1.125rem;padding-bottom:.25rem
 th,td{padding:.5rem 0;border-top:1px solid var(--line);vertical-align:top}
 th{text-align:left;font-weight:400}
 th small{display:block;color:var(--soft)}
+header p,th,small{unicode-bidi:plaintext}
 td{text-align:right;white-space:nowrap;padding-left:1rem;font-variant-numeric:tabular-nums}
 thead th{border:0;color:var(--soft);font-size:.875rem}
 thead th:last-child{text-align:right}
 tfoot th,tfoot td{font-weight:600}
 label{display:block;font-weight:600;margin-top:.75rem}
 textarea{display:block;width:100%;margin:.25rem 0;padding:.75rem;border:1px solid var(--soft);border-radius:.5rem;
-background:var(--page);color:var(--text);font:1rem/1.4 ui-monospace,monospace;overflow-wrap:anywhere;resize:vertical}
+background:var(--page);color:var(--text);font:1rem/1.4 ui-monospace,monospace;overflow-wrap:anywhere;resize:vertical;
+field-sizing:content;max-height:20rem}
+#pix-code{word-break:break-all}
 .qr{max-width:16rem;margin:1rem auto;background:#fff;border-radius:.5rem;line-height:0}
 .qr svg{width:100%;height:auto}
 a{color:var(--link)}
+main a,footer a{display:inline-block;padding:.5rem 0}
 footer{padding:0 1rem 2rem;font-size:.875rem}
-footer a{display:inline-block;padding:.5rem 0}
-.button,button{display:block;width:100%;min-height:3rem;padding:.75rem 1rem;border:2px solid #fff;border-radius:.5rem;
-background:var(--brand);color:#fff;font:600 1rem/1.4 system-ui,sans-serif;text-align:center;text-decoration:none;
-cursor:pointer}
+main .button,button{display:block;width:100%;min-height:3rem;padding:.75rem 1rem;border:2px solid #fff;
+border-radius:.5rem;background:var(--brand);color:#fff;font:600 1rem/1.4 system-ui,sans-serif;text-align:center;
+text-decoration:none;cursor:pointer}
 a:focus-visible,button:focus-visible,textarea:focus-visible{outline:3px solid var(--link);outline-offset:2px}
-@media print{body,section{background:#fff;color:#000}header{background:#fff;color:#000;border-bottom:1px solid #000}
-footer a,form{display:none}section{border-color:#000}}
+@media print{:root{color-scheme:light;--page:#fff;--text:#000;--soft:#000;--link:#000}
+header,main .button{background:#fff;color:#000}header{border-bottom:1px solid #000}
+main .button,section{border-color:#000}footer,form{display:none}textarea{max-height:none}section,tr{break-inside:avoid}}
 """
 
 
