@@ -1,4 +1,7 @@
-"""Check the engine's OpenAPI document, or the file given as argument. Exits with 1 if a tool has a finding or fails."""
+"""Check the engine's OpenAPI document, or the file given as argument, and read Fatura's Pix codes.
+
+Exits with 1 if a tool has a finding or fails.
+"""
 
 import shutil
 import sys
@@ -6,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tools.contract import pix_codes
 from tools.contract.clients import GENERATORS, findings_of
 from tools.contract.engine import running
 from tools.contract.linters import LINTERS
@@ -21,6 +25,7 @@ def main(given: list[str]) -> int:
         _timed("install the tools", install)
         _write_document(given)
         found = {name: _timed(f"lint with {name}", lint) for name, lint in LINTERS.items()}
+        found[pix_codes.READER] = _timed(f"read Pix codes with {pix_codes.READER}", pix_codes.findings)
         with running() as engine:
             for name in GENERATORS:
                 found[name] = _timed(

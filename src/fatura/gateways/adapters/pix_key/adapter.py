@@ -66,21 +66,13 @@ class PixKeyGateway:
         """Create a charge. A repeated request returns the existing charge. Raises PermanentError."""
         _check(request, today=local_date(self._config.now))
         txid = txid_of(request.invoice_id, request.attempt)
-        settings = self._settings()
         new = PixKeyCharge(
             txid=txid,
             invoice_id=request.invoice_id,
             attempt=request.attempt,
             amount_cents=request.amount_cents,
             due_date=request.due_date,
-            pix_code=br_code(
-                "key",
-                settings.pix_key,
-                amount_cents=request.amount_cents,
-                merchant_name=settings.merchant_name,
-                merchant_city=settings.merchant_city,
-                txid=txid,
-            ),
+            pix_code=pix_code(self._settings(), amount_cents=request.amount_cents, txid=txid),
             is_canceled=False,
             created_at=self._config.now,
         )
@@ -220,6 +212,17 @@ def txid_of(invoice_id: UUID, attempt: int) -> str:
         rest, digit = divmod(rest, len(_DIGITS))
         digits.append(_DIGITS[digit])
     return "".join(digits)
+
+
+def pix_code(settings: PixKeySettings, *, amount_cents: int, txid: str) -> str:
+    return br_code(
+        "key",
+        settings.pix_key,
+        amount_cents=amount_cents,
+        merchant_name=settings.merchant_name,
+        merchant_city=settings.merchant_city,
+        txid=txid,
+    )
 
 
 def _check(request: port.ChargeRequest, *, today: date) -> None:
