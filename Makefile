@@ -42,9 +42,12 @@ format: .venv/dev.stamp ## format the code and apply automatic fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-contract: .venv/dev.stamp ## check the OpenAPI document with Schemathesis, linters and client generators
+contract: .venv/dev.stamp ## check the OpenAPI document with Schemathesis, linters and client generators, and Pix codes with another reader
 	@$(if $(ARGS),,$(BIN)/pytest -q -m contract -n 2 tests/api)
 	@$(BIN)/python -m tools.contract $(ARGS)
+
+browser: .venv/dev.stamp ## read the pay page in a Chromium or Chrome of this machine
+	@$(BIN)/pytest -q -n 2 -m browser tests/browser $(ARGS)
 
 contrib: .venv/dev.stamp ## check the files of contrib with the linters of their formats
 	@$(BIN)/python -m tools.contrib
@@ -67,7 +70,7 @@ bench: .venv/dev.stamp ## measure the performance as ratios
 bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers and compare with them
 	@$(BIN)/python -m bench peers $(ARGS)
 
-.PHONY: help install demo up test test-faults faults check contract contrib format spec docs lock bench bench-peers
+.PHONY: help install demo up test test-faults faults check contract browser contrib format spec docs lock bench bench-peers
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh
