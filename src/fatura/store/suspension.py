@@ -54,9 +54,9 @@ async def last_call_ends_at(tx: Tx, *, now: datetime, until: datetime) -> dateti
 
 
 async def may_work(tx: Tx) -> bool:
-    """Return whether lanes may call merchants and move subscriptions: the account is not suspended (D-242).
+    """Return whether calls to merchants and moves of subscriptions may begin: the account is not suspended (D-242).
 
-    If so, a lock keeps the answer valid until the transaction ends (ADR 0019). The account may be frozen.
+    A frozen account may do both. If the result is true, a lock keeps it valid until the transaction ends (ADR 0019).
     """
     is_open = await tx.execute(
         """

@@ -258,10 +258,10 @@ async def test_a_repeat_keeps_a_parked_attempt_that_it_may_have_sent(world: Worl
 
 
 async def test_a_repeat_keeps_a_parked_attempt_that_was_in_progress(world: World):
-    """When the first retry arrived, a worker was still sending the attempt.
+    """When the first retry arrived, a worker was still sending the attempt, so the attempt was not parked yet.
 
-    The merchant cannot have checked the gateway after the attempt was parked. So a repeat with the same key leaves the
-    attempt parked. [D-113]
+    A repeat with the same key does not show that the merchant has checked the gateway since then. The repeat therefore
+    leaves the attempt parked. [D-113]
     """
     await world.set_up_gateway(behaviour="never_pay")
     invoice = await ready_invoice(world)

@@ -247,7 +247,11 @@ async def test_a_request_that_a_poll_has_applied_is_not_answered_as_refused(
 
 
 async def test_a_replaced_payment_is_not_promised(world: World) -> None:
-    """While the process of the payment p is suspended, a reissue replaces the charge. Then p is lost. [D-52, D-171]"""
+    """A 409 promises to record a waiting payment only if the payment will be recorded.
+
+    Here, a reissue replaces the charge while the process of the payment is suspended. Then the gateway's answer to this
+    process is lost. [D-52, D-171]
+    """
     invoice = await unpaid_invoice(world)
     calls = 0
 

@@ -129,9 +129,10 @@ async def to_adopt(
 ) -> FoundCharges:
     """Return the charges of an issuance look-up from which the invoice adopts one.
 
-    Leave out the charges that are stored for other attempts, unless the answer shows only such charges. `read` has the
-    ids of the charges that the look-up has read. If the other charges were all read by id and cannot be paid any more,
-    set `search_error`, because the search has shown only charges of other attempts.
+    Leave out each charge that is stored for another attempt, unless the answer has no other charges. `read` has the ids
+    of the charges that the look-up read one by one, without the search. Assume that charges were left out, and that the
+    remaining ones are all in `read` and closed. The search itself then shows no charge of this attempt, so set
+    `search_error`.
     """
     own = await without_stored(work, stored, found)
     if not own.charges and not own.missing:

@@ -322,10 +322,14 @@ def _refuse_other_account(stored: StoredConnection, provider_account: str | None
 async def _update_health(
     work: Work, before: StoredConnection, after: Connection, changes: Mapping[str, Any]
 ) -> None:
-    """Store since when the connection is inactive. After new credentials, treat the connection as working (D-55).
+    """Update the health of a connection after a request has changed the connection (D-55).
 
-    If the settings are new or the connection was activated, probe a failing connection now. If the connection is
-    active and not failing after one of these three changes, make its waiting invoices due.
+    - After a deactivation, store its time. After an activation, remove this time.
+    - After new credentials, treat the connection as working.
+    - After new settings or an activation without new credentials, probe the connection now if it is failing.
+
+    If the connection is then active and not failing, new credentials, new settings and an activation also make its
+    waiting invoices due.
     """
     is_activated = after.active and not before.connection.active
     if after.active is not before.connection.active:

@@ -47,11 +47,11 @@ async def emit(
 async def report_elsewhere(
     work: Work, invoice_id: UUID, *, connection_id: UUID, known: str | None, charge: Charge
 ) -> None:
-    """Handle a second charge that is on another connection than its invoice, and schedule a look at the charge now.
+    """Handle a second charge whose connection is not the invoice's connection, and schedule a look at the charge now.
 
-    Emit an event, unless the charge is canceled. Always store the charge's state. Without a stored state,
-    `unmatched_charges.look` would ignore the charge, because the invoice's connection may use the same provider
-    account.
+    Emit an event, unless the charge is canceled. Always store the charge's state. `unmatched_charges.look` forgets a
+    charge without a state if its invoice is on another connection: both connections may use one provider account, and
+    the look of the other connection records the charge's payments.
     """
     if charge.state is ChargeState.CANCELED:
         stage = ChargeStage.CANCELED

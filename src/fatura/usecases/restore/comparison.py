@@ -67,8 +67,9 @@ class RestoreReport:
 class _Comparison:
     """The comparison of one account; `since` is on the account's clock.
 
-    `without_invoice` collects charges without an invoice, by charge id and invoice id, until `_trace` takes them and
-    looks for their cycles. `read` has the connections whose whole list was read since the previous call of `_trace`.
+    `without_invoice` collects charges whose invoice is missing in the database, by the ids of charge and invoice.
+    `_trace` takes these charges, and looks for the cycles that the missing invoices billed. `read` has the ids of the
+    connections whose whole list of charges was read since the previous call of `_trace`.
     """
 
     deps: Deps
@@ -143,7 +144,7 @@ async def compare(
     account, report = await load_account(deps, account_id), RestoreReport(account_id)
     comparison = _Comparison(deps, account, since - MARGIN + account.clock_offset, dry_run, report)
     compared: list[tuple[UUID, ObservedGateway]] = []
-    # read before the gateways' lists: keep the lost cycles of a subscription that is canceled during the comparison
+    # read before the gateways' lists: if a subscription is canceled later, `_release` does not forget its lost cycles
     never_billed = await in_transaction(deps, account, _never_billed)
     for connection_id, gateway in await in_transaction(deps, account, _open_connections):
         if connection_id in skipping:

@@ -212,9 +212,9 @@ async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge
 
 
 async def _settle_request(work: Work, invoice: CandidateInvoice, replaced: Charge) -> CandidateInvoice:
-    """Close the replaced charge, and apply the reissue or the manual payment that waits until the charge is canceled.
+    """Close the replaced charge. Then apply the reissue or the manual payment that waited for this, if there is one.
 
-    Return the invoice, which may be paid now, or `ready` with its next charge.
+    Return the invoice as it is afterwards. It may have the status `paid`, or `ready` with a next charge.
     """
     await waiting_requests.settle_replaced(work, invoice.invoice_id, replaced)
     return (await charge_matching.find_invoices(work.tx, [invoice.invoice_id]))[invoice.invoice_id]
