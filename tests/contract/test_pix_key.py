@@ -167,6 +167,10 @@ def test_every_kind_of_key_is_accepted(key: str) -> None:
         ("merchantName", "A\nB"),
         ("merchantCity", 16 * "x"),
         ("merchantCity", None),
+        ("instructions", " "),
+        ("instructions", 301 * "x"),
+        ("instructions", "two\nlines"),
+        ("instructions", ["a list"]),
         ("pixkey", "pix@example.com"),
     ],
 )
@@ -178,7 +182,7 @@ def test_invalid_settings_are_refused(field: str, value: object) -> None:
     assert [path for path, _ in refusal.value.fields] == [f"settings.{field}"]
 
 
-def test_all_settings_are_required_and_credentials_are_refused() -> None:
+def test_three_settings_are_required_and_credentials_are_refused() -> None:
     """[D-256, D-43]"""
     with pytest.raises(GatewaySettingsError) as refusal:
         parse({}, {"token": "x"})

@@ -233,7 +233,10 @@ class InvoiceCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCharge:
-    """A charge as `GET /v1/invoices/{invoiceId}` shows it, with the name of the provider (D-49)."""
+    """A charge as `GET /v1/invoices/{invoiceId}` shows it, with the name of the provider (D-49).
+
+    `instructions` is a text of the merchant, which the pay page shows with the Pix code (D-256).
+    """
 
     charge_id: UUID
     number: int
@@ -251,3 +254,4 @@ class ShownCharge:
     error_code: str | None
     error_detail: str | None
     pay: PayData
+    instructions: str | None = None

@@ -11,7 +11,13 @@ from tests.support.pay_pages import Shown, open_page, page_of, press_button, tok
 from tests.support.sandbox_steps import charges, issued_invoice, move, read, ready_invoice
 from tests.support.world import Json, Merchant, World, open_world
 
-PIX_KEY = {"pixKey": "pix@example.com", "merchantName": "Academia Sol", "merchantCity": "Sao Paulo"}
+INSTRUCTIONS = "Send us the receipt <b>if</b> you pay on a Sunday."
+PIX_KEY = {
+    "pixKey": "pix@example.com",
+    "merchantName": "Academia Sol",
+    "merchantCity": "Sao Paulo",
+    "instructions": INSTRUCTIONS,
+}
 BASE = "https://billing.example.com"
 
 
@@ -74,6 +80,7 @@ async def test_a_live_account_shows_the_code_of_its_pix_key(world: World) -> Non
     [invoice] = await live.invoices()
     shown = await expect(live, invoice, "Invoice to pay")
     assert shown.parsed.by_tag["textarea"] == [(await read(live, invoice))["payment"]["pixCode"]]
+    assert INSTRUCTIONS in shown.parsed.texts
     assert len(shown.parsed.all("svg")) == 1
     assert shown.parsed.all("form") == []
     assert "Test environment" not in shown.html

@@ -82,6 +82,7 @@ async def _pix(page: PayPage, charge: ShownCharge, texts: Texts) -> Html | None:
         element("p", texts.pix_steps),
         element("div", drawn, class_="qr", role="img", aria_label=texts.qr_label) if drawn else None,
         _field("pix-code", texts.pix_code, code, hint=texts.copy_hint),
+        element("p", charge.instructions, class_="soft", dir="auto") if charge.instructions else None,
     )
 
 

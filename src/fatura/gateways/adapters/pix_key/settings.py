@@ -8,6 +8,7 @@ from typing import Any
 
 from fatura.domain import tax_document
 from fatura.domain.provider_field import ProviderField
+from fatura.domain.text import unsafe_character
 from fatura.gateways.port import GatewaySettingsError
 
 MAX_NAME = 25
@@ -15,6 +16,7 @@ MAX_NAME = 25
 MAX_CITY = 15
 """Maximum number of characters of the receiver's city in a Pix code."""
 MAX_EMAIL = 77
+MAX_INSTRUCTIONS = 300
 
 _DOCUMENT = re.compile(r"[0-9]{11}|[0-9A-Z]{12}[0-9]{2}")
 _PHONE = re.compile(r"\+[1-9][0-9]{7,14}")
@@ -30,6 +32,7 @@ FIELDS = (
     ProviderField("pixKey", "your Pix key, as your bank shows it", is_required=True),
     ProviderField("merchantName", f"your name, at most {MAX_NAME} characters", is_required=True),
     ProviderField("merchantCity", f"your city, at most {MAX_CITY} characters", is_required=True),
+    ProviderField("instructions", f"what the pay page tells payers, at most {MAX_INSTRUCTIONS} characters"),
 )
 
 
@@ -43,7 +46,7 @@ class PixKeySettings:
 
 
 def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> PixKeySettings:
-    """Validate the settings; all are required. `credentials` must be empty.
+    """Validate the settings. Only `instructions` is optional. `credentials` must be empty.
 
     Raises GatewaySettingsError, which lists every invalid field.
     """
@@ -57,9 +60,20 @@ def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> PixKey
             wrong.append(
                 (f"settings.{field}", f"must have 1 to {most} ASCII characters; accents are removed")
             )
+    if not _is_text(settings.get("instructions")):
+        wrong.append(
+            ("settings.instructions", f"must be null or 1 to {MAX_INSTRUCTIONS} characters on one line")
+        )
     if wrong:
         raise GatewaySettingsError(tuple(wrong))
     return PixKeySettings(str(key), _ascii(name, MAX_NAME) or "", _ascii(city, MAX_CITY) or "")
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is None, or a text that a page can show on one line."""
+    if not isinstance(value, str):
+        return value is None
+    return value.strip() != "" and len(value) <= MAX_INSTRUCTIONS and unsafe_character(value) is None
 
 
 def _fault_of_key(key: object) -> str | None:
