@@ -49,7 +49,7 @@ def as_superuser(url: str) -> str:
 
 
 def as_owner(url: str) -> str:
-    """Return the URL of the role that owns the tables of the migrated test databases."""
+    """Return the URL with the role that owns the tables of the migrated test databases."""
     return _as_role(url, "fatura_owner")
 
 

@@ -9,7 +9,7 @@ MAX_NAME_KEY_CHARS = 200
 def name_key(name: str) -> str:
     """Return the key of a name: lower case, without accents, and with plain letters for forms such as the ligature fi.
 
-    The key is never empty. A search for names that begin with a text finds the keys that begin with the text's key.
+    The key is never empty. To find names by their beginning, search for the keys that start with its key.
     """
     decomposed = unicodedata.normalize("NFKD", name.casefold())
     bare = "".join(char for char in decomposed if not unicodedata.combining(char)).casefold()

@@ -33,9 +33,9 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rows to delete, and the instant `kept_from` (real time), from which the time of the next search is computed.
+    """The rows to delete, and the instant `kept_from` in real time.
 
-    The next search runs at `kept_from` plus the time for which rows of this kind are kept.
+    The next search for old rows runs at `kept_from` plus the time for which rows of this kind are kept.
     """
 
     old: Sequence[Old]

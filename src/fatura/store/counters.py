@@ -20,7 +20,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The numbers of the newest event and of the newest audit entry, the time of that entry, and totals."""
+    """The numbers of an account's newest event and newest audit entry, the time of this entry, and totals of rows."""
 
     last_sequence: int
     last_audit_sequence: int

@@ -130,11 +130,11 @@ async def _prepare(connection: Any, *, niceness: int) -> None:
 
 
 async def _lower_priority(pid: int, niceness: int) -> None:
-    """Lower the priority of a backend, and on Linux also that of its session, as far as the system allows it.
+    """Lower the priority of a backend process, and on Linux also that of its session of processes, if this is allowed.
 
-    If `sched_autogroup_enabled` is set, Linux first divides the CPU among sessions. Each backend has a session of its
-    own, so the backend's niceness alone would have no effect. Without privileges, Linux allows ten changes of
-    sessions' priorities per second, so a refused change is tried again after a pause.
+    If `sched_autogroup_enabled` is set, Linux first divides the CPU among sessions of processes. Each backend has a
+    session of its own, so the backend's niceness alone would have no effect. Linux lets a process without privileges
+    change ten priorities of sessions per second, so a refused change is tried again after a pause.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + niceness)

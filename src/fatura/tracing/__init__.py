@@ -94,8 +94,8 @@ def is_on() -> bool:
 def is_asked_for(environ: Mapping[str, str]) -> bool:
     """Return whether the environment names an exporter or an endpoint, and does not switch traces off.
 
-    Raises TracingError if the environment asks for traces, but names an exporter or a protocol that is not supported,
-    an invalid endpoint, or an invalid ratio of the sampler.
+    Raises TracingError if the environment asks for traces, but one of its settings is invalid: the exporter, the
+    protocol, the endpoint or the sampler's ratio.
     """
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
     endpoint = _first_set(environ, _ENDPOINTS)

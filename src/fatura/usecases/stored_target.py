@@ -69,7 +69,8 @@ async def _work_on(deps: Deps, account: Account, of: BatchedMove, target_id: UUI
 async def run_batch(deps: Deps, account: Account, of: BatchedMove, target_id: UUID, *, limit: int) -> int:
     """Move the next subscriptions. If the batch fails unexpectedly, move them one by one and skip those that fail.
 
-    Returns the number of subscriptions visited, plus one if a batch was not full. Raises DATABASE_FAILURES.
+    Returns the number of subscriptions visited, or one more if a batch was not full (see BatchedMove).
+    Raises DATABASE_FAILURES.
     """
     try:
         return await in_transaction(deps, account, of.move, target_id, limit=limit)

@@ -116,8 +116,8 @@ async def test_a_full_waiting_list_still_takes_webhooks_about_known_charges(worl
 async def test_a_few_unanswered_looks_do_not_cost_a_charge_its_place(
     world: World, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    """The gateway does not answer a few looks at the second charge. Charges of later webhooks do not replace this
-    charge. [D-162, D-125]
+    """The gateway does not answer a few looks at the second charge. The engine still keeps this charge when later
+    webhooks name other charges. [D-162, D-125]
     """
     second = await double_silently(world, await issued_with_webhooks(world))
     answer_all_but(monkeypatch, {second})

@@ -93,7 +93,7 @@ class _RefusedError(Exception):
 
 
 class _Flow(FlowControl):
-    """Pauses reading while requests wait for the answer to an earlier one. uvicorn itself would resume too early."""
+    """Keeps reading paused while requests wait for the answer to an earlier one. uvicorn would resume too early."""
 
     def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
         super().__init__(transport)

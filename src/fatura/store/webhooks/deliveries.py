@@ -28,7 +28,7 @@ class DueDelivery:
 async def fan_out(tx: Tx, *, after: int, now: datetime, limit: int) -> int:
     """Insert deliveries, due now, for the next `limit` events after number `after`; return the number of deliveries.
 
-    A delivery waits while an earlier delivery of the same invoice is open.
+    A delivery waits while a delivery of an earlier event of the same invoice is open.
     """
     return await tx.execute(
         """

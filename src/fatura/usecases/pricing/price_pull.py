@@ -155,7 +155,7 @@ async def _reserve_retry(work: Work, invoice_id: UUID, places: Places) -> CallBa
 
 
 async def _check_retry_rate(work: Work, invoice_id: UUID) -> None:
-    """Check that clients retried the invoice's prices fewer than MAX_RETRIES times in RETRY_WINDOW.
+    """Check that clients requested fewer than MAX_RETRIES price calls for each item in the last RETRY_WINDOW.
 
     Raises EngineError: `engine.rate_limited`.
     """

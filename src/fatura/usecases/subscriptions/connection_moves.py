@@ -157,7 +157,7 @@ async def _target(work: Work, from_id: UUID, to_id: UUID) -> Connection:
 
 
 async def _start(work: Work, *, from_id: UUID, to_id: UUID) -> _Started:
-    """Store the target, unless the same move is already running.
+    """Store a new move, unless the same move is already running.
 
     Both connections are locked, so that the second of two concurrent requests sees the move of the first.
     """

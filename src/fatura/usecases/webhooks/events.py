@@ -27,8 +27,8 @@ async def replay(work: Work, *, after: int, limit: int, type_: str | None) -> Ev
     """Return the events after a cursor, byte for byte as webhooks deliver them (D-38, D-39).
 
     With a filter by type, if fewer than `limit` events are left, the next cursor is the account's newest event of any
-    type. A cursor at the newest event of a rare type would become old. After retention had deleted later events of
-    other types, the client would get `engine.events_deleted`.
+    type. Otherwise, the cursor would stay at the newest event of a rare type. As soon as retention deletes later events
+    of other types, this cursor would get `engine.events_deleted`.
 
     Raises EngineError: `engine.events_deleted`.
     """

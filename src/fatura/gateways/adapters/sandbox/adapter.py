@@ -199,7 +199,7 @@ class SandboxGateway:
         async with self._transaction() as tx:
             charge = await self._lock(tx, charge_id)
             if charge.is_double and charge.entries:
-                # otherwise a merchant could pay a second charge, remove it and repeat this, and so exceed MAX_DOUBLES
+                # otherwise a merchant could pay and remove second charges again and again, and exceed MAX_DOUBLES
                 raise port.PermanentError("charge_status", "The sandbox keeps second charges that were paid.")
             await tables.delete_charge(tx, charge_id)
         return charge
