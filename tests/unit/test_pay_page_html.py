@@ -162,7 +162,23 @@ async def test_a_receipt_shows_payments_and_refunds():
         f"Refund on {at}",
     ]
     assert str(story.INVOICE_ID) in found.text
-    assert "R$10.00" in found.text
+    assert "-R$10.00" in found.text
+    assert "There is nothing more to do." in found.text
+
+
+async def test_a_surplus_is_named():
+    """[D-258]"""
+    paid = story.entry(amount_cents=story.TOTAL_CENTS + 250)
+    found = await shown(page(story.invoice(InvoiceStatus.PAID, paid), charge=None, open_cents=0))
+    assert "You have paid R$2.50 too much. Please ask Academia Sol about this amount." in found.text
+
+
+async def test_a_returned_payment_is_not_called_paid():
+    """[D-258]"""
+    returned = story.invoice(InvoiceStatus.PAID, story.entry(), story.entry(EntryKind.REFUND))
+    found = await shown(page(returned, charge=None, open_cents=0))
+    assert "Payment returned" in found.texts
+    assert "Paid invoice" not in found.text
 
 
 async def test_what_is_paid_and_open_is_shown():
@@ -275,6 +291,8 @@ def test_dates_are_written_in_words():
     assert formats.day(date(2026, 12, 10), Language.ENGLISH) == "10 December 2026"
     midnight = datetime(2026, 12, 11, 3, tzinfo=UTC)
     assert formats.instant(midnight, Language.PORTUGUESE) == "11 de dezembro de 2026 às 00:00"
+    assert formats.moment(midnight, Language.PORTUGUESE) == "11 de dezembro de 2026"
+    assert formats.moment(midnight.replace(minute=5), Language.ENGLISH) == "11 December 2026 at 00:05"
     assert formats.deadline(midnight, Language.ENGLISH) == "10 December 2026 at 23:59"
     assert formats.deadline(midnight.replace(minute=5), Language.ENGLISH) == "11 December 2026 at 00:05"
 

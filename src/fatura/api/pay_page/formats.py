@@ -80,6 +80,12 @@ def day(of: date, language: Language) -> str:
     return f"{of.day} {month} {of.year}"
 
 
+def moment(at: datetime, language: Language) -> str:
+    """Write the instant of a payment or refund. At midnight, write only the day: a bank statement has no times."""
+    local = at.astimezone(ZONE)
+    return day(local.date(), language) if local.time() == time.min else instant(at, language)
+
+
 def instant(at: datetime, language: Language) -> str:
     """Write an instant with the time in Sao Paulo."""
     local = at.astimezone(ZONE)

@@ -29,7 +29,7 @@ class Document:
 async def pay_page(page: PayPage, language: Language, *, token: str, was_sent: bool) -> Document:
     """Return the page of an invoice. `was_sent` is true if the sandbox button has just sent a payment."""
     invoice, texts = page.detail.invoice, TEXTS[language]
-    heading, sentence = texts.states[invoice.status]
+    heading, sentence = texts.returned if _is_returned(page) else texts.states[invoice.status]
     kind = {InvoiceStatus.PAID: "good", InvoiceStatus.OVERDUE: "bad", InvoiceStatus.CANCELED: "bad"}
     is_canceled = invoice.status is InvoiceStatus.CANCELED
     due = texts.due.format(when=formats.day(invoice.due_date, language))
@@ -38,6 +38,7 @@ async def pay_page(page: PayPage, language: Language, *, token: str, was_sent: b
         element("p", texts.test_note, class_="test") if page.is_test else None,
         element("h1", heading),
         element("p", sentence, class_=kind.get(invoice.status)),
+        _overpaid(page, language),
         _paid_before_canceled(page, language) if is_canceled else (element("p", due), _items(page, language)),
         ways,
         _receipt(page, language) if invoice.status is InvoiceStatus.PAID else None,
@@ -150,6 +151,22 @@ def _paid_before_canceled(page: PayPage, language: Language) -> Html | None:
     return element("p", texts.canceled_after_payment.format(amount=amount, merchant=page.look.name))
 
 
+def _is_returned(page: PayPage) -> bool:
+    """Return whether the invoice is paid, but all its money was returned."""
+    balance = balance_of(page.detail.payments)
+    is_paid = page.detail.invoice.status is InvoiceStatus.PAID
+    return is_paid and 0 < balance.paid_cents == balance.refunded_cents
+
+
+def _overpaid(page: PayPage, language: Language) -> Html | None:
+    invoice, texts = page.detail.invoice, TEXTS[language]
+    surplus_cents = balance_of(page.detail.payments).held_cents - (invoice.total_cents or 0)
+    if invoice.status is not InvoiceStatus.PAID or surplus_cents <= 0:
+        return None
+    amount = formats.money(surplus_cents, invoice.currency, language=language)
+    return element("p", texts.overpaid.format(amount=amount, merchant=page.look.name))
+
+
 def _receipt(page: PayPage, language: Language) -> Html:
     """Return the receipt: the payments and refunds with their times, and the invoice's id."""
     invoice, texts = page.detail.invoice, TEXTS[language]
@@ -157,15 +174,15 @@ def _receipt(page: PayPage, language: Language) -> Html:
     kinds = {EntryKind.PAYMENT: texts.payment, EntryKind.REFUND: texts.refund}
     rows = [
         _row(
-            kinds[each.kind].format(when=formats.instant(each.occurred_at, language)),
-            each.amount_cents,
+            kinds[each.kind].format(when=formats.moment(each.occurred_at, language)),
+            -each.amount_cents if each.kind is EntryKind.REFUND else each.amount_cents,
             page,
             language,
         )
         for each in page.detail.payments
         if each.kind in kinds
     ]
-    paid_at = texts.paid_at.format(when=formats.instant(invoice.paid_at, language))
+    paid_at = texts.paid_at.format(when=formats.moment(invoice.paid_at, language))
     return element(
         "section",
         element("h2", texts.receipt),

@@ -43,6 +43,9 @@ class Texts:
     whole_amount_only: str
     no_way: str
     canceled_after_payment: str
+    overpaid: str
+    returned: tuple[str, str]
+    """The heading and the sentence of a paid invoice whose payments were all returned."""
     receipt: str
     paid_at: str
     payment: str
@@ -66,10 +69,13 @@ _PORTUGUESE = Texts(
             "Fatura em preparação",
             "A cobrança ainda está sendo preparada. Abra esta página de novo em alguns minutos.",
         ),
-        InvoiceStatus.ISSUED: ("Fatura a pagar", "Confira os valores e pague até o vencimento."),
+        InvoiceStatus.ISSUED: (
+            "Fatura a pagar",
+            "Pague até o vencimento. Se você já pagou, não pague de novo: a confirmação pode demorar.",
+        ),
         InvoiceStatus.OVERDUE: (
             "Fatura em atraso",
-            "O pagamento ainda não foi confirmado. Se você já pagou, a confirmação pode demorar.",
+            "O pagamento ainda não foi confirmado. Se você já pagou, não pague de novo: a confirmação pode demorar.",
         ),
         InvoiceStatus.PAID: ("Fatura paga", "O pagamento foi confirmado. Não é preciso fazer mais nada."),
         InvoiceStatus.CANCELED: (
@@ -106,6 +112,8 @@ _PORTUGUESE = Texts(
     "nova cobrança do que falta pagar.",
     no_way="No momento, não há como pagar por aqui. Fale com {merchant}.",
     canceled_after_payment="Você já pagou {amount}. Fale com {merchant} sobre esse valor.",
+    overpaid="Você pagou {amount} a mais. Fale com {merchant} sobre esse valor.",
+    returned=("Pagamento devolvido", "O valor pago desta fatura foi devolvido."),
     receipt="Comprovante",
     paid_at="Paga em {when}",
     payment="Pagamento em {when}",
@@ -138,10 +146,13 @@ _ENGLISH = Texts(
             "Invoice being prepared",
             "The charge is still being prepared. Open this page again in a few minutes.",
         ),
-        InvoiceStatus.ISSUED: ("Invoice to pay", "Check the amounts, and pay by the due date."),
+        InvoiceStatus.ISSUED: (
+            "Invoice to pay",
+            "Pay by the due date. If you have already paid, do not pay again: the confirmation may take time.",
+        ),
         InvoiceStatus.OVERDUE: (
             "Overdue invoice",
-            "The payment is not confirmed yet. If you have already paid, the confirmation may take some time.",
+            "No payment is confirmed. If you have already paid, do not pay again: the confirmation may take time.",
         ),
         InvoiceStatus.PAID: ("Paid invoice", "The payment is confirmed. There is nothing more to do."),
         InvoiceStatus.CANCELED: (
@@ -178,6 +189,8 @@ _ENGLISH = Texts(
     "{merchant} for a new charge of what is still to pay.",
     no_way="At the moment, you cannot pay here. Please ask {merchant}.",
     canceled_after_payment="You have already paid {amount}. Please ask {merchant} about this amount.",
+    overpaid="You have paid {amount} too much. Please ask {merchant} about this amount.",
+    returned=("Payment returned", "What was paid for this invoice was returned."),
     receipt="Receipt",
     paid_at="Paid on {when}",
     payment="Payment on {when}",
