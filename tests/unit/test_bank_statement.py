@@ -217,12 +217,16 @@ def test_a_debit_in_another_currency_is_counted() -> None:
 @pytest.mark.parametrize("message", ["Payment", "cash", "d", "Pos", "debito"])
 def test_a_payers_message_does_not_refuse_the_file(message: str) -> None:
     """[D-257]"""
-    assert _one(_csv(f"2026-11-28,0.01,2,{message}")).amount_cents == 1
+    text = _csv(f"2026-11-28,0.01,1,{message}", "2026-11-28,0.01,2,Pix")
+
+    assert len(read(text, StatementFormat.CSV, now=NOW).credits) == 2
 
 
-def test_only_the_column_of_types_marks_debits_if_there_is_one() -> None:
-    """If a file has a column of types, a message `D` does not mark a debit. [D-257]"""
-    assert _one(_csv("2026-11-28,0.01,2,C,D", header="date,amount,id,type,message")).amount_cents == 1
+def test_an_end_to_end_id_is_the_same_in_any_case() -> None:
+    """The bank's id and the text have the same end-to-end id. [D-257]"""
+    credit = _one(_csv(f"2026-11-28,1,{END_TO_END},Pix {END_TO_END.lower()}"))
+
+    assert (credit.bank_id, credit.same_id) == (END_TO_END, END_TO_END.upper())
 
 
 def test_an_empty_currency_means_reais() -> None:
@@ -239,8 +243,6 @@ def test_an_empty_currency_means_reais() -> None:
         _csv('2026-11-28,5.00,1,"Pix Bob', "2026-11-28,99.90,2,Pix Ana"),
         _csv('2026-11-28,5.00,1,"Pix Bob', '2026-11-28,99.90,2,Pix Ana"'),
         _csv("2026-11-28,99.90,1,D"),
-        "data;valor;id;tipo\n28/11/2026;99,90;1;Débito\n",
-        "data;valor;id;tipo\n28/11/2026;99,90;1;De\u0301bito\n",
         "date;valor;valor (r$);id\n2026-11-28;1,00;2,00;1",
     ],
 )

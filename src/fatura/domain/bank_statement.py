@@ -3,15 +3,15 @@
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import StrEnum
 
-from fatura.domain import tax_document
+from fatura.domain import debit_marks, tax_document
 from fatura.domain.calendar import EARLIEST_INSTANT, ZONE, local_date, start_of_day
 from fatura.domain.customer_search import document_key
+from fatura.domain.debit_marks import folded
 from fatura.domain.money import MAX_CENTS
 from fatura.domain.text import unsafe_character
 
@@ -33,24 +33,16 @@ COLUMNS: Mapping[str, frozenset[str]] = {
     "id": frozenset({"id", "identificador"}),
 }
 """The names of the columns of a CSV file that must exist, in lower case and without accents."""
-_KINDS = frozenset({"type", "tipo", "d/c", "c/d", "debito/credito", "credito/debito", "natureza"})
-"""The names of columns of a CSV file that may mark a debit. If there is none, any cell may."""
 _MAX_COLUMNS = 100
 _MAX_NAME = 30
-_DEBIT_TYPES = frozenset({"DEBIT", "PAYMENT", "CHECK", "FEE", "SRVCHG", "CASH", "DIRECTDEBIT", "REPEATPMT"})
-"""Types of OFX transactions that mark a debit. The types ATM and POS may be credits too."""
-_DEBIT_CELLS = frozenset(
-    unicodedata.normalize(form, cell)
-    for cell in ("D", "DEBIT", "Debit", "DEBITO", "Debito", "DÉBITO", "Débito")
-    for form in ("NFC", "NFD")
-)
-"""Cells of a CSV file that mark a debit, as banks write them."""
 _KEYS = ("DTPOSTED", "TRNAMT", "FITID", "TRNTYPE", "CURSYM")
 _TEXTS = frozenset({"NAME", "EXTDNAME", "MEMO", "CHECKNUM", "REFNUM"})
 
+_OFX_START = re.compile(r"\ufeff?\s*(?:OFXHEADER\s*:[^<]*)?(?:<\?[^<>]*\?>\s*)*<OFX\s*>", re.IGNORECASE)
+"""The start of an OFX file: nothing but headers before `<OFX>`."""
 _LIMIT = re.compile(r"</?STMTTRN\s*>|</BANKTRANLIST\s*>", re.IGNORECASE)
 _TRANSACTION_IN_TEXT = re.compile(
-    rf"(?:(?:^|\r)[ \t]*<(?:{'|'.join(sorted(_TEXTS))})\s*>[^\r\n]*?|<(?:{'|'.join(sorted(_TEXTS))})\s*>[^<\r\n]*)"
+    rf"(?:(?:^|\r)[^\S\r\n]*<(?:{'|'.join(sorted(_TEXTS))})\s*>[^\r\n]*?|<(?:{'|'.join(sorted(_TEXTS))})\s*>[^<\r\n]*)"
     r"<STMTTRN\s*>",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -59,6 +51,8 @@ _TRANSACTION_IN_TEXT = re.compile(
 If the line begins with the text, end tags between them do not matter, because a message could contain them too.
 """
 _TAG = re.compile(r"<([A-Z0-9.]+)\s*>([^<\r\n]*)", re.IGNORECASE)
+_BEFORE_CDATA = re.compile(r"<[A-Z0-9.]{1,40}>[ \t]*", re.IGNORECASE)
+_NOT_IN_CDATA = re.compile(rf"[\r\n]|</?(?:STMTTRN|{'|'.join((*_KEYS, *sorted(_TEXTS)))})\s*>", re.IGNORECASE)
 _CURRENCY = re.compile(r"<CURDEF\s*>([^<\r\n]*)", re.IGNORECASE)
 _OFX_DATE = re.compile(
     r"(\d{8})(\d{6})?(?:\.\d{3})?(?:\[([+-]?\d{1,2})(?:\.\d+)?(?::[A-Za-z]*)?\])?", re.ASCII
@@ -72,7 +66,7 @@ _AMOUNT = re.compile(
 _AMOUNT_SIGNS = str.maketrans("\u00a0\u202f\u2212", "  -")
 """Some programs write a space that does not break after `R$`, and a minus that is no hyphen."""
 _BR_DATE = re.compile(r"(\d{2})/(\d{2})/(\d{4})", re.ASCII)
-_END_TO_END = re.compile(r"(?<![0-9A-Za-z])E\d{20}[0-9A-Za-z]{11}(?![0-9A-Za-z])", re.ASCII)
+_END_TO_END = re.compile(r"(?<![0-9A-Za-z])[Ee]\d{20}[0-9A-Za-z]{11}(?![0-9A-Za-z])", re.ASCII)
 _WORD = re.compile(r"[0-9A-Z]{20,}", re.ASCII)
 """A word that may be the txid of a charge. Shorter words would only take time."""
 _DOCUMENT = re.compile(
@@ -96,6 +90,11 @@ def is_end_to_end_id(text: str) -> bool:
     return _END_TO_END.fullmatch(text) is not None
 
 
+def same_id(text: str) -> str:
+    """Return a text that is the same for all forms of an id. Some banks write end-to-end ids in upper case only."""
+    return text.upper() if is_end_to_end_id(text) else text
+
+
 @dataclass(frozen=True, slots=True)
 class Credit:
     """Money that arrived on the merchant's bank account.
@@ -112,6 +111,11 @@ class Credit:
     occurred_at: datetime
     words: frozenset[str]
     documents: tuple[str, ...]
+
+    @property
+    def same_id(self) -> str:
+        """The `bank_id` in the form that `same_id` gives it, for comparisons."""
+        return same_id(self.bank_id)
 
     @property
     def has_end_to_end_id(self) -> bool:
@@ -153,7 +157,7 @@ def read(text: str, format_: StatementFormat, *, now: datetime) -> Statement:
     debits = 0
     for each in found:
         if each.number > MAX_TRANSACTIONS:
-            raise StatementError(f"has more than {MAX_TRANSACTIONS} transactions; import shorter periods")
+            raise _too_many()
         amount_cents = _cents(each)
         if amount_cents <= 0:
             debits += 1
@@ -172,8 +176,8 @@ def _credit(found: _Transaction, amount_cents: int, *, now: datetime) -> Credit:
     text = "\n".join(found.texts)
     if len(text) > MAX_TEXT:
         raise _wrong(found, f"has texts of more than {MAX_TEXT} characters")
-    end_to_end = set(_END_TO_END.findall(f"{found.bank_id}\n{text}"))
-    bank_id = end_to_end.pop() if len(end_to_end) == 1 else found.bank_id
+    end_to_end = {same_id(each): each for each in reversed(_END_TO_END.findall(f"{found.bank_id}\n{text}"))}
+    bank_id = next(iter(end_to_end.values())) if len(end_to_end) == 1 else found.bank_id
     if not 0 < len(bank_id) <= MAX_BANK_ID or not bank_id.isprintable() or unsafe_character(bank_id):
         raise _wrong(found, f"needs an id of the bank of 1 to {MAX_BANK_ID} visible characters")
     upper = text.upper()
@@ -192,9 +196,9 @@ def _credit(found: _Transaction, amount_cents: int, *, now: datetime) -> Credit:
 
 def _ofx(text: str) -> Iterator[_Transaction]:
     """Yield the transactions of an OFX file, which may be XML, or SGML without end tags."""
+    if not _OFX_START.match(text):
+        raise StatementError("is not an OFX file: it must begin with a header of OFX or XML, or with <OFX>")
     text = _without_cdata(text)
-    if not re.search(r"<OFX\s*>", text, re.IGNORECASE):
-        raise StatementError("is not an OFX file: it has no <OFX>")
     if any(currency.strip().upper() not in {"", "BRL"} for currency in _CURRENCY.findall(text)):
         raise StatementError("has another currency than BRL")
     if _TRANSACTION_IN_TEXT.search(text):
@@ -218,17 +222,26 @@ def _ofx(text: str) -> Iterator[_Transaction]:
             amount=values["TRNAMT"],
             bank_id=values["FITID"],
             texts=texts,
-            is_marked_as_debit=values["TRNTYPE"].upper() in _DEBIT_TYPES,
+            is_marked_as_debit=debit_marks.is_debit_type(values["TRNTYPE"]),
             currency=values["CURSYM"].upper() or "BRL",
         )
 
 
 def _without_cdata(text: str) -> str:
-    """Replace each CDATA section by its text, with spaces for `<`. A section without an end stays as it is."""
+    """Replace each CDATA section by its text, with spaces for `<`. A section without an end stays as it is.
+
+    Raises StatementError if the messages of two payers may have made the section from everything between them.
+    """
     parts: list[str] = []
     place = 0
     while (start := text.find("<![CDATA[", place)) >= 0 and (end := text.find("]]>", start)) >= 0:
-        parts += text[place:start], text[start + 9 : end].replace("<", " ")
+        tag = text.rfind("<", place, start)
+        section = text[start + 9 : end]
+        if tag < 0 or not _BEFORE_CDATA.fullmatch(text, tag, start) or _NOT_IN_CDATA.search(section):
+            raise StatementError(
+                "has a CDATA section that is not the text of one tag; a payer may have written it"
+            )
+        parts += text[place:start], section.replace("<", " ")
         place = end + 3
     return "".join((*parts, text[place:]))
 
@@ -257,28 +270,36 @@ def _csv(text: str) -> Iterator[_Transaction]:
         names = next(rows, list[str]())
         if len(names) > _MAX_COLUMNS:
             raise StatementError(f"has more than {_MAX_COLUMNS} columns")
-        names = [_plain_name(name) for name in names]
+        names = [folded(name) if len(name) <= _MAX_NAME else "" for name in names]
         places = [_place(names, column) for column in ("date", "amount", "id")]
-        kinds = {place for place, name in enumerate(names) if name in _KINDS}
-        number = 0
-        for row in rows:
-            if not any(row):
-                continue
-            number += 1
-            if len(row) != len(names):
-                raise StatementError(f"transaction {number} has {len(row)} columns in place of {len(names)}")
-            joined = "".join(row)
-            if "\n" in joined or "\r" in joined:
-                raise StatementError(f"transaction {number} has a line end inside a quoted text")
-            may_mark = row if not kinds else [row[place] for place in kinds]
+        found = list(_rows(rows, width=len(names)))
+        kinds = debit_marks.places(names, found)
+        for number, row in enumerate(found, start=1):
             yield _Transaction(
                 number,
                 *(row[place].strip() for place in places),
                 texts=[cell for place, cell in enumerate(row) if place not in places],
-                is_marked_as_debit=not _DEBIT_CELLS.isdisjoint(map(str.strip, may_mark)),
+                is_marked_as_debit=debit_marks.is_debit_row(row, kinds),
             )
     except csv.Error as error:
         raise StatementError(f"is not a CSV file: {error}") from None
+
+
+def _rows(rows: Iterator[list[str]], *, width: int) -> Iterator[list[str]]:
+    """Yield the rows that are not empty. Raises StatementError if a row is malformed, or if there are too many."""
+    number = 0
+    for row in rows:
+        if not any(row):
+            continue
+        number += 1
+        if number > MAX_TRANSACTIONS:
+            raise _too_many()
+        if len(row) != width:
+            raise StatementError(f"transaction {number} has {len(row)} columns in place of {width}")
+        joined = "".join(row)
+        if "\n" in joined or "\r" in joined:
+            raise StatementError(f"transaction {number} has a line end inside a quoted text")
+        yield row
 
 
 def _place(names: Sequence[str], column: str) -> int:
@@ -290,12 +311,6 @@ def _place(names: Sequence[str], column: str) -> int:
             f"needs a first row with the names of the columns, exactly one of them: {accepted}"
         )
     return found[0]
-
-
-def _plain_name(name: str) -> str:
-    """Return the name of a column in lower case and without accents, or an empty text if the name is too long."""
-    parts = unicodedata.normalize("NFKD", name.strip().casefold()) if len(name) <= _MAX_NAME else ""
-    return "".join(each for each in parts if not unicodedata.combining(each))
 
 
 def _cents(found: _Transaction) -> int:
@@ -337,6 +352,10 @@ def _parsed(text: str) -> datetime:
         day, month, year = map(int, match.groups())
         return start_of_day(date(year, month, day))
     return start_of_day(date.fromisoformat(text))
+
+
+def _too_many() -> StatementError:
+    return StatementError(f"has more than {MAX_TRANSACTIONS} transactions; import shorter periods")
 
 
 def _wrong(found: _Transaction, message: str) -> StatementError:
