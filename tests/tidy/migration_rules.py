@@ -21,7 +21,13 @@ LOCAL = {"block", "if", "case", "assign", "return", "raise", "exit", "loop", "wh
 OF_NO_ACCOUNT = frozenset({"opened_account", "tag_key"})
 """The tables in the migrations that belong to no account. They stay on the coordinator of Citus."""
 
-_BEFORE, _ROW_KINDS = 2, (ConstrType.CONSTR_NOTNULL, ConstrType.CONSTR_NULL, ConstrType.CONSTR_DEFAULT)
+_BEFORE = 2
+_ROW_KINDS = (
+    ConstrType.CONSTR_NOTNULL,
+    ConstrType.CONSTR_NULL,
+    ConstrType.CONSTR_DEFAULT,
+    ConstrType.CONSTR_GENERATED,
+)
 _KEYS = (ConstrType.CONSTR_PRIMARY, ConstrType.CONSTR_UNIQUE)
 
 Statements = Sequence[Any]
@@ -55,7 +61,7 @@ def account_leads(statements: Statements) -> Iterator[str]:
 
 
 def names_of_constraints(statements: Statements) -> Iterator[str]:
-    """Rule 8: every index, and every constraint but NOT NULL and DEFAULT, has a short, unique name.
+    """Rule 8: every index, and every constraint but NOT NULL, DEFAULT and GENERATED, has a short, unique name.
 
     No constraint is deferrable, and no foreign key sets null or a default.
     """

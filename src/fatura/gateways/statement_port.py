@@ -16,7 +16,10 @@ class StatementImports(Gateway, Protocol):
     """A connection whose provider reports no payments. The merchant imports them from bank statements."""
 
     async def imported(self, bank_ids: Sequence[str]) -> Sequence[ImportedPayment]:
-        """Return the payments with these ids of the bank that were imported by any connection of the account."""
+        """Return the payments with these ids of the bank that were imported by any connection of the account.
+
+        An end-to-end id of a Pix finds a payment in upper and lower case.
+        """
         ...
 
     async def find_all(self, charge_ids: Sequence[str]) -> Sequence[Charge]:
@@ -31,7 +34,7 @@ class StatementImports(Gateway, Protocol):
         ...
 
     async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
-        """Add payments to charges of the connection, and return the `bank_id`s of the payments that were added.
+        """Add payments to charges of the connection, in this order, and return the `bank_id`s of the added payments.
 
         A payment is not added if any connection of the account has imported its `bank_id`, or if its charge may already
         have the payment (`ChargePayments.may_have`). An import waits for other imports to the same charges, and sees

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from fatura.domain.bank_statement import same_id
 from fatura.domain.invoice_states import InvoiceStatus
 from fatura.domain.payments import PaymentEntry, in_order
 from fatura.store.db import Tx
@@ -85,7 +86,7 @@ async def of_invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, Sequ
 
 
 async def manual_by_reference(tx: Tx, references: Sequence[str]) -> Sequence[PaymentEntry]:
-    """Return the account's manual payments that have one of these references."""
+    """Return the account's manual payments that have one of these references, which `same_id` compares."""
     return await tx.fetch_as(
         PaymentEntry,
         """
@@ -93,9 +94,10 @@ async def manual_by_reference(tx: Tx, references: Sequence[str]) -> Sequence[Pay
             e.amount_cents, e.fee_cents, e.currency, e.occurred_at, e.source, e.reference, e.method, e.note,
             e.recorded_at
         FROM payment_entry e
-        WHERE e.account_id = $1 AND e.source = 'manual' AND e.kind = 'payment' AND e.reference = ANY($2::text[])
+        WHERE e.account_id = $1 AND e.source = 'manual' AND e.kind = 'payment'
+            AND e.reference_key = ANY($2::text[])
         """,
-        references,
+        [same_id(each) for each in references],
     )
 
 

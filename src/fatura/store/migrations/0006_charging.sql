@@ -134,7 +134,8 @@ CREATE TRIGGER charge_kept BEFORE DELETE ON charge
 -- The ledger of an invoice. Entries are only added. `reference` is the provider's own id of the payment, refund or
 -- dispute. It is unique for a connection and kind, so an answer that comes twice adds nothing. The entries of one
 -- dispute have the same reference. `gateway_charge_id` is the gateway's id of the charge. `charge_id` is null if the
--- charge is a second charge, which the engine did not request, and for an entry that a person recorded.
+-- charge is a second charge, which the engine did not request, and for an entry that a person recorded. Imports of bank
+-- statements compare `reference_key` (`bank_statement.same_id`).
 CREATE TABLE payment_entry (
     account_id uuid NOT NULL,
     payment_entry_id uuid NOT NULL,
@@ -149,6 +150,13 @@ CREATE TABLE payment_entry (
     occurred_at timestamptz NOT NULL,
     source text NOT NULL,
     reference text,
+    reference_key text COLLATE "C" GENERATED ALWAYS AS (
+        CASE
+            WHEN source <> 'manual' THEN NULL
+            WHEN reference COLLATE "C" ~ '^[Ee][0-9]{20}[0-9A-Za-z]{11}$' THEN upper(reference)
+            ELSE reference
+        END
+    ) STORED,
     method text,
     note text,
     recorded_at timestamptz NOT NULL,
@@ -180,10 +188,9 @@ CREATE TABLE payment_entry (
 CREATE UNIQUE INDEX payment_entry_reference_once ON payment_entry (account_id, reference, connection_id, kind)
     WHERE source = 'gateway';
 CREATE INDEX payment_entry_by_invoice ON payment_entry (account_id, invoice_id);
-CREATE INDEX payment_entry_by_reference ON payment_entry (account_id, reference)
-    WHERE source = 'manual' AND reference IS NOT NULL;
+CREATE INDEX payment_entry_by_reference ON payment_entry (account_id, reference_key) WHERE reference_key IS NOT NULL;
 CREATE TRIGGER payment_entry_kept BEFORE UPDATE OR DELETE ON payment_entry
-    FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('reference', 'note');
+    FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('reference', 'reference_key', 'note');
 
 -- The schedule of late look-ups for a charge that may still appear or be paid at the gateway.
 CREATE TABLE late_charge_check (

@@ -21,19 +21,24 @@ CREATE INDEX pix_key_charge_by_txid ON pix_key_charge (account_id, txid);
 CREATE INDEX pix_key_charge_by_time ON pix_key_charge (account_id, connection_id, created_at, txid);
 
 -- Payments that the merchant imported from bank statements, and refunds that the merchant makes in the bank's app.
--- `reference` is the bank's id of a payment, and the engine's id of a refund. `occurred_on` is the Sao Paulo date.
+-- `reference` is the bank's id of a payment, and the engine's id of a refund. Some banks write the end-to-end id of a
+-- Pix in upper case only, so `reference_key` is the same for both forms (`bank_statement.same_id`). `occurred_on` is the
+-- Sao Paulo date.
 CREATE TABLE pix_key_entry (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
     kind text NOT NULL,
     reference text NOT NULL,
+    reference_key text COLLATE "C" NOT NULL GENERATED ALWAYS AS (
+        CASE WHEN reference COLLATE "C" ~ '^[Ee][0-9]{20}[0-9A-Za-z]{11}$' THEN upper(reference) ELSE reference END
+    ) STORED,
     txid text NOT NULL,
     amount_cents bigint NOT NULL,
     occurred_at timestamptz NOT NULL,
     occurred_on date NOT NULL,
     is_confirmed boolean NOT NULL,
     recorded_at timestamptz NOT NULL,
-    CONSTRAINT pix_key_entry_pk PRIMARY KEY (account_id, kind, reference),
+    CONSTRAINT pix_key_entry_pk PRIMARY KEY (account_id, kind, reference_key),
     CONSTRAINT pix_key_entry_charge_fk FOREIGN KEY (account_id, connection_id, txid)
         REFERENCES pix_key_charge (account_id, connection_id, txid),
     CONSTRAINT pix_key_entry_kind CHECK (kind IN ('payment', 'refund')),

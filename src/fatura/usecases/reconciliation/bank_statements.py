@@ -12,7 +12,7 @@ from uuid import UUID
 
 from fatura.domain import bank_statement
 from fatura.domain.account import Account
-from fatura.domain.bank_statement import Credit, Statement, StatementError, StatementFormat
+from fatura.domain.bank_statement import Credit, Statement, StatementError, StatementFormat, same_id
 from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.errors import STATEMENT_UNSUPPORTED, EngineError, invalid_fields, require
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
@@ -61,7 +61,7 @@ async def dry_run(
     confirmed: Collection[str],
 ) -> StatementView:
     """Return what `import_statement` would answer, and store nothing. Raises the same errors."""
-    statement = _read(text, format_, account, deps)
+    statement = _read(text, format_, account, deps, confirmed=confirmed)
     opened = await in_transaction(deps, account, _open, connection_id, statement.credits)
     known = await _known(deps, account, opened, statement.credits)
     return _view(
@@ -87,7 +87,7 @@ async def import_statement(
     Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.statement_unsupported`; the errors of
     `begin`.
     """
-    statement = _read(text, format_, account, deps)
+    statement = _read(text, format_, account, deps, confirmed=confirmed)
     start = partial(_open, connection_id=connection_id, read=statement.credits)
     begun = await begin(deps, account, request, start, draft=draft, in_progress_for=IN_PROGRESS_FOR)
     if isinstance(begun, StoredAnswer):
@@ -103,11 +103,21 @@ async def import_statement(
     return await finish(deps, account, request, end, draft=draft)
 
 
-def _read(text: str, format_: StatementFormat, account: Account, deps: Deps) -> Statement:
+def _read(
+    text: str, format_: StatementFormat, account: Account, deps: Deps, *, confirmed: Collection[str]
+) -> Statement:
+    """Read the statement. Raises EngineError, also if a confirmed id belongs to several credits."""
     try:
-        return bank_statement.read(text, format_, now=account.now(deps.clock()))
+        statement = bank_statement.read(text, format_, now=account.now(deps.clock()))
     except StatementError as error:
         raise invalid_fields(("statement", str(error))) from None
+    count = Counter(each.bank_id for each in statement.credits if not each.has_end_to_end_id)
+    if shared := sorted(each for each in set(confirmed) if count[each] > 1):
+        message = (
+            f"{shared[0]} is the id of {count[shared[0]]} credits of the file; record the payment by hand"
+        )
+        raise invalid_fields(("confirmed", message))
+    return statement
 
 
 async def _open(work: Work, connection_id: UUID, read: Sequence[Credit]) -> _Opened:
@@ -155,7 +165,7 @@ async def _known(deps: Deps, account: Account, opened: _Opened, read: Sequence[C
     manual, payers = await in_transaction(deps, account, ledgers, read)
     ids |= {payment.charge_id for payment in payers.payments if payment.charge_id is not None}
     charges = {charge.charge_id: charge for charge in await opened.gateway.find_all(sorted(ids))}
-    return Known({each.bank_id: each for each in imported}, charges, invoices, payers, manual)
+    return Known({same_id(each.bank_id): each for each in imported}, charges, invoices, payers, manual)
 
 
 async def _ledgers(
@@ -214,17 +224,17 @@ async def _import(gateway: StatementImports, decided: Sequence[Decided]) -> Sequ
     added = set(await gateway.import_payments(new)) if new else set[str]()
     left_out = [each.bank_id for each in new if each.bank_id not in added]
     meanwhile = await gateway.imported(left_out) if left_out else ()
-    stored = {each.bank_id: each for each in meanwhile}
+    stored = {same_id(each.bank_id): each for each in meanwhile}
     return [_after_import(each, added, stored) for each in decided]
 
 
 def _after_import(decided: Decided, added: Collection[str], stored: Mapping[str, ImportedPayment]) -> Decided:
-    bank_id = decided.credit.bank_id
-    if decided.payment is None or bank_id in added:
+    if decided.payment is None or decided.payment.bank_id in added:
         return decided
-    if bank_id not in stored:
+    same = stored.get(decided.credit.same_id)
+    if same is None:
         return replace(decided, result=CreditResult.SIMILAR, payment=None)
-    is_same = statement_matching.is_equal(decided.payment, stored[bank_id])
+    is_same = statement_matching.is_equal(decided.payment, same)
     return replace(
         decided, result=CreditResult.DUPLICATE if is_same else CreditResult.ID_REUSED, payment=None
     )
@@ -273,6 +283,6 @@ def _view(decided: Sequence[Decided], statement: Statement, *, is_dry_run: bool)
                 invoice_id=None if each.charge is None else str(each.charge.invoice_id),
                 charge_id=None if each.charge is None else each.charge.charge_id,
             )
-            for each in decided
+            for each in sorted(decided, key=lambda each: each.credit.number)
         ],
     )

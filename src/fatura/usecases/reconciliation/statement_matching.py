@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from uuid import UUID
 
-from fatura.domain.bank_statement import Credit, is_end_to_end_id
+from fatura.domain.bank_statement import Credit, is_end_to_end_id, same_id
 from fatura.domain.calendar import local_date
 from fatura.domain.payments import EntryKind, PaymentEntry
 from fatura.domain.statement_payments import ChargePayments, ImportedPayment, StatementPayment
@@ -21,7 +21,7 @@ from fatura.views.statements import CreditResult, MatchedBy
 
 @dataclass(frozen=True, slots=True)
 class ManualPayments:
-    """Manual payments by their references, and the sum of each invoice's manual payments."""
+    """Manual payments by their references (`same_id`), and the sum of each invoice's manual payments."""
 
     by_reference: Mapping[str, Sequence[PaymentEntry]]
     by_invoice: Mapping[UUID, int]
@@ -31,7 +31,7 @@ class ManualPayments:
         by_reference, by_invoice = defaultdict[str, list[PaymentEntry]](list), defaultdict[UUID, int](int)
         for entry in referenced:
             assert entry.reference is not None, "the entries were found by their references"
-            by_reference[entry.reference].append(entry)
+            by_reference[same_id(entry.reference)].append(entry)
         for entry in of_invoices:
             by_invoice[entry.invoice_id] += entry.amount_cents
         return cls(by_reference, by_invoice)
@@ -68,7 +68,7 @@ class PayersPayment:
         ):
             return False
         both = credit.has_end_to_end_id and self.reference is not None and is_end_to_end_id(self.reference)
-        return not both or self.reference == credit.bank_id
+        return not both or same_id(self.reference or "") == credit.same_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Payers:
 class Known:
     """The stored data before the import.
 
-    `imported` has the earlier imported payments whose id of the bank occurs in this statement, by this id. `charges`
+    `imported` has the earlier imported payments whose id of the bank occurs in this statement, by `same_id`. `charges`
     has the connection's charges that the credits may pay, by id. `invoices` has the invoice of each charge, by the
     charge's id, and includes charges of other connections.
     """
@@ -116,13 +116,15 @@ class Decided:
 
 
 def decide(read: Sequence[Credit], known: Known, *, confirmed: Collection[str]) -> Sequence[Decided]:
-    """Return a decision about each credit. Credits that name a charge are decided first, because they are certain."""
-    matching = _Matching(known, frozenset(confirmed))
+    """Return a decision about each credit, in the order in which they were made, which is also that of the import.
+
+    Credits that name a charge are decided first, because they are certain.
+    """
+    matching = _Matching(known, frozenset(map(same_id, confirmed)))
     for payment in _stored(known):
         matching.of_payers[payment.payer, payment.amount_cents].append(payment)
     certain_first = sorted(read, key=lambda credit: not known.named_by(credit))
-    decided = {credit.number: matching.decide(credit) for credit in certain_first}
-    return [decided[credit.number] for credit in read]
+    return [matching.decide(credit) for credit in certain_first]
 
 
 def _stored(known: Known) -> Iterator[PayersPayment]:
@@ -153,7 +155,7 @@ class _Matching:
 
     `new` has the payments of this statement that will be imported, by the bank's id. `of_payers` has the stored
     payments and the payments in `new`, by payer and amount. `decided` has the bank's ids of the credits of this
-    statement that are `new` or `duplicate`.
+    statement that are `new` or `duplicate`. All ids are in the form of `same_id`.
     """
 
     known: Known
@@ -171,12 +173,12 @@ class _Matching:
             self._as_imported(credit, named) or self._as_manual(credit, named) or self._new(credit, named)
         )
         if decided.result in {CreditResult.NEW, CreditResult.DUPLICATE}:
-            self.decided.add(credit.bank_id)
+            self.decided.add(credit.same_id)
         return decided
 
     def _as_imported(self, credit: Credit, named: Sequence[str]) -> Decided | None:
         """Decide about a credit if an imported payment has the same id of the bank. Otherwise, return None."""
-        earlier = self.known.imported.get(credit.bank_id) or self.new.get(credit.bank_id)
+        earlier = self.known.imported.get(credit.same_id) or self.new.get(credit.same_id)
         if earlier is None:
             return None
         if named:
@@ -196,7 +198,7 @@ class _Matching:
 
         Also return None if the credit is confirmed and is not certainly one of these payments.
         """
-        recorded = self.known.manual.by_reference.get(credit.bank_id)
+        recorded = self.known.manual.by_reference.get(credit.same_id)
         if recorded is None:
             return None
         invoice_ids = {entry.invoice_id for entry in recorded}
@@ -213,7 +215,7 @@ class _Matching:
             and credit.amount_cents in {*amounts_cents, sum(amounts_cents)}
         ):
             return Decided(credit, CreditResult.DUPLICATE)
-        return None if credit.bank_id in self.confirmed else Decided(credit, CreditResult.SIMILAR)
+        return None if credit.same_id in self.confirmed else Decided(credit, CreditResult.SIMILAR)
 
     def _may_be_stored(self, credit: Credit) -> bool:
         """Return whether a stored payment with the credit's id may be this credit.
@@ -221,7 +223,7 @@ class _Matching:
         An end-to-end id is unique. The bank may give any other id to several credits. So return False if the import has
         already decided that another credit of the statement with this id is `new` or `duplicate`.
         """
-        return credit.has_end_to_end_id or credit.bank_id not in self.decided
+        return credit.has_end_to_end_id or credit.same_id not in self.decided
 
     def _names_payer(self, credit: Credit, invoice_ids: AbstractSet[UUID]) -> bool | None:
         """Return whether a credit has the tax document of the payer of one of these invoices.
@@ -290,7 +292,7 @@ class _Matching:
             charge_id=charge.charge_id,
             amount_cents=credit.amount_cents,
             occurred_at=credit.occurred_at,
-            is_confirmed=credit.bank_id in self.confirmed,
+            is_confirmed=credit.same_id in self.confirmed,
             is_guess=matched_by is MatchedBy.DOCUMENT,
         )
         stored = self._payments_of(charge)
@@ -301,7 +303,7 @@ class _Matching:
         return Decided(credit, CreditResult.NEW, matched_by, charge, payment)
 
     def _remember(self, credit: Credit, charge: Charge) -> None:
-        self.new[credit.bank_id] = ImportedPayment(
+        self.new[credit.same_id] = ImportedPayment(
             bank_id=credit.bank_id,
             charge_id=charge.charge_id,
             invoice_id=charge.invoice_id,
@@ -327,7 +329,7 @@ class _Matching:
         alike = self._alike(payer, credit)
         if payment.is_guess:
             return bool(alike)
-        return any(not each.by_hand and each.reference not in self.new for each in alike)
+        return any(not each.by_hand and same_id(each.reference or "") not in self.new for each in alike)
 
     def _alike(self, payer: str, credit: Credit) -> Sequence[PayersPayment]:
         found = self.of_payers.get((payer, credit.amount_cents), ())

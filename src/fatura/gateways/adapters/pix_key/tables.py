@@ -10,6 +10,7 @@ from datetime import date, datetime
 from typing import Any, LiteralString, Protocol
 from uuid import UUID
 
+from fatura.domain.bank_statement import same_id
 from fatura.domain.calendar import local_date
 from fatura.domain.payments import EntryKind
 from fatura.domain.statement_payments import ImportedPayment, StatementPayment
@@ -166,16 +167,16 @@ async def entries(tx: Tx, connection_id: UUID, txids: Sequence[str]) -> Sequence
 
 
 async def payments(tx: Tx, references: Sequence[str]) -> Sequence[ImportedPayment]:
-    """Return the account's imported payments with these ids of the bank."""
+    """Return the account's imported payments with these ids of the bank, which `same_id` compares."""
     rows = await tx.fetch(
         """
         SELECT e.reference AS bank_id, e.txid AS charge_id, c.invoice_id, e.amount_cents, e.occurred_on
         FROM pix_key_entry e
         JOIN pix_key_charge c ON c.account_id = $1 AND c.connection_id = e.connection_id AND c.txid = e.txid
-        WHERE e.account_id = $1 AND e.kind = 'payment' AND e.reference = ANY($2::text[])
-        ORDER BY e.reference
+        WHERE e.account_id = $1 AND e.kind = 'payment' AND e.reference_key = ANY($2::text[])
+        ORDER BY e.reference_key
         """,
-        references,
+        [same_id(each) for each in references],
     )
     return [ImportedPayment(**row) for row in rows]
 
