@@ -14,6 +14,8 @@ from fatura.failure_text import reason_of
 
 START_WITHIN_SECONDS = 60
 CALL_WITHIN_SECONDS = 130
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+NOT_AN_API = "the answer is not one of Fatura's API; is this the URL of a Fatura API?"
 
 
 class ApiError(Exception):
@@ -48,49 +50,78 @@ class Client:
 
     async def _is_ready(self) -> bool:
         try:
-            async with self._session.get("/health/ready") as response:
+            async with self._session.get("/health/ready", allow_redirects=False) as response:
                 return response.ok
         except aiohttp.ClientConnectionError:
             return False
 
     async def get(self, path: str) -> Any:
         """Send a GET request, and return the JSON of the answer. Raises ApiUnavailableError, ApiError."""
-        return json.loads(await self.read("GET", path))
+        return _parsed(await self.read("GET", path))
 
     async def post(self, path: str, body: object) -> Any:
         """Send a POST request with a new Idempotency-Key, and return the JSON of the answer.
 
         Raises ApiUnavailableError, ApiError.
         """
-        return json.loads(await self.read("POST", path, body=body, idempotency_key=str(uuid4())))
+        return _parsed(await self.read("POST", path, body=body, idempotency_key=str(uuid4())))
 
     async def put(self, path: str, body: object) -> Any:
         """Send a PUT request, and return the JSON of the answer. Raises ApiUnavailableError, ApiError."""
-        return json.loads(await self.read("PUT", path, body=body))
+        return _parsed(await self.read("PUT", path, body=body))
 
     async def patch(self, path: str, body: object) -> Any:
         """Send a PATCH request, and return the JSON of the answer. Raises ApiUnavailableError, ApiError."""
-        return json.loads(await self.read("PATCH", path, body=body))
+        return _parsed(await self.read("PATCH", path, body=body))
 
     async def read(
         self, method: str, path: str, *, body: object = None, idempotency_key: str | None = None
     ) -> bytes:
-        """Call the API and return the response body. Raises ApiUnavailableError, ApiError."""
+        """Call the API and return the response body. Raises ApiUnavailableError, ApiError.
+
+        A redirect is an error, because the request may contain credentials, which must not go to another host.
+        """
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         try:
-            async with self._session.request(method, path, json=body, headers=headers) as response:
-                answer, status = await response.read(), response.status
+            async with self._session.request(
+                method, path, json=body, headers=headers, allow_redirects=False
+            ) as response:
+                answer, status = await _body(response), response.status
+                location = response.headers.get("Location", "no other URL")
         except (aiohttp.ClientError, TimeoutError) as error:
             message = (
                 f"{self.base_url} cannot be reached: {why_unanswered(error)} "
                 "(choose the API with --api or FATURA_API_URL)"
             )
             raise ApiUnavailableError(message) from error
-        if status < HTTPStatus.BAD_REQUEST:
+        if status < HTTPStatus.MULTIPLE_CHOICES:
             return answer
+        if status < HTTPStatus.BAD_REQUEST:
+            raise ApiError(
+                f"{self.base_url} redirects to {location}; if that is the right API, choose it with --api or "
+                "FATURA_API_URL"
+            )
         is_temporary = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
         refused = f"{method} {path}: {_problem(answer, status)}"
         raise ApiUnavailableError(refused) if is_temporary else ApiError(refused)
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer. Raises ApiError if it is longer than any answer of the API."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise ApiError(NOT_AN_API)
+    return bytes(body)
+
+
+def _parsed(answer: bytes) -> Any:
+    """Return the JSON of an answer. Raises ApiError."""
+    try:
+        return json.loads(answer)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(NOT_AN_API) from error
 
 
 def why_unanswered(error: aiohttp.ClientError | TimeoutError) -> str:
@@ -109,10 +140,10 @@ def why_unanswered(error: aiohttp.ClientError | TimeoutError) -> str:
 def _problem(answer: bytes, status: int) -> str:
     """Return a problem's type, detail and invalid fields, or the HTTP status if the body is not a problem."""
     try:
-        problem = json.loads(answer)
-        fields = "".join(
-            f"\n  {each['path']} {each['message']}" for each in problem.get("meta", {}).get("fields", [])
-        )
+        problem: Any = json.loads(answer)
+        meta: Any = problem.get("meta")
+        invalid: Any = () if meta is None else meta.get("fields", ())
+        fields = "".join(f"\n  {each['path']} {each['message']}" for each in invalid)
         return f"{problem['type']}: {problem['detail']}{fields}"
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return f"status {status}"

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Column
 
 from fatura.cli.api_options import DEFAULT_API, Api, ApiKey
-from fatura.cli.client import ApiError, Client, connect
+from fatura.cli.client import NOT_AN_API, ApiError, Client, connect
 from fatura.cli.gateway import fields, statement
 from fatura.cli.options import Json
 from fatura.cli.output import add_row, counted, echo, table
@@ -38,7 +39,21 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 
+@contextmanager
+def _errors_reported() -> Generator[None]:
+    """Print why a command cannot continue, and exit with 1: an ApiError, or an answer without an expected member."""
+    try:
+        yield
+    except ApiError as error:
+        echo(f"fatura: {error}", err=True)
+        raise typer.Exit(1) from error
+    except (AttributeError, LookupError, TypeError) as error:
+        echo(f"fatura: {NOT_AN_API}", err=True)
+        raise typer.Exit(1) from error
+
+
 @app.command("connect")
+@_errors_reported()
 def connect_(
     provider: Annotated[str, typer.Argument(help="Name of the provider, such as pix_key.")],
     api_key: ApiKey,
@@ -72,6 +87,7 @@ def connect_(
 
 
 @app.command("list")
+@_errors_reported()
 def list_(api_key: ApiKey, *, api: Api = DEFAULT_API, json_: Json = False) -> None:
     """List the account's gateway connections, oldest first."""
     found = _run(api, api_key, lambda client: client.get(GATEWAYS))
@@ -86,6 +102,7 @@ def list_(api_key: ApiKey, *, api: Api = DEFAULT_API, json_: Json = False) -> No
 
 
 @app.command()
+@_errors_reported()
 def check(
     connection_id: ConnectionId, api_key: ApiKey, *, api: Api = DEFAULT_API, json_: Json = False
 ) -> None:
@@ -103,6 +120,7 @@ def check(
 
 
 @app.command()
+@_errors_reported()
 def rotate(
     connection_id: ConnectionId,
     api_key: ApiKey,
@@ -132,6 +150,7 @@ def rotate(
 
 
 @app.command("import")
+@_errors_reported()
 def import_(
     connection_id: ConnectionId,
     file: Annotated[Path, typer.Argument(help="Bank statement, as an OFX or CSV file.")],
@@ -150,19 +169,22 @@ def import_(
 
     The command first shows what it would import, and then asks. Importing a statement again records nothing twice.
     """
-    path, body = f"{GATEWAYS}/{connection_id}/statement", statement.read(file) | {"confirmed": confirm or []}
-    result = _run(api, api_key, lambda client: client.post(path, body | {"dryRun": True}))
+    path, form = f"{GATEWAYS}/{connection_id}/statement", statement.read(file) | {"confirmed": confirm or []}
+    shown = result = _run(api, api_key, lambda client: client.post(path, form | {"dryRun": True}))
     if not json_:
-        statement.show(result)
-    if result["new"] and not dry_run and _is_confirmed("Import the new payments?", yes=yes):
-        result = _run(api, api_key, lambda client: client.post(path, body))
+        statement.show(shown)
+    # an import of duplicates only completes an earlier import that stopped (D-257)
+    is_wanted = shown["new"] or shown["duplicates"]
+    if is_wanted and not dry_run and (not shown["new"] or _is_confirmed("Import the new payments?", yes=yes)):
+        result = _run(api, api_key, lambda client: client.post(path, form))
         if not json_:
-            echo(f"Imported {counted(result['new'], 'payment')}.")
+            statement.show_import(result, shown=shown)
     if json_:
         typer.echo(json.dumps(result))
 
 
 @app.command()
+@_errors_reported()
 def move(
     from_id: Annotated[UUID, typer.Argument(metavar="FROM", help="Id of the connection that bills now.")],
     to_id: Annotated[UUID, typer.Argument(metavar="TO", help="Id of the connection that bills from now on.")],
@@ -261,14 +283,10 @@ def _is_confirmed(question: str, *, yes: bool) -> bool:
 
 
 def _run(api: str, api_key: str, work: Callable[[Client], Awaitable[Any]]) -> Any:
-    """Return the result of `work`. If the API refuses a call or cannot be reached, print why and exit with 1."""
+    """Return the result of `work`. Raises ApiError."""
 
     async def main() -> Any:
         async with connect(api, api_key) as client:
             return await work(client)
 
-    try:
-        return asyncio.run(main())
-    except ApiError as error:
-        echo(f"fatura: {error}", err=True)
-        raise typer.Exit(1) from error
+    return asyncio.run(main())

@@ -13,7 +13,8 @@ from fatura.cli.output import add_row, counted, echo, table
 
 MAX_BYTES = 1_000_000
 """The API takes fewer characters than this."""
-_IS_OFX = re.compile(r"OFXHEADER|<OFX>", re.IGNORECASE)
+_OFX_START = re.compile(r"\ufeff?\s*(?:OFXHEADER|<\?xml|<\?OFX|<OFX)", re.IGNORECASE)
+"""How an OFX file begins. A payer's message in a CSV file may contain these words too."""
 WHAT_TO_DO = {
     "similar": "may be recorded already; if it is another payment, import it with --confirm BANK_ID",
     "ambiguous": "may pay several invoices; record it by hand",
@@ -38,7 +39,7 @@ def read(path: Path) -> dict[str, str]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = content.decode("windows-1252", errors="replace")
-    return {"format": "ofx" if _IS_OFX.search(text) else "csv", "statement": text}
+    return {"format": "ofx" if _OFX_START.match(text) else "csv", "statement": text}
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -64,3 +65,11 @@ def show(result: Mapping[str, Any]) -> None:
     for name, advice in WHAT_TO_DO.items():
         if any(each["result"] == name for each in result["data"]):
             echo(f"{name}: {advice}")
+
+
+def show_import(result: Mapping[str, Any], *, shown: Mapping[str, Any]) -> None:
+    """Print the result of an import. Print its credits again if it decided otherwise than the dry run `shown`."""
+    if result["data"] != shown["data"]:
+        echo("The import decided otherwise than the dry run:")
+        show(result)
+    echo(f"Imported {counted(result['new'], 'payment')}.")
