@@ -26,13 +26,14 @@ async def _advance_round(deps: Deps, account: Account, *, limit: int) -> int:  #
 _PARTS: Mapping[str, _RunPart] = {
     "rounds": _advance_round,
     "looks": unmatched_charges.look,
-    "polls": polling.reconcile,
     "late_checks": late_charge_checks.check,
+    "polls": polling.reconcile,
     "refunds": refund_calls.settle_due,
 }
 """The function for each part of the work, in the order in which the parts run.
 
-`looks` runs before `polls`, because looks use at most half of a connection's budget, but polls could use up all of it.
+`looks` and `late_checks` run before `polls`, because these two use at most half of a connection's budget. Polls could
+use up all of it.
 """
 
 

@@ -81,6 +81,8 @@ CHECKS = rows("""
     connection_sweep_progress       | connection_sweep   | "started_at": "2000-01-01", "listed_to": "2000-01-01"
     poll_round_running              | poll_round         | "done_to": "00000000-0000-0000-0000-000000000000"
     poll_round_running              | poll_round         | "again": true
+    late_charge_check_unread        | late_charge_check  | "unread_ids": ["a"]
+    late_charge_check_unread        | late_charge_check  | "unread_since": [null]
     unmatched_charge_state          | unmatched_charge   | "state": "guess"
     unmatched_charge_looked         | unmatched_charge   | "next_look_at": null, "state": null
     unmatched_charge_looked         | unmatched_charge   | "paid_at": "2035-01-01", "state": null

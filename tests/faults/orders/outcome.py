@@ -35,7 +35,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "charge": frozenset({"call_ends_at"}),
     # the audit entries of concurrent requests may have an order that no serial execution has
     "audit_entry": frozenset({"sequence"}),
-    "connection_health": frozenset({"looked", "polled_named"}),
+    "connection_health": frozenset({"looked", "looked_late", "polled_named"}),
     "delivery_attempt": frozenset({"latency_ms"}),
     # a poll resets `polls_first`, unless a webhook arrived after the poll had begun
     "invoice": frozenset({"polls_first"}),

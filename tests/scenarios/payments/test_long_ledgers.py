@@ -25,7 +25,6 @@ from tests.support.sandbox_steps import (
     queue_fault,
     read,
     ready_invoice,
-    stored_charges,
 )
 from tests.support.sweep_steps import DOUBLE_ID, double_silently, second_charge_events, sweep
 from tests.support.world import Answer, Json, World
@@ -246,12 +245,9 @@ async def test_a_second_charge_with_many_entries_is_reported_and_looked_at_again
     if is_looked_at:
         await sweep(world)
     else:
-        (charge,) = await stored_charges(world)
         await world.sql(
-            "INSERT INTO late_charge_check (account_id, charge_id, next_check_at) VALUES ($1, $2::text::uuid, $3)",
-            world.account_id,
-            charge["charge_id"],
-            datetime(2000, 1, 1, tzinfo=UTC),
+            "INSERT INTO late_charge_check (account_id, charge_id, connection_id, next_check_at) "
+            "SELECT account_id, charge_id, connection_id, '2000-01-01' FROM charge"
         )
         await world.run("reconciliation")
 

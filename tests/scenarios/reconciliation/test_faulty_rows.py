@@ -80,8 +80,8 @@ async def test_a_late_look_up_that_cannot_be_made_delays_no_other(world: World, 
     double = await double_silently(world, last)
     await world.sql(
         """
-        INSERT INTO late_charge_check (account_id, charge_id, next_check_at)
-        SELECT c.account_id, c.charge_id, c.created_at FROM charge c
+        INSERT INTO late_charge_check (account_id, charge_id, connection_id, next_check_at)
+        SELECT c.account_id, c.charge_id, c.connection_id, c.created_at FROM charge c
         ON CONFLICT (account_id, charge_id) DO UPDATE SET next_check_at = EXCLUDED.next_check_at
         """
     )

@@ -27,11 +27,11 @@ async def test_looks_do_not_stop_polls(world: World, seconds: int, polls_per_sec
             assert (await Hook(body, str(world.account_id), connection).send(world)).status == 200
         await world.sql("UPDATE unmatched_charge SET next_look_at = found_at WHERE unknown_since IS NULL")
         await due_reconciliation.run(world.deps, account, limit=64)
-        await _pass_real_time(world, seconds=seconds)
+        await pass_real_time(world, seconds=seconds)
     assert (await read(world, issued))["status"] == "paid"
 
 
-async def _pass_real_time(world: World, *, seconds: int) -> None:
+async def pass_real_time(world: World, *, seconds: int) -> None:
     await world.sql(
         """
         UPDATE connection_health SET polls_from = polls_from - make_interval(secs => $1),
@@ -54,6 +54,6 @@ async def test_polls_do_not_stop_looks(world: World) -> None:
         await world.sql("UPDATE unmatched_charge SET next_look_at = found_at WHERE unknown_since IS NULL")
         await world.sql("UPDATE invoice SET next_attempt_at = created_at")
         await due_reconciliation.run(world.deps, account, limit=64)
-        await _pass_real_time(world, seconds=3)
+        await pass_real_time(world, seconds=3)
     assert await world.sql("SELECT FROM unmatched_charge WHERE unknown_since IS NULL") == []
     assert (await read(world, issued))["status"] == "issued"

@@ -23,8 +23,8 @@ PARTS = {
     "refunds": refund_calls.settle_due,
 }
 LATE_LOOK_UPS = """
-    INSERT INTO late_charge_check (account_id, charge_id, next_check_at)
-    SELECT c.account_id, c.charge_id, c.created_at FROM charge c
+    INSERT INTO late_charge_check (account_id, charge_id, connection_id, next_check_at)
+    SELECT c.account_id, c.charge_id, c.connection_id, c.created_at FROM charge c
     ON CONFLICT (account_id, charge_id) DO UPDATE SET next_check_at = EXCLUDED.next_check_at
 """
 LOOKS = """

@@ -141,8 +141,8 @@ async def test_a_late_check_leaves_the_payment_of_a_restored_charge_to_a_poll(wo
     await pay_silently(world)
     await compare(world)
     await world.sql(
-        "INSERT INTO late_charge_check (account_id, charge_id, next_check_at) SELECT account_id, charge_id, sent_at "
-        "FROM charge"
+        "INSERT INTO late_charge_check (account_id, charge_id, connection_id, next_check_at) "
+        "SELECT account_id, charge_id, connection_id, sent_at FROM charge"
     )
 
     await world.run("reconciliation")

@@ -62,15 +62,17 @@ async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str
     """
     return await tx.execute(
         """
-        INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at)
-        SELECT c.account_id, c.charge_id, $4 FROM charge c JOIN invoice v ON v.invoice_id = c.invoice_id
+        INSERT INTO late_charge_check AS l (account_id, charge_id, connection_id, next_check_at)
+        SELECT c.account_id, c.charge_id, c.connection_id, $4
+        FROM charge c JOIN invoice v ON v.invoice_id = c.invoice_id
         WHERE c.account_id = $1 AND v.account_id = $1 AND v.status = 'ready' AND c.connection_id = $2
             AND c.gateway_invoice_id = ANY($3::text[])
         ORDER BY c.charge_id
         ON CONFLICT (account_id, charge_id) DO UPDATE
         SET checks_made = 0, next_check_at = EXCLUDED.next_check_at,
             incomplete_since = CASE WHEN l.next_check_at IS NOT NULL THEN l.incomplete_since END,
-            is_reported = l.is_reported AND l.next_check_at IS NOT NULL
+            unread_ids = CASE WHEN l.next_check_at IS NOT NULL THEN l.unread_ids ELSE '{}' END,
+            unread_since = CASE WHEN l.next_check_at IS NOT NULL THEN l.unread_since ELSE '{}' END
         WHERE l.account_id = $1 AND (l.next_check_at IS NULL OR l.next_check_at > EXCLUDED.next_check_at)
         """,
         connection_id,

@@ -4,29 +4,32 @@ A late look-up checks whether the gateway has created a charge late, or twice. I
 and every charge that it had to read was read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from fatura.domain.charge import InvoiceCharge
+from fatura.domain.unread_charges import UnreadCharges
 from fatura.store.db import Tx
 
 
 async def plan(tx: Tx, charge_ids: Sequence[UUID], *, next_check_at: datetime) -> None:
     """Start or restart the late look-ups of these charges; `next_check_at` is on the account's clock.
 
-    If the earlier look-ups of a charge had ended, the late look-ups no longer count as incomplete or reported.
+    If the earlier look-ups of a charge had ended, forget that they were incomplete, and which charges were
+    unreadable.
     """
     await tx.execute(
         """
-        INSERT INTO late_charge_check AS l (account_id, charge_id, next_check_at)
-        SELECT c.account_id, c.charge_id, $3 FROM charge c
+        INSERT INTO late_charge_check AS l (account_id, charge_id, connection_id, next_check_at)
+        SELECT c.account_id, c.charge_id, c.connection_id, $3 FROM charge c
         WHERE c.account_id = $1 AND c.charge_id = ANY($2::uuid[])
         ORDER BY c.charge_id
         ON CONFLICT (account_id, charge_id) DO UPDATE
         SET checks_made = 0, next_check_at = EXCLUDED.next_check_at,
             incomplete_since = CASE WHEN l.next_check_at IS NOT NULL THEN l.incomplete_since END,
-            is_reported = l.is_reported AND l.next_check_at IS NOT NULL
+            unread_ids = CASE WHEN l.next_check_at IS NOT NULL THEN l.unread_ids ELSE '{}' END,
+            unread_since = CASE WHEN l.next_check_at IS NOT NULL THEN l.unread_since ELSE '{}' END
         WHERE l.account_id = $1
         """,
         charge_ids,
@@ -34,8 +37,33 @@ async def plan(tx: Tx, charge_ids: Sequence[UUID], *, next_check_at: datetime) -
     )
 
 
-async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Sequence[InvoiceCharge]:
-    """Return up to `limit` charges whose late look-up is due.
+async def due(tx: Tx, limits: Mapping[UUID, int], *, now: datetime) -> Sequence[tuple[UUID, UUID]]:
+    """Return the connections and ids of charges whose late look-up is due, earliest due first.
+
+    `limits` has the maximum number of charges of each connection.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT c.connection_id, n.charge_id
+        FROM unnest($2::uuid[], $3::int[]) AS c (connection_id, most)
+        CROSS JOIN LATERAL (
+            SELECT l.charge_id, l.next_check_at FROM late_charge_check l
+            WHERE l.account_id = $1 AND l.connection_id = c.connection_id AND l.next_check_at <= $4
+            ORDER BY l.next_check_at LIMIT c.most
+        ) n
+        ORDER BY n.next_check_at
+        """,
+        list(limits),
+        list(limits.values()),
+        now,
+    )
+    return [(row["connection_id"], row["charge_id"]) for row in rows]
+
+
+async def claim(
+    tx: Tx, charge_ids: Sequence[UUID], *, now: datetime, repeat_at: datetime
+) -> Sequence[InvoiceCharge]:
+    """Return those of the given charges whose late look-up is still due, and not locked.
 
     Schedule each of these look-ups again at `repeat_at`, in case this worker dies or gets no answer. If the gateway
     answers, `count` schedules the charge's next look-up.
@@ -45,11 +73,10 @@ async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Se
         """
         WITH due AS MATERIALIZED (
             SELECT x.charge_id FROM late_charge_check x
-            WHERE x.account_id = $1 AND x.next_check_at <= $2
-            ORDER BY x.next_check_at LIMIT $4
+            WHERE x.account_id = $1 AND x.charge_id = ANY($2::uuid[]) AND x.next_check_at <= $3
             FOR NO KEY UPDATE SKIP LOCKED
         )
-        UPDATE late_charge_check l SET next_check_at = $3
+        UPDATE late_charge_check l SET next_check_at = $4
         FROM due JOIN charge c ON c.charge_id = due.charge_id
         WHERE l.account_id = $1 AND c.account_id = $1 AND l.charge_id = due.charge_id
         RETURNING c.charge_id, c.invoice_id, c.number, c.connection_id, c.stage, c.amount_cents, c.currency,
@@ -57,9 +84,21 @@ async def claim(tx: Tx, *, now: datetime, repeat_at: datetime, limit: int) -> Se
             c.empty_lookups, c.looked_up_at, c.known_charge_ids, c.gateway_invoice_id, c.confirmed_at, c.closed_at,
             c.unknown_since, c.error_code
         """,
+        charge_ids,
         now,
         repeat_at,
-        limit,
+    )
+
+
+async def make_due(tx: Tx, charge_ids: Sequence[UUID], *, now: datetime) -> None:
+    """Make late look-ups that this transaction has claimed due again."""
+    await tx.execute(
+        """
+        UPDATE late_charge_check l SET next_check_at = $3
+        WHERE l.account_id = $1 AND l.charge_id = ANY($2::uuid[])
+        """,
+        charge_ids,
+        now,
     )
 
 
@@ -112,40 +151,55 @@ async def end(tx: Tx, charge_id: UUID, *, repeat_at: datetime) -> None:
 
 
 async def note_complete(tx: Tx, charge_id: UUID) -> None:
-    """Store that the newest late look-up of a charge was complete."""
+    """Store that the newest late look-up of a charge was complete, so no charge is unreadable."""
     await tx.execute(
         """
-        UPDATE late_charge_check l SET incomplete_since = NULL, is_reported = false
-        WHERE l.account_id = $1 AND l.charge_id = $2 AND (l.incomplete_since IS NOT NULL OR l.is_reported)
+        UPDATE late_charge_check l SET incomplete_since = NULL, unread_ids = '{}', unread_since = '{}'
+        WHERE l.account_id = $1 AND l.charge_id = $2 AND (l.incomplete_since IS NOT NULL OR l.unread_ids <> '{}')
         """,
         charge_id,
     )
 
 
-async def note_incomplete(tx: Tx, charge_id: UUID, *, now: datetime) -> tuple[datetime, bool]:
+async def note_incomplete(tx: Tx, charge_id: UUID, *, now: datetime) -> tuple[datetime, UnreadCharges]:
     """Store that a late look-up of a charge was incomplete.
 
-    Return the time since which the look-ups have been incomplete, and whether an event has reported this. If the stored
-    time is later than `now`, a wrong clock wrote it, and `now` replaces it (D-5).
+    Return the time since which the look-ups have been incomplete, and the charges that were unreadable before. If the
+    stored time is later than `now`, a wrong clock wrote it, and `now` replaces it (D-5).
     """
     row = await tx.fetchrow(
         """
         UPDATE late_charge_check l SET incomplete_since = least(coalesce(l.incomplete_since, $3), $3)
         WHERE l.account_id = $1 AND l.charge_id = $2
-        RETURNING l.incomplete_since, l.is_reported
+        RETURNING l.incomplete_since, l.unread_ids, l.unread_since
         """,
         charge_id,
         now,
     )
     assert row is not None, "a claimed look-up is stored"
-    return row["incomplete_since"], row["is_reported"]
+    return row["incomplete_since"], dict(zip(row["unread_ids"], row["unread_since"], strict=True))
 
 
-async def note_reported(tx: Tx, charge_id: UUID) -> None:
-    """Store that an event has reported the charges at the gateway that late look-ups of this charge cannot read."""
-    await tx.execute(
+async def lock_unread(tx: Tx, charge_id: UUID) -> UnreadCharges:
+    """Lock the late look-ups of a charge. Return the charges at the gateway that they could not read."""
+    row = await tx.fetchrow(
         """
-        UPDATE late_charge_check l SET is_reported = true WHERE l.account_id = $1 AND l.charge_id = $2
+        SELECT l.unread_ids, l.unread_since FROM late_charge_check l
+        WHERE l.account_id = $1 AND l.charge_id = $2 FOR NO KEY UPDATE
         """,
         charge_id,
+    )
+    assert row is not None, "the look-ups were planned"
+    return dict(zip(row["unread_ids"], row["unread_since"], strict=True))
+
+
+async def save_unread(tx: Tx, charge_id: UUID, unread: UnreadCharges) -> None:
+    """Store the charges at the gateway that late look-ups of this charge cannot read."""
+    await tx.execute(
+        """
+        UPDATE late_charge_check l SET unread_ids = $3, unread_since = $4 WHERE l.account_id = $1 AND l.charge_id = $2
+        """,
+        charge_id,
+        list(unread),
+        list(unread.values()),
     )

@@ -1,7 +1,7 @@
 """SQL of the budgets of polls and looks in `connection_health` (D-55, D-162).
 
 Transactions lock rounds, invoices, unmatched charges and budgets in this order. Only a claim locks the budgets first.
-To avoid deadlocks, a claim then locks invoices and unmatched charges with SKIP LOCKED.
+To avoid deadlocks, a claim then locks invoices, late look-ups and unmatched charges with SKIP LOCKED.
 """
 
 from collections.abc import Sequence
@@ -83,12 +83,14 @@ async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
     )
 
 
-async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequence[LockedBudget]:
+async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime, late: bool) -> Sequence[LockedBudget]:
     """Lock, in id order, the budgets of the connections that have a due look and whose budget allows a look now.
 
-    While polls of a connection are due, its polls and looks take turns: after a batch of looks, the next look must wait
-    until a poll was made. Without this rule, looks could use the whole budget if workers serve the account only rarely
-    (D-162).
+    With `late`, do the same for late look-ups (D-125), which share one half of the budget with looks.
+
+    While polls of a connection are due, its polls and looks take turns: after a batch of looks or late look-ups, the
+    next batch must wait until a poll was made. Without this rule, looks could use the whole budget if workers serve the
+    account only rarely (D-162). While both looks and late look-ups are due, they take turns too.
 
     Failing connections with a due look are included even if their budgets allow no look, because their looks must be
     put off.
@@ -98,31 +100,37 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
         """
         SELECT h.connection_id, h.polls_per_second, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
             greatest(h.polls_from, h.looks_from) AS free_from
-        FROM connection_health h
+        FROM connection_health h CROSS JOIN LATERAL (SELECT coalesce((
+            SELECT true FROM unmatched_charge u
+            WHERE u.account_id = $1 AND u.connection_id = h.connection_id AND u.next_look_at <= $2
+            ORDER BY u.next_look_at LIMIT 1
+        ), false) AS looks, coalesce((
+            SELECT true FROM late_charge_check l
+            WHERE l.account_id = $1 AND l.connection_id = h.connection_id AND l.next_check_at <= $2
+            ORDER BY l.next_check_at LIMIT 1
+        ), false) AS late_look_ups) due
         WHERE h.account_id = $1
             AND (h.polls_per_second IS NULL OR coalesce(greatest(h.polls_from, h.looks_from) <= $3
                 OR greatest(h.polls_from, h.looks_from) > $4, true) OR h.next_probe_at IS NOT NULL)
-            AND coalesce((
-                SELECT true FROM unmatched_charge u
-                WHERE u.account_id = $1 AND u.connection_id = h.connection_id AND u.next_look_at <= $2
-                ORDER BY u.next_look_at LIMIT 1
-            ), false)
-            AND NOT (h.looked AND h.polls_per_second IS NOT NULL AND h.next_probe_at IS NULL AND coalesce((
-                SELECT true FROM invoice v
-                WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first
-                    AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
-                ORDER BY v.next_attempt_at LIMIT 1
-            ), (
-                SELECT true FROM invoice v
-                WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND NOT v.polls_first
-                    AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
-                ORDER BY v.next_attempt_at LIMIT 1
-            ), false))
+            AND CASE WHEN $5 THEN due.late_look_ups ELSE due.looks END
+            AND (h.polls_per_second IS NULL OR h.next_probe_at IS NOT NULL
+                OR NOT (due.looks AND due.late_look_ups AND h.looked_late = $5) AND NOT (h.looked AND coalesce((
+                    SELECT true FROM invoice v
+                    WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first
+                        AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                    ORDER BY v.next_attempt_at LIMIT 1
+                ), (
+                    SELECT true FROM invoice v
+                    WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND NOT v.polls_first
+                        AND v.status IN ('issued', 'overdue', 'paid', 'canceled') AND v.next_attempt_at <= $2
+                    ORDER BY v.next_attempt_at LIMIT 1
+                ), false)))
         ORDER BY h.connection_id FOR NO KEY UPDATE OF h
         """,
         now,
         real_now,
         real_now + LONGEST_BUDGET_WAIT,
+        late,
     )
 
 
@@ -151,17 +159,21 @@ async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polle
     )
 
 
-async def note_looks(tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime) -> None:
+async def note_looks(
+    tx: Tx, connection_id: UUID, *, polls_from: datetime, looks_from: datetime, late: bool
+) -> None:
     """Store when the locked budget allows the next call and the next look.
 
-    Also set `looked`, because looks have used the budget after the newest polls.
+    `late` says whether the looks are late look-ups. Also set `looked`, because they have used the budget after the
+    newest polls.
     """
     await tx.execute(
         """
-        UPDATE connection_health h SET polls_from = $3, looks_from = $4, looked = true
+        UPDATE connection_health h SET polls_from = $3, looks_from = $4, looked = true, looked_late = $5
         WHERE h.account_id = $1 AND h.connection_id = $2
         """,
         connection_id,
         polls_from,
         looks_from,
+        late,
     )

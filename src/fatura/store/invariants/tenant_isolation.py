@@ -82,7 +82,11 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
             SELECT c.charge_id FROM late_charge_check c WHERE c.account_id = $1 AND NOT EXISTS (
-                SELECT FROM charge p WHERE p.account_id = $1 AND p.charge_id = c.charge_id)
+                SELECT FROM charge p
+                WHERE p.account_id = $1 AND p.charge_id = c.charge_id AND p.connection_id = c.connection_id)
+            UNION
+            SELECT c.charge_id FROM late_charge_check c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
             SELECT c.payment_entry_id FROM payment_entry c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM invoice p WHERE p.account_id = $1 AND p.invoice_id = c.invoice_id)

@@ -177,9 +177,10 @@ CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
 -- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
 -- lease for the probe ends. `failed_reads` counts the failed reads since the last successful read; `reads_reported` is
 -- true if these failures have lasted an hour. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
--- A look (D-162) must also wait until `looks_from`, because looks use at most half of this budget.
+-- A look (D-162) or late look-up (D-125) must also wait until `looks_from`, because they use at most half of this budget.
 -- `polled_named` is true if the newest of the scheduled polls in this budget was of a charge that a webhook had named.
--- `looked` is true if looks have used this budget since the newest of these polls.
+-- `looked` is true if looks or late look-ups have used this budget since the newest of these polls. `looked_late` is true
+-- if late look-ups have used it since the newest looks.
 CREATE TABLE connection_health (
     account_id uuid NOT NULL,
     connection_id uuid NOT NULL,
@@ -197,6 +198,7 @@ CREATE TABLE connection_health (
     looks_from timestamptz,
     polled_named boolean NOT NULL DEFAULT false,
     looked boolean NOT NULL DEFAULT false,
+    looked_late boolean NOT NULL DEFAULT false,
     failed_reads integer NOT NULL DEFAULT 0,
     reads_failing_since timestamptz,
     reads_reported boolean NOT NULL DEFAULT false,

@@ -192,19 +192,28 @@ CREATE INDEX payment_entry_by_reference ON payment_entry (account_id, reference_
 CREATE TRIGGER payment_entry_kept BEFORE UPDATE OR DELETE ON payment_entry
     FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('reference', 'reference_key', 'note');
 
--- The schedule of late look-ups for a charge that may still appear or be paid at the gateway.
+-- The schedule of late look-ups for a charge that may still appear or be paid at the gateway. `connection_id` is that of
+-- the charge. `unread_ids` has the gateway's ids of the charges that the look-ups could not read; for each of them,
+-- `unread_since` has the time since when, or null if an event has reported the charge.
 CREATE TABLE late_charge_check (
     account_id uuid NOT NULL,
     charge_id uuid NOT NULL,
+    connection_id uuid NOT NULL,
     checks_made integer NOT NULL DEFAULT 0,
     next_check_at timestamptz,
     incomplete_since timestamptz,
-    is_reported boolean NOT NULL DEFAULT false,
+    unread_ids text[] NOT NULL DEFAULT '{}',
+    unread_since timestamptz[] NOT NULL DEFAULT '{}',
     CONSTRAINT late_charge_check_pk PRIMARY KEY (account_id, charge_id),
     CONSTRAINT late_charge_check_charge_fk FOREIGN KEY (account_id, charge_id)
-        REFERENCES charge (account_id, charge_id)
+        REFERENCES charge (account_id, charge_id),
+    CONSTRAINT late_charge_check_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT late_charge_check_unread CHECK (cardinality(unread_ids) = cardinality(unread_since))
 );
 CREATE INDEX late_charge_check_due ON late_charge_check (account_id, next_check_at) WHERE next_check_at IS NOT NULL;
+CREATE INDEX late_charge_check_of_connection ON late_charge_check (account_id, connection_id, next_check_at)
+    WHERE next_check_at IS NOT NULL;
 CREATE INDEX late_charge_check_by_time ON late_charge_check (next_check_at) WHERE next_check_at > '-infinity';
 
 -- A request of a merchant that waits until the gateway has canceled the invoice's charge: a reissue, a manual payment,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from fatura.domain import unread_charges
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import MISSING_AFTER, retry_delay
 from fatura.domain.invoice_states import InvoiceStatus
@@ -300,7 +301,9 @@ async def _repeat_or_park(
         # late look-ups find only charges with the stored number, so also read the missing charges by id
         await second_charges.plan_checks(work, [current.charge_id])
         await second_charges.look_late(work, current.connection_id, expired=(), missing=missing)
-        await late_charge_checks.note_reported(work.tx, current.charge_id)
+        unread = await late_charge_checks.lock_unread(work.tx, current.charge_id)
+        reported = unread_charges.with_reported(unread, missing)
+        await late_charge_checks.save_unread(work.tx, current.charge_id, reported)
         return
     at = work.now + retry_delay(call.invoice.issue_failures + 1)
     await retries.schedule(work, call.invoice, at=at, error=NotFoundError(f"{detail}."))

@@ -21,6 +21,9 @@ SEND_WITHIN_SECONDS = 30
 READS_AT_ONCE = 5
 """Maximum number of found charges of one invoice that are read at the same time."""
 
+UNEXPECTED = "the gateway's adapter failed unexpectedly; the log has the cause"
+"""Reason of the GatewayError that replaces an unexpected exception of an adapter."""
+
 CLOSED = frozenset({port.ChargeState.CANCELED, port.ChargeState.EXPIRED})
 
 
@@ -105,7 +108,7 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
     except Exception:  # noqa: BLE001 - a defect of an adapter must not repeat the call without a pause
         log.exception("charge.call_failed", invoice_id=str(call.invoice.invoice_id))
         failed = port.TransientError if call.kind is CallKind.LOOK_UP else port.UnknownOutcomeError
-        answer = failed("the gateway's adapter failed unexpectedly; the log has the cause")
+        answer = failed(UNEXPECTED)
     counted = next(iter(answer.charges), None) if isinstance(answer, FoundCharges) else answer
     call_counts.charge_attempts.labels(call_counts.charge_outcome(counted)).inc()
     return answer
@@ -213,6 +216,9 @@ async def _read_in_turn(
         return port.TransientError("no answer in time")
     except port.GatewayError as error:
         return error
+    except Exception:  # noqa: BLE001 - a defect of an adapter must not hide the other charges
+        log.exception("charge.read_failed", charge_id=charge_id)
+        return port.TransientError(UNEXPECTED)
     try:
         return charge.of_invoice(call.charge.invoice_id)
     except port.InvalidAnswerError as error:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from fatura.domain import unread_charges
 from fatura.domain.account import Account
 from fatura.domain.charge import IN_DOUBT, MAY_APPEAR, ChargeStage, InvoiceCharge
 from fatura.domain.charging import LATE_CHECK_GAPS, next_incomplete_at
@@ -23,24 +24,29 @@ from fatura.gateways.port import (
 )
 from fatura.observability import log
 from fatura.store.charging import charge_polling, charges, claims, late_charge_checks, unmatched_charges
+from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import charge_matching, frozen_accounts
 from fatura.usecases.charging import found_charges, gateway_calls, outcomes
 from fatura.usecases.charging.gateway_calls import CallKind, FoundCharges, GatewayCall, OtherInvoiceError
 from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.payments import gateway_payments, second_charges
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
+from fatura.usecases.reconciliation import poll_times
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 
 RETRY_AFTER = timedelta(minutes=10)
 """A late look-up is repeated after this time if the worker dies, or if the gateway refuses the credentials."""
-REPORTED_AFTER = timedelta(days=1)
-"""If late look-ups cannot read a charge for this time, the engine emits an event."""
 
 
 async def check(deps: Deps, account: Account, *, limit: int) -> int:
-    """Claim up to `limit` charges whose late look-up is due, and look them up. Return how many were claimed."""
+    """Claim up to `limit` charges whose late look-up is due and allowed, and look them up.
+
+    Return how many were claimed. Late look-ups that the budgets do not allow yet stay due, and are neither claimed nor
+    counted.
+    """
     limit = deps.answering.limit(account.account_id, limit)
     claimed, calls = await in_transaction(deps, account, _claim, limit=limit)
     failures = await asyncio.gather(*(_check(deps, account, call) for call in calls), return_exceptions=True)
@@ -52,9 +58,18 @@ async def check(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[GatewayCall]]:
-    """Return how many charges were claimed, and the look-ups to make now. A frozen account gets no look-ups (D-123)."""
-    due = await late_charge_checks.claim(work.tx, now=work.now, repeat_at=work.now + RETRY_AFTER, limit=limit)
-    if not due or not await frozen_accounts.may_record(work.tx):
+    """Return how many charges were claimed, and the look-ups to make now. A frozen account gets no look-ups (D-123).
+
+    The account's connections take turns.
+    """
+    may_look = await frozen_accounts.may_record(work.tx)
+    rooms = await poll_times.look_rooms(work, limit=limit, late=True)
+    if not rooms:
+        return 0, []
+    found = await late_charge_checks.due(work.tx, rooms, now=work.now)
+    chosen = [charge_id for _, charge_id in poll_times.connections_in_turn(found, rooms)[:limit]]
+    due = await late_charge_checks.claim(work.tx, chosen, now=work.now, repeat_at=work.now + RETRY_AFTER)
+    if not may_look:
         return len(due), []
     return len(due), await each_alone_if_one_fails(work, due, _due_calls, put_off=_log_put_off)
 
@@ -65,27 +80,41 @@ async def _log_put_off(_work: Work, charge: InvoiceCharge) -> None:
 
 
 async def _due_calls(work: Work, due: Sequence[InvoiceCharge]) -> Sequence[GatewayCall]:
-    """Return the look-ups to make now. `_claim` has scheduled the others again."""
+    """Return the look-ups that may be made now.
+
+    Look-ups that the budget does not allow yet stay due. `_claim` has scheduled all others again.
+    """
     gateways = await gateway_connections.open_for_calls(work, {charge.connection_id for charge in due})
     invoices = await claims.read(work.tx, [charge.invoice_id for charge in due])
     by_id = {invoice.invoice_id: invoice for invoice in invoices}
     calls: list[GatewayCall] = []
-    for charge in due:
-        opened = gateways[charge.connection_id]
-        gateway = opened.gateway
-        if gateway is not None and not opened.stored.health.is_failing:
-            # issuance reads the found charges by their ids, so a late look-up only searches by the reference
-            is_parked = charge.stage is ChargeStage.PARKED and charge.error_code == "charge_missing"
-            call = GatewayCall(
-                kind=CallKind.LOOK_UP,
-                invoice=by_id[charge.invoice_id],
-                charge=charge if is_parked else replace(charge, known_charge_ids=()),
-                gateway=gateway,
-                reserved_at=work.now,
-                reserved_at_real=work.deps.clock(),
-            )
-            calls.append(call)
+    for connection_id, opened in gateways.items():
+        of_connection = [charge for charge in due if charge.connection_id == connection_id]
+        if opened.gateway is None or opened.stored.health.is_failing:
+            continue
+        made = await poll_times.take_looks(work, connection_id, wanted=len(of_connection), late=True)
+        waiting = [charge.charge_id for charge in of_connection[made:]]
+        if waiting:
+            await late_charge_checks.make_due(work.tx, waiting, now=work.now)
+        calls += [
+            _call(work, by_id[each.invoice_id], each, gateway=opened.gateway) for each in of_connection[:made]
+        ]
     return calls
+
+
+def _call(
+    work: Work, invoice: ClaimedInvoice, charge: InvoiceCharge, *, gateway: ObservedGateway
+) -> GatewayCall:
+    # issuance reads the found charges by their ids, so a late look-up only searches by the reference
+    is_parked = charge.stage is ChargeStage.PARKED and charge.error_code == "charge_missing"
+    return GatewayCall(
+        kind=CallKind.LOOK_UP,
+        invoice=invoice,
+        charge=charge if is_parked else replace(charge, known_charge_ids=()),
+        gateway=gateway,
+        reserved_at=work.now,
+        reserved_at_real=work.deps.clock(),
+    )
 
 
 async def _check(deps: Deps, account: Account, call: GatewayCall) -> None:
@@ -156,6 +185,9 @@ async def _search(call: GatewayCall) -> FoundCharges:
         log.debug("gateway.late_check_unanswered", invoice_id=str(call.invoice.invoice_id), error=error)
         reason = error if isinstance(error, GatewayError) else TransientError("no answer in time")
         return FoundCharges((), (), reason)
+    except Exception:  # noqa: BLE001 - after a defect of an adapter, the charges are read nevertheless
+        log.exception("charge.search_failed", invoice_id=str(call.invoice.invoice_id))
+        return FoundCharges((), (), TransientError(gateway_calls.UNEXPECTED))
     return FoundCharges(found, invalid)
 
 
@@ -302,13 +334,16 @@ async def _incomplete(work: Work, stored: InvoiceCharge, answer: FoundCharges) -
     """Return when to repeat an incomplete look-up, or None if look-ups have been incomplete for too long.
 
     `unmatched_charges` also reads the missing charges by their ids, except the charge whose gateway id is stored. If
-    look-ups have been incomplete for REPORTED_AFTER, emit `invoice.issue_failed` once for each missing charge.
+    a charge has been missing for REPORTED_AFTER, emit `invoice.issue_failed` once for this charge.
     """
-    since, is_reported = await late_charge_checks.note_incomplete(work.tx, stored.charge_id, now=work.now)
+    since, before = await late_charge_checks.note_incomplete(work.tx, stored.charge_id, now=work.now)
     known = await unmatched_charges.reported(work.tx, stored.connection_id, answer.missing)
     new = [each for each in answer.missing if each not in known and each != stored.gateway_invoice_id]
     await second_charges.look_late(work, stored.connection_id, expired=(), missing=new)
-    if answer.missing and not is_reported and work.now - since >= REPORTED_AFTER:
-        await second_charges.report_unread(work, stored, answer.missing)
-        await late_charge_checks.note_reported(work.tx, stored.charge_id)
+    read = {*(each.charge_id for each in answer.charges), *answer.elsewhere}
+    unread = unread_charges.after_look_up(before, answer.missing, read=read, now=work.now)
+    overdue = unread_charges.to_report(unread, answer.missing, now=work.now)
+    await second_charges.report_unread(work, stored, overdue)
+    unread = unread_charges.with_reported(unread, overdue)
+    await late_charge_checks.save_unread(work.tx, stored.charge_id, unread)
     return next_incomplete_at(since, now=work.now)

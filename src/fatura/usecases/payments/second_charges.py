@@ -20,8 +20,6 @@ from fatura.usecases.transaction import LaneName, Work
 from fatura.views.events import IssueErrorView
 
 LOOK_SOON_AFTER = timedelta(minutes=1)
-MAX_REPORTED = 10
-"""Maximum number of unreadable charges of an attempt that events name."""
 
 
 async def emit(
@@ -168,8 +166,8 @@ async def look_late(
 
 
 async def report_unread(work: Work, stored: InvoiceCharge, gateway_ids: Sequence[str]) -> None:
-    """Emit `invoice.issue_failed` for up to MAX_REPORTED charges that late look-ups of `stored` cannot read."""
-    for charge_id in gateway_ids[:MAX_REPORTED]:
+    """Emit `invoice.issue_failed` for each of these charges, which late look-ups of `stored` cannot read."""
+    for charge_id in gateway_ids:
         detail = (
             f"For a day, the gateway has not shown the charge {charge_id} as expected; check there whether it can be "
             "paid or is paid."

@@ -74,6 +74,21 @@ def rooms(budgets: Sequence[LockedBudget], *, limit: int, real_now: datetime) ->
     return found
 
 
+async def look_rooms(work: Work, *, limit: int, late: bool) -> Mapping[UUID, int]:
+    """Lock the budgets of the connections that have a due look and may look now.
+
+    Return how many looks each may make, at most `limit`. With `late`, do the same for late look-ups.
+    """
+    real_now = work.deps.clock()
+    budgets = await poll_budgets.lock_lookable(work.tx, now=work.now, real_now=real_now, late=late)
+    return rooms(budgets, limit=limit, real_now=real_now)
+
+
+def connections_in_turn(due: Sequence[tuple[UUID, T]], rooms: Mapping[UUID, int]) -> list[tuple[UUID, T]]:
+    """Order pairs of a connection and its work so that the connections take turns, in the order of `rooms`."""
+    return in_turn([each for each in due if each[0] == connection_id] for connection_id in rooms)
+
+
 def in_turn(queues: Iterable[Sequence[T]]) -> list[T]:
     """Return the first item of each queue, then the second item of each queue, and so on."""
     return [each for turn in zip_longest(*queues) for each in turn if each is not None]
@@ -153,10 +168,11 @@ async def _budget(work: Work, stored: StoredConnection) -> PollBudget | None:
     return (await poll_budgets.lock(work.tx, stored.connection.connection_id, of_looks=False)).budget
 
 
-async def take_looks(work: Work, connection_id: UUID, *, wanted: int) -> int:
+async def take_looks(work: Work, connection_id: UUID, *, wanted: int, late: bool) -> int:
     """Reserve up to `wanted` looks in the budget of a connection, and return how many may be made now.
 
-    Looks use at most half of the budget, so that they cannot stop polls (D-162).
+    With `late`, reserve late look-ups. Looks and late look-ups together use at most half of the budget, so that they
+    cannot stop polls (D-162).
     """
     real_now = work.deps.clock()
     budget = (await poll_budgets.lock(work.tx, connection_id, of_looks=True)).budget
@@ -169,5 +185,6 @@ async def take_looks(work: Work, connection_id: UUID, *, wanted: int) -> int:
             connection_id,
             polls_from=budget.free_after(made, real_now=real_now),
             looks_from=budget.free_after(2 * made, real_now=real_now),
+            late=late,
         )
     return made

@@ -27,7 +27,6 @@ from fatura.store.billing import invoices
 from fatura.store.charging import charge_polling, charges
 from fatura.store.charging import unmatched_charges as stored_unmatched
 from fatura.store.charging.unmatched_charges import UnmatchedCharge
-from fatura.store.connections import poll_budgets
 from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.charge_matching import CandidateInvoice
 from fatura.usecases.connections import connection_health, gateway_connections
@@ -89,14 +88,12 @@ async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look | _Know
 
     The account's connections take turns.
     """
-    real_now, may_look = work.deps.clock(), await frozen_accounts.may_record(work.tx)
-    budgets = await poll_budgets.lock_lookable(work.tx, now=work.now, real_now=real_now)
-    if not budgets:
+    may_look = await frozen_accounts.may_record(work.tx)
+    rooms = await poll_times.look_rooms(work, limit=limit, late=False)
+    if not rooms:
         return 0, []
-    most = poll_times.rooms(budgets, limit=limit, real_now=real_now)
-    found = await stored_unmatched.due_looks(work.tx, most, now=work.now)
-    queues = [[(of, charge_id) for of, charge_id in found if of == connection_id] for connection_id in most]
-    chosen = poll_times.in_turn(queues)[:limit]
+    found = await stored_unmatched.due_looks(work.tx, rooms, now=work.now)
+    chosen = poll_times.connections_in_turn(found, rooms)[:limit]
     due = await stored_unmatched.claim(work.tx, chosen, now=work.now, retry_at=work.now + RETRY_AFTER)
     if not may_look:
         return len(due), []
@@ -128,7 +125,7 @@ async def _looks(
     gateway, connection_id = connection.gateway, connection.stored.connection.connection_id
     if gateway is None or connection.stored.health.is_failing:
         return []
-    made = await poll_times.take_looks(work, connection_id, wanted=len(waiting))
+    made = await poll_times.take_looks(work, connection_id, wanted=len(waiting), late=False)
     if made < len(waiting):
         await stored_unmatched.make_due(work.tx, waiting[made:], now=work.now)
     return [_Look(each, gateway, work.now) for each in waiting[:made]]
