@@ -45,8 +45,8 @@ The following steps use the names of the stages:
 3. If the gateway refuses the request, the charge becomes `failed`. The invoice stays `ready` until a person acts. The
    same happens, without a request, if the amount is below the gateway's minimum
    ([D-155](../decisions.md#d-155-amounts-below-a-gateways-minimum)).
-4. If the answer is lost, the charge becomes `unknown`. The engine repeats the same request, or looks the charge up.
-   If two look-ups find nothing, the charge becomes `absent` and its request is sent again.
+4. If the answer is lost or cannot be recorded, the charge becomes `unknown`. The engine repeats the same request, or
+   looks the charge up. If two look-ups find nothing, the charge becomes `absent` and its request is sent again.
 5. The engine polls an `open` charge until it is paid, canceled or long past due. If a payment is declined, the charge
    becomes `refused` and the invoice `overdue`, even before its due date; the payer may try again. If somebody cancels
    the charge in the provider's dashboard, the invoice becomes `canceled`. An invoice never leaves this state.

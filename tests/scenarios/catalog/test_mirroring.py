@@ -4,9 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.port import ProductMirror
 from fatura.store.catalog import mirrors
 from fatura.usecases.transaction import Work, in_transaction, load_account
 from tests.support.captured_logs import captured_logs
+from tests.support.refused_writes import refuse
 from tests.support.sandbox_steps import connection_id, pass_time, patch_connection, queue_fault
 from tests.support.unreadable import make_unusable, mend_connection
 from tests.support.world import Json, World
@@ -196,3 +199,33 @@ async def test_a_connection_that_cannot_be_opened_delays_no_copies_to_others(wor
     await mend_connection(world, failing)
     await pass_time(world, minutes=11)
     assert {each["connectionId"] for each in await mirrored(world)} == {failing, other}
+
+
+@pytest.mark.parametrize("defect", ["call", "recording"])
+async def test_a_copy_that_fails_unexpectedly_is_repeated_with_growing_pauses(
+    world: World, monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    """The adapter fails, or PostgreSQL refuses to record that the copy was made. [spec 2.2 mirroring, D-186]"""
+    await world.set_up_gateway(productCatalog=True)
+    copy, calls = SandboxGateway.mirror_product, list[ProductMirror]()
+
+    async def mirror_product(self: SandboxGateway, product: ProductMirror) -> str:
+        calls.append(product)
+        if defect == "call":
+            raise KeyError("id")
+        return await copy(self, product)
+
+    if defect == "recording":
+        await refuse(world, "product_mirror", "UPDATE", "NEW.mirrored_at IS NOT NULL")
+    with monkeypatch.context() as patched:
+        patched.setattr(SandboxGateway, "mirror_product", mirror_product)
+        product = await world.product(name="Gold")
+        for _ in range(60):
+            await world.sql("UPDATE product_mirror SET lease_until = NULL")
+            await world.sql("UPDATE account SET clock_offset = clock_offset + interval '1 minute'")
+            await world.run("mirroring")
+    assert 3 <= len(calls) < 10
+    await world.sql("DROP TRIGGER IF EXISTS refuse ON product_mirror")
+    await pass_time(world, hours=1, minutes=10)
+    assert [each["productId"] for each in await mirrored(world)] == [product["id"]]
+    assert await world.sql("SELECT FROM product_mirror WHERE mirrored_at IS NULL") == []

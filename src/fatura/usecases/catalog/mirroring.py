@@ -13,6 +13,7 @@ from fatura.gateways.port import (
     GatewayError,
     PermanentError,
     ProductMirror,
+    TransientError,
 )
 from fatura.observability import log
 from fatura.store import suspension
@@ -22,7 +23,7 @@ from fatura.usecases.connections import connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
 
 LEASE = timedelta(seconds=60)
 
@@ -76,17 +77,28 @@ async def _due_copies(
 async def _call_and_record(
     deps: Deps, account: Account, claimed: ClaimedMirror, gateway: ObservedGateway | None
 ) -> None:
-    product = ProductMirror(claimed.product_id, claimed.name, claimed.description)
     try:
-        if gateway is None:
-            raise AuthFailedError("the connection is inactive or failing, or its credentials do not open")
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            gateway_product_id = await gateway.mirror_product(product)
+        gateway_product_id = await _call(claimed, gateway)
+        await in_transaction(deps, account, _record_done, claimed, gateway_product_id)
     except (GatewayError, TimeoutError) as error:
         log.info("gateway.product_not_mirrored", product_id=str(claimed.product_id), error=error)
         await in_transaction(deps, account, _record_failure, claimed, error)
-    else:
-        await in_transaction(deps, account, _record_done, claimed, gateway_product_id)
+    except DATABASE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001 - a defect must not repeat the call without a pause
+        log.exception("mirroring.failed", product_id=str(claimed.product_id))
+        error = TransientError("an unexpected error; the log has the cause")
+        await in_transaction(deps, account, _record_failure, claimed, error)
+
+
+async def _call(claimed: ClaimedMirror, gateway: ObservedGateway | None) -> str:
+    """Copy the product. Return the gateway's id of the copy. Raises GatewayError, TimeoutError."""
+    if gateway is None:
+        raise AuthFailedError("the connection is inactive or failing, or its credentials do not open")
+    async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+        return await gateway.mirror_product(
+            ProductMirror(claimed.product_id, claimed.name, claimed.description)
+        )
 
 
 async def _record_done(work: Work, claimed: ClaimedMirror, gateway_product_id: str) -> None:

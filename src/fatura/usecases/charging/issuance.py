@@ -28,13 +28,13 @@ from fatura.domain.errors import (
     require,
 )
 from fatura.domain.invoice_states import InvoiceStatus
-from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway
+from fatura.gateways.port import CALL_TIMEOUT_SECONDS, Charge, Gateway, UnknownOutcomeError
 from fatura.observability import log
 from fatura.store.charging import charges, claims, issuance_state, refund_requests, spacing, waiting
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices as shown_invoices
-from fatura.usecases.charging import gateway_calls, outcomes, reservation, retries
+from fatura.usecases.charging import found_charges, gateway_calls, outcomes, reservation, retries
 from fatura.usecases.charging.gateway_calls import AnsweredCall, GatewayCall
 from fatura.usecases.connections import connection_health
 from fatura.usecases.database_clock import MAX_CLOCK_SKEW
@@ -43,7 +43,13 @@ from fatura.usecases.idempotency import IdempotentRequest, is_repeat
 from fatura.usecases.one_by_one import each_alone_if_one_fails
 from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import second_charges
-from fatura.usecases.transaction import Work, in_audited_transaction, in_snapshot, in_transaction
+from fatura.usecases.transaction import (
+    DATABASE_FAILURES,
+    Work,
+    in_audited_transaction,
+    in_snapshot,
+    in_transaction,
+)
 from fatura.views.invoices import InvoiceView
 
 GATHER_SECONDS = 0.02
@@ -251,7 +257,8 @@ async def _reserve_one(
 async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]) -> None:
     """Record answers in one transaction. If that fails, record each answer in a transaction of its own.
 
-    Afterwards, ask the gateways to cancel the second charges among the answers.
+    If an answer cannot be recorded because of an unexpected error, put its invoice off. Afterwards, ask the gateways to
+    cancel the second charges among the answers.
     """
     if not answered:
         return
@@ -262,6 +269,8 @@ async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]
             await asyncio.gather(*(_record(deps, account, [each]) for each in answered))
         else:
             _log_failure(answered[0][0], failure)
+            if not isinstance(failure, DATABASE_FAILURES):
+                await _put_off_unrecorded(deps, account, answered[0][0])
         return
     await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
 
@@ -277,6 +286,35 @@ async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Seque
         # if the cancellation gets no answer, a look repeats it, also at gateways without a search (D-125)
         await second_charges.look_soon(work, call.charge.connection_id, [second.charge_id])
     return [(call.gateway, second) for call, second in found]
+
+
+async def _put_off_unrecorded(deps: Deps, account: Account, call: GatewayCall) -> None:
+    """Put off an invoice because the answer to its call cannot be recorded.
+
+    If this fails too, for example because no event can be emitted, put the invoice off without an event.
+    """
+    for put_off in (_record_unknown, _wait_unreported):
+        try:
+            await in_transaction(deps, account, put_off, call)
+        except Exception as failure:  # noqa: BLE001 - logged; a worker continues when the lease has expired
+            _log_failure(call, failure)
+            if not isinstance(failure, DATABASE_FAILURES):
+                continue
+        break
+
+
+async def _record_unknown(work: Work, call: GatewayCall) -> None:
+    """Record that the outcome of a call is unknown. So the next calls have growing pauses (D-34)."""
+    detail = "The gateway's answer cannot be recorded because of an unexpected error; the log has the cause."
+    await _record_answers(work, [(call, UnknownOutcomeError(detail))])
+
+
+async def _wait_unreported(work: Work, call: GatewayCall) -> None:
+    """Put an invoice off without an event, unless another worker has recorded an answer or sent the request again."""
+    current = await charges.lock_one(work.tx, call.charge)
+    is_unknown = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
+    if is_unknown and await found_charges.is_ready(work, current):
+        await retries.wait_unreported(work, call.invoice.invoice_id)
 
 
 def _log_failure(call: GatewayCall, failure: BaseException) -> None:

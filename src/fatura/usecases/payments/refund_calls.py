@@ -29,7 +29,7 @@ from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import gateway_payments, refund_answers, refund_outcomes
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
 from fatura.usecases.payments.refund_answers import Answer
-from fatura.usecases.transaction import Work, in_transaction
+from fatura.usecases.transaction import DATABASE_FAILURES, Work, in_transaction
 
 LEASE = timedelta(seconds=60)
 """How long a process leases a refund to send it or to look it up, in real time."""
@@ -257,8 +257,18 @@ async def _call_and_record(deps: Deps, account: Account, calls: Sequence[_Call])
     )
     await connection_health.record(deps, account, [call.gateway for call in calls])
     for call, failure in zip(calls, ended, strict=True):
-        if failure is not None:  # the refund is due again when its lease has expired
+        if failure is not None:  # the refund is due again when its lease has expired, if it is not put off
             log.error("refund.call_failed", refund_id=str(call.request.refund_id), exc_info=failure)
+            if not isinstance(failure, DATABASE_FAILURES):
+                await in_transaction(deps, account, _put_off_unrecorded, call.request)
+
+
+async def _put_off_unrecorded(work: Work, request: RefundRequest) -> None:
+    """Put off a refund whose answer cannot be recorded, unless another process has leased it."""
+    await payment_entries.lock_invoices(work.tx, [request.invoice_id])
+    (current,) = await refund_requests.lock(work.tx, [request.refund_id])
+    if current.lease_until == request.lease_until:
+        await refund_requests.put_off(work.tx, request.refund_id, until=work.now + PUT_OFF_BY)
 
 
 async def _call_and_record_one(deps: Deps, account: Account, call: _Call) -> None:

@@ -103,15 +103,16 @@ async def sweep(deps: Deps, account: Account) -> int:
     is_due, claim = await in_transaction(deps, account, _claim)
     if claim is None:
         return int(is_due)
-    ends_at = time.monotonic() + RUN_SECONDS
-    run = _Run(deps, account, claim.stored, claim.gateway, claim.sweep, ends_at)
+    run = _Run(deps, account, claim.stored, claim.gateway, claim.sweep, time.monotonic() + RUN_SECONDS)
     try:
         # wait here, because polls could use up the budget again before a later run
         await asyncio.sleep(claim.delay.total_seconds())
         if await _read_list(run, delay=claim.delay):
             await _look_for_own(run)
-    except (GatewayError, TimeoutError) as error:
-        log.warning("sweep.unanswered", connection_id=str(claim.sweep.connection_id), error=error)
+    except Exception as error:  # noqa: BLE001 - a defect must not repeat the sweep without a pause
+        is_defect = not isinstance(error, (GatewayError, TimeoutError))
+        of = str(claim.sweep.connection_id)
+        log.warning("sweep.unanswered", connection_id=of, error=error, exc_info=is_defect)
         await in_transaction(deps, account, _release, run.sweep, after=RETRY_AFTER)
     finally:
         _report(run)
@@ -385,8 +386,7 @@ async def _check(work: Work, of: ClaimedSweep) -> _Step | None:
     ids = [each.gateway_invoice_id for each in missing if each.gateway_invoice_id is not None]
     poll = partial(_poll, connection_id=of.connection_id)
     await each_alone_if_one_fails(work, ids, poll, put_off=_log_skipped)
-    is_last = len(checked) < CHECKED_AT_ONCE
-    if is_last:
+    if is_last := len(checked) < CHECKED_AT_ONCE:
         at = next_sweep_at(of.connection_id, now=work.now)
         await connection_sweeps.complete(work.tx, sweep, next_sweep_at=at)
     return _Step(sweep, Counter(not_listed=len(ids)), is_last=is_last)
