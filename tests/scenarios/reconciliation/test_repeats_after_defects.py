@@ -11,8 +11,8 @@ from fatura.gateways.port import Charge, RefundRequest
 from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
 from tests.support.refused_writes import refuse
 from tests.support.reissue_steps import unpaid_invoice
-from tests.support.sandbox_steps import cancel, now, pass_time, read
-from tests.support.sweep_steps import NO_SWEEP, double_silently
+from tests.support.sandbox_steps import cancel, charge_statuses, now, pass_time, read
+from tests.support.sweep_steps import NO_SWEEP, double_silently, sweep
 from tests.support.world import World
 
 
@@ -120,3 +120,29 @@ async def test_late_look_ups_whose_search_fails_unexpectedly(
     monkeypatch.setattr(SandboxGateway, "find_charges", find_charges)
     await pass_time(world, days=3)
     assert len(searches) < 30
+
+
+async def test_a_cancellation_that_fails_unexpectedly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The payer has paid a copy of the charge, so the engine cancels the charge. The adapter fails at first.
+    [D-50, D-185, D-186]
+    """
+    invoice = await unpaid_invoice(world)
+    own = invoice["gatewayInvoiceId"]
+    await double_silently(world, invoice, status="paid")
+    cancellations = list[str]()
+
+    async def cancel_charge(_self: SandboxGateway, charge_id: str) -> Charge:
+        cancellations.append(charge_id)
+        raise KeyError("status")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SandboxGateway, "cancel_charge", cancel_charge)
+        await sweep(world)
+        assert (await read(world, invoice))["status"] == "paid"
+        await pass_time(world, days=1)
+    assert set(cancellations) == {own}
+    assert 3 <= len(cancellations) < 20
+    errors = [each["data"]["error"] for each in await world.events("invoice.issue_failed")]
+    assert ("second_charge", own) in [(each["code"], each["gatewayInvoiceId"]) for each in errors]
+    await pass_time(world, days=2)
+    assert (await charge_statuses(world))[own] == "canceled"

@@ -206,6 +206,9 @@ async def cancel(gateway: Gateway, charge: Charge) -> bool:
     except (GatewayError, TimeoutError) as error:
         log.warning("charge.second_charge_not_canceled", charge_id=charge.charge_id, error=error)
         return False
+    except Exception:  # noqa: BLE001 - a defect of an adapter must not stop the caller's other calls
+        log.exception("charge.second_charge_not_canceled", charge_id=charge.charge_id)
+        return False
     outcome = "not_canceled" if canceled.is_payable else "canceled"
     log.warning(f"charge.second_charge_{outcome}", charge_id=charge.charge_id, state=canceled.state)
     return not canceled.is_payable
