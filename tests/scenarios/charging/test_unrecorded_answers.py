@@ -24,11 +24,11 @@ from tests.support.sandbox_steps import (
 from tests.support.sweep_steps import NO_SWEEP, TRIPLE_ID, double_silently
 from tests.support.world import Json, World
 
+Idempotency = Literal["key", "natural_id", "lookup", "none"]
 
-def note_calls(
-    monkeypatch: pytest.MonkeyPatch, *, idempotency: Literal["key", "natural_id", "lookup"] = "key"
-) -> list[str]:
-    """Let the gateway deduplicate requests, unless `idempotency` is `lookup`.
+
+def note_calls(monkeypatch: pytest.MonkeyPatch, *, idempotency: Idempotency = "key") -> list[str]:
+    """Let the gateway deduplicate requests if `idempotency` is `key` or `natural_id`.
 
     Return a list to which each request and each search adds its name.
     """
@@ -44,7 +44,11 @@ def note_calls(
 
     async def create_charge(self: SandboxGateway, request: ChargeRequest) -> Charge:
         calls.append("create")
-        made = await find(self, request.invoice_id, request.attempt) if idempotency != "lookup" else []
+        made = (
+            await find(self, request.invoice_id, request.attempt)
+            if idempotency in {"key", "natural_id"}
+            else []
+        )
         return made[0] if made else await create(self, request)
 
     async def find_charges(self: SandboxGateway, invoice_id: UUID, attempt: int) -> Sequence[Charge]:
@@ -66,9 +70,9 @@ async def mend(world: World, table: str = "invoice") -> None:
     await world.sql(f"DROP TRIGGER refuse ON {table}")
 
 
-@pytest.mark.parametrize("idempotency", ["key", "natural_id", "lookup"])
+@pytest.mark.parametrize("idempotency", ["key", "natural_id", "lookup", "none"])
 async def test_the_calls_become_rare_and_the_invoice_is_issued_once(
-    world: World, monkeypatch: pytest.MonkeyPatch, idempotency: Literal["key", "natural_id", "lookup"]
+    world: World, monkeypatch: pytest.MonkeyPatch, idempotency: Idempotency
 ) -> None:
     """[D-34, D-186]"""
     await world.set_up_gateway(behaviour="never_pay")
@@ -88,6 +92,7 @@ async def test_the_calls_become_rare_and_the_invoice_is_issued_once(
     await pass_time(world, hours=1, minutes=10)
     assert (await read(world, invoice))["status"] == "issued"
     assert len(await charges(world)) == 2
+    assert await world.events("invoice.issue_failed") == []
     assert await world.broken() == []
 
 
@@ -147,3 +152,24 @@ async def test_copies_found_by_a_search_are_handled_when_the_answer_can_be_recor
     assert (await read(world, invoice))["status"] == "issued"
     assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
     assert [each["stage"] for each in await stored_charges(world)] == ["open"]
+
+
+async def test_a_charge_that_searches_never_show_is_not_requested_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway does not deduplicate requests. The answer to the first request cannot be recorded. [D-33, D-181]"""
+    await world.set_up_gateway(behaviour="never_pay")
+    invoice = await ready_invoice(world)
+    await world.sql(NO_SWEEP)
+    await refuse_to_issue(world, invoice)
+    await world.run("issuance")
+    await mend(world)
+    await end_leases(world)
+
+    async def find_charges(_self: SandboxGateway, _invoice_id: UUID, _attempt: int) -> Sequence[Charge]:
+        return []
+
+    monkeypatch.setattr(SandboxGateway, "find_charges", find_charges)
+    await pass_time(world, hours=3)
+    assert (await read(world, invoice))["status"] == "issued"
+    assert len(await charges(world)) == 1

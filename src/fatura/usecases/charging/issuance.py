@@ -35,7 +35,7 @@ from fatura.store.restore import frozen_accounts
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices as shown_invoices
 from fatura.usecases.charging import found_charges, gateway_calls, outcomes, reservation, retries
-from fatura.usecases.charging.gateway_calls import AnsweredCall, GatewayCall
+from fatura.usecases.charging.gateway_calls import AnsweredCall, GatewayAnswer, GatewayCall
 from fatura.usecases.connections import connection_health
 from fatura.usecases.database_clock import MAX_CLOCK_SKEW
 from fatura.usecases.deps import Deps
@@ -268,9 +268,10 @@ async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]
         if len(answered) > 1:
             await asyncio.gather(*(_record(deps, account, [each]) for each in answered))
         else:
-            _log_failure(answered[0][0], failure)
+            ((call, answer),) = answered
+            _log_failure(call, failure)
             if not isinstance(failure, DATABASE_FAILURES):
-                await _put_off_unrecorded(deps, account, answered[0][0])
+                await _put_off_unrecorded(deps, account, call, answer)
         return
     await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
 
@@ -288,12 +289,12 @@ async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Seque
     return [(call.gateway, second) for call, second in found]
 
 
-async def _put_off_unrecorded(deps: Deps, account: Account, call: GatewayCall) -> None:
+async def _put_off_unrecorded(deps: Deps, account: Account, call: GatewayCall, answer: GatewayAnswer) -> None:
     """Put off an invoice because the answer to its call cannot be recorded.
 
-    If this fails too, for example because no event can be emitted, put the invoice off without an event.
+    If this fails too, remember less: not the charge in the answer, and finally no event about the delay.
     """
-    for put_off in (_record_unknown, _wait_unreported):
+    for put_off in (partial(_remember_charge, answer=answer), _record_unknown, _wait_unreported):
         try:
             await in_transaction(deps, account, put_off, call)
         except Exception as failure:  # noqa: BLE001 - logged; a worker continues when the lease has expired
@@ -301,6 +302,18 @@ async def _put_off_unrecorded(deps: Deps, account: Account, call: GatewayCall) -
             if not isinstance(failure, DATABASE_FAILURES):
                 continue
         break
+
+
+async def _remember_charge(work: Work, call: GatewayCall, *, answer: GatewayAnswer) -> None:
+    """Store the id of the charge in the answer, so that the next calls read the charge. Then call `_record_unknown`."""
+    current = await charges.lock_one(work.tx, call.charge)
+    if isinstance(answer, Charge):
+        if current.stage in IN_DOUBT and await found_charges.is_ready(work, current):
+            await found_charges.add(work, call, answer)
+        else:
+            await second_charges.look_soon(work, current.connection_id, [answer.charge_id])
+    known = (await charges.lock_one(work.tx, call.charge)).known_charge_ids
+    await _record_unknown(work, replace(call, charge=replace(call.charge, known_charge_ids=known)))
 
 
 async def _record_unknown(work: Work, call: GatewayCall) -> None:
