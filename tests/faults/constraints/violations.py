@@ -28,10 +28,11 @@ _VALUES: Mapping[str, tuple[str, str]] = {
     "bytea": (r"\x01", r"\x02"),
     "jsonb": ('{"n": 1}', '{"n": 2}'),
     "text[]": ("{one}", "{other}"),
+    "timestamp with time zone[]": ("{2034-01-01}", "{2034-01-02}"),
     "interval": ("1 s", "2 s"),
 }
 """Two different values for each column type. Except for the booleans, no sample row contains these values."""
-_NOT_IN_JSON = frozenset({"jsonb", "text[]"})
+_NOT_IN_JSON = frozenset({"jsonb", "text[]", "timestamp with time zone[]"})
 """Types whose values `_copy` cannot set from a JSON string."""
 
 
