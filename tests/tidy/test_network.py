@@ -1,4 +1,4 @@
-"""House rule on the network: only `outbound.http` reaches the network through the standard library.
+"""House rule on the network: only `outbound.http` and `gateways.http` use the standard library's network modules.
 
 Import contracts in pyproject.toml refuse other HTTP clients.
 """
@@ -10,7 +10,7 @@ import pytest
 
 from tests.tidy.sources import Finding, Source, none, repository
 
-GUARDED = "src/fatura/outbound/http/"
+GUARDED = ("src/fatura/outbound/http/", "src/fatura/gateways/http/")
 MODULES = {
     *("ftplib", "http.client", "imaplib", "nntplib", "poplib", "smtplib", "socket", "socketserver", "ssl"),
     *("telnetlib", "urllib.request", "xmlrpc", "xmlrpc.client"),
@@ -51,11 +51,13 @@ def _imported(node: ast.AST) -> Iterator[str]:
 def _finding(source: Source, node: ast.AST, what: str) -> Finding:
     line = getattr(node, "lineno", 1)
     return Finding(
-        source.path, line, f"{what}: call merchants through a MerchantSession of fatura.outbound.http"
+        source.path,
+        line,
+        f"{what}: call merchants through fatura.outbound.http, and providers through fatura.gateways.http",
     )
 
 
-def test_only_outbound_http_reaches_the_network():
+def test_only_the_two_http_packages_reach_the_network():
     """[D-47 outbound]"""
     assert none(finding for source in repository(".py", under="src/") for finding in network_calls(source))
 

@@ -1,0 +1,22 @@
+"""The HTTP client for the APIs of payment providers. All adapters of real providers use it (D-260, ADR 0021).
+
+Entry point: `ProviderClient.calls` returns ProviderCalls, whose `read` and `write` make calls within one deadline.
+"""
+
+from fatura.gateways.http.client import (
+    CONNECT_SECONDS,
+    DEADLINE_SECONDS,
+    MAX_BODY_BYTES,
+    MAX_CALLS_OF_CONNECTION,
+    ProviderCalls,
+    ProviderClient,
+)
+
+__all__ = [
+    "CONNECT_SECONDS",
+    "DEADLINE_SECONDS",
+    "MAX_BODY_BYTES",
+    "MAX_CALLS_OF_CONNECTION",
+    "ProviderCalls",
+    "ProviderClient",
+]

@@ -1,0 +1,277 @@
+"""Calls to the API of a payment provider, whose failures are raised as errors of the port (D-260)."""
+
+import asyncio
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Callable, Collection, Mapping
+from http import HTTPStatus
+from ipaddress import IPv4Network, IPv6Network
+from typing import Any, TypeVar
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+import aiohttp
+import msgspec
+
+from fatura import __version__, tracing
+from fatura.domain.public_address import may_call
+from fatura.failure_text import reason_of
+from fatura.gateways.answers import InvalidFieldError
+from fatura.gateways.port import (
+    CALL_TIMEOUT_SECONDS,
+    AuthFailedError,
+    GatewayError,
+    NotFoundError,
+    PermanentError,
+    TransientError,
+    UnknownOutcomeError,
+)
+from fatura.open_transaction import holds_open_transaction
+from fatura.tracing import Kind
+
+DEADLINE_SECONDS = CALL_TIMEOUT_SECONDS - 2
+"""Maximum time of all calls of one ProviderCalls together. The engine would cancel the adapter 2 s later."""
+CONNECT_SECONDS = 5
+"""Maximum time until a connection is made. Until then, nothing was sent."""
+KEEP_SECONDS = 4
+"""Maximum idle time of a reused connection; shorter than the idle timeout of most servers."""
+MAX_BODY_BYTES = 1024 * 1024
+MAX_CALLS = 1024
+"""Maximum number of connections to providers in a process."""
+MAX_CALLS_OF_CONNECTION = 16
+"""Maximum number of concurrent calls of one gateway connection. Asaas, for example, allows 50 to an account."""
+MAX_TEXT = 500
+"""Maximum number of characters of a provider's error that are kept."""
+_SECRET_CHARS = 8
+"""A header value of this length or longer is treated as a secret."""
+
+_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""Failures before the first byte of a request was sent: DNS, connecting, TLS."""
+_UNCLEAR = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.LOCKED, HTTPStatus.TOO_EARLY}
+"""Statuses that say nothing about the data of a request. A write may have taken effect."""
+
+Refusal = Callable[[bytes], tuple[str, str] | None]
+"""Reads the provider's code and text from the body of an error, or returns None."""
+T = TypeVar("T")
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+class ProviderCalls:
+    """Makes HTTP calls with the credentials of one gateway connection, in at most DEADLINE_SECONDS in all.
+
+    Create one for each call of the port, or for each page of a list. No error contains a value of `headers`.
+    """
+
+    __slots__ = ("_base_url", "_client", "_ends_at", "_headers", "_place", "_refusal")
+
+    def __init__(
+        self,
+        client: "ProviderClient",
+        base_url: str,
+        *,
+        headers: Mapping[str, str],
+        place: asyncio.Semaphore,
+        refusal: Refusal,
+    ) -> None:
+        self._client = client
+        self._base_url = base_url
+        self._headers = headers
+        self._place = place
+        self._refusal = refusal
+        self._ends_at = time.monotonic() + DEADLINE_SECONDS
+
+    async def read(
+        self,
+        path: str,
+        answer: type[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        may_be_absent: bool = False,
+    ) -> T:
+        """Send a GET, and decode the JSON of the answer. `path` must not need escaping.
+
+        Raises TransientError, AuthFailedError, InvalidAnswerError, PermanentError. A 404 raises NotFoundError if
+        `may_be_absent` is true.
+        """
+        found = await self._ask("GET", path, query=query)
+        return self._decoded(found, answer, writes=False, may_be_absent=may_be_absent)
+
+    async def write(
+        self, method: str, path: str, *, answer: type[T], body: object = None, may_be_absent: bool = False
+    ) -> T:
+        """Send a request that changes something, and decode the JSON of the answer. Decimals become JSON numbers.
+
+        A POST is never sent twice. Raises the errors of `read`, and UnknownOutcomeError if the request may have had an
+        effect. TransientError means that it had none.
+        """
+        content = None if body is None else _ENCODER.encode(body)
+        found = await self._ask(method, path, content=content)
+        return self._decoded(found, answer, writes=True, may_be_absent=may_be_absent)
+
+    async def _ask(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, content: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Send a request, and return the status and the body of the answer."""
+        if holds_open_transaction():
+            raise RuntimeError("a provider must not be called inside a transaction")
+        try:
+            async with asyncio.timeout(self._seconds_left()):
+                await self._place.acquire()
+        except TimeoutError:
+            raise TransientError("too many calls of this connection are open") from None
+        try:
+            with tracing.span(method, kind=Kind.CLIENT, http__request__method=method) as span:
+                status, body = await self._exchange(method, path, query=query, content=content)
+                span.set(http__response__status_code=status)
+                return status, body
+        finally:
+            self._place.release()
+
+    async def _exchange(
+        self, method: str, path: str, *, query: Mapping[str, str] | None, content: bytes | None
+    ) -> tuple[int, bytes]:
+        left = self._seconds_left()
+        headers = {"User-Agent": f"Fatura/{__version__}", "Accept": "application/json"}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            async with self._client.session().request(
+                method,
+                self._base_url + path,
+                params=query,
+                data=content,
+                headers={**headers, "Accept-Encoding": "identity", **self._headers, **tracing.headers()},
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=left, connect=min(left, CONNECT_SECONDS)),
+            ) as response:
+                if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                    raise _no_answer("an encoded answer, which was not asked for", writes=method != "GET")
+                return response.status, await _whole_body(response, writes=method != "GET")
+        except _NOT_SENT as error:
+            raise TransientError(f"no connection: {_reason(error)}") from None
+        except (aiohttp.ClientError, TimeoutError) as error:
+            what = "no answer in time" if isinstance(error, TimeoutError) else "the connection broke"
+            raise _no_answer(what, writes=method != "GET") from None
+
+    def _decoded(self, found: tuple[int, bytes], answer: type[T], *, writes: bool, may_be_absent: bool) -> T:
+        status, body = found
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            raise self._error(status, body, writes=writes, may_be_absent=may_be_absent)
+        try:
+            return msgspec.json.decode(body, type=answer)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise InvalidFieldError(f"the provider's answer cannot be read: {error}") from None
+
+    def _error(self, status: int, body: bytes, *, writes: bool, may_be_absent: bool) -> GatewayError:
+        """Return the error of the port for an answer that is not 2xx."""
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            return AuthFailedError("the provider refuses the credentials", http_status=status)
+        if status == HTTPStatus.NOT_FOUND and may_be_absent:
+            return NotFoundError("the provider does not know it", http_status=status)
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            return TransientError("the provider limits the rate of calls", http_status=status)
+        is_refusal = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+        if not is_refusal or status in _UNCLEAR:
+            return _no_answer(f"HTTP {status}", writes=writes, http_status=status)
+        code, detail = self._refusal(body) or ("", "")
+        return PermanentError(
+            self._clean(code) or f"http_{status}",
+            self._clean(detail) or f"The provider refuses the request (HTTP {status}).",
+            http_status=status,
+        )
+
+    def _clean(self, text: str) -> str:
+        """Return a provider's text without credentials and control characters, and not too long."""
+        for value in self._headers.values():
+            if len(value) >= _SECRET_CHARS:
+                text = text.replace(value, "***")
+        return "".join(each if each.isprintable() else " " for each in text)[:MAX_TEXT].strip()
+
+    def _seconds_left(self) -> float:
+        """Return the time until the deadline. Raises TransientError if it has passed; nothing more is sent then."""
+        left = self._ends_at - time.monotonic()
+        if left <= 0:
+            raise TransientError(f"the provider was too slow: {DEADLINE_SECONDS} s have passed")
+        return left
+
+
+class ProviderClient:
+    """The connections of a process to all providers.
+
+    An adapter must take the base URL from its own constants, never from data of a merchant. `denied` are networks that
+    are never called. If `is_exempt` is true, private addresses and http are allowed; tests use this.
+    """
+
+    def __init__(
+        self,
+        *,
+        denied: Collection[IPv4Network | IPv6Network] = (),
+        is_exempt: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._denied = denied
+        self._is_exempt = is_exempt
+        self._ssl_context = ssl_context
+        self._opened: aiohttp.ClientSession | None = None
+        self._places = WeakValueDictionary[UUID, asyncio.Semaphore]()
+
+    def calls(
+        self, base_url: str, *, headers: Mapping[str, str], connection_id: UUID, refusal: Refusal
+    ) -> ProviderCalls:
+        """Return the calls of a gateway connection. `headers` have its credentials, and are sent with each call."""
+        assert self._is_exempt or base_url.startswith("https://"), "a provider is called with TLS"
+        place = self._places.setdefault(connection_id, asyncio.Semaphore(MAX_CALLS_OF_CONNECTION))
+        return ProviderCalls(self, base_url, headers=headers, place=place, refusal=refusal)
+
+    def session(self) -> aiohttp.ClientSession:
+        """Return the session of this process, which keeps no cookies and ignores the proxies of the environment."""
+        if self._opened is None:
+            connector = aiohttp.TCPConnector(
+                limit=MAX_CALLS,
+                keepalive_timeout=KEEP_SECONDS,
+                ssl=self._ssl_context or True,
+                socket_factory=self._socket,
+            )
+            self._opened = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            )
+        return self._opened
+
+    def _socket(self, address: Any) -> socket.socket:
+        """Return a socket for a resolved address. Raises OSError for an address that must not be called."""
+        family, kind, protocol, _, (host, *_) = address
+        if not may_call(str(host), is_exempt=self._is_exempt, denied=self._denied):
+            raise OSError(errno.EACCES, "the provider's address is not public")
+        return socket.socket(family, kind, protocol)
+
+    async def close(self) -> None:
+        """Close all connections. Call this before the event loop ends."""
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+
+def _reason(error: aiohttp.ClientError) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
+            return reason_of(cause)
+        case aiohttp.ClientConnectorError(os_error=cause):
+            return reason_of(cause)
+        case _:
+            return f"no connection within {CONNECT_SECONDS} s"
+
+
+async def _whole_body(response: aiohttp.ClientResponse, *, writes: bool) -> bytes:
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise _no_answer(f"an answer of more than {MAX_BODY_BYTES // 1024} KiB", writes=writes)
+    return bytes(body)
+
+
+def _no_answer(what: str, *, writes: bool, http_status: int | None = None) -> GatewayError:
+    """Return the error of a call without a usable answer: a write may have had an effect, a read had none."""
+    return (UnknownOutcomeError if writes else TransientError)(what, http_status=http_status)
