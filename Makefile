@@ -46,6 +46,9 @@ contract: .venv/dev.stamp ## check the OpenAPI document with Schemathesis, linte
 	@$(if $(ARGS),,$(BIN)/pytest -q -m contract -n 2 tests/api)
 	@$(BIN)/python -m tools.contract $(ARGS)
 
+contracts: .venv/dev.stamp ## check adapters against documents of providers in the folder CONTRACTS, which are not part of Fatura
+	@FATURA_CONTRACTS="$(abspath $(CONTRACTS))" $(BIN)/pytest -q tests/contract $(ARGS)
+
 browser: .venv/dev.stamp ## read the pay page in a Chromium or Chrome of this machine
 	@$(BIN)/pytest -q -n 2 -m browser tests/browser $(ARGS)
 
@@ -70,7 +73,7 @@ bench: .venv/dev.stamp ## measure the performance as ratios
 bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers and compare with them
 	@$(BIN)/python -m bench peers $(ARGS)
 
-.PHONY: help install demo up test test-faults faults check contract browser contrib format spec docs lock bench bench-peers
+.PHONY: help install demo up test test-faults faults check contract contracts browser contrib format spec docs lock bench bench-peers
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh

@@ -49,7 +49,7 @@ class GatewayContract:
         plain = Charge(charge.charge_id, request.invoice_id, 1, ChargeState.OPEN, 9990)
         assert replace(charge, due_date=None, pay=NO_PAY_DATA, created_at=None) == plain
         assert charge.due_date in {None, request.due_date}
-        assert await gateway.get_charge(charge.charge_id) == charge
+        assert _without_pay(await gateway.get_charge(charge.charge_id)) == _without_pay(charge)
         assert await gateway.find_charges(request.invoice_id, 1) == [charge]
 
     async def test_a_card_is_charged_in_the_maximum_of_installments(self, gateway: Gateway) -> None:
@@ -102,7 +102,10 @@ class GatewayContract:
     async def test_all_charges_since_an_instant_are_listed(
         self, gateway: Gateway, provider: Provider
     ) -> None:
-        """The list also has paid and canceled charges, and is sorted by creation, oldest first. [D-123]"""
+        """The list also has paid charges, and is sorted by creation, oldest first.
+
+        If the provider lists canceled charges, the list has them too. [D-123]
+        """
         if not gateway.capabilities().lists_charges:
             with pytest.raises(PermanentError):
                 _ = [each async for each in gateway.charges_since(NOW)]
@@ -120,7 +123,7 @@ class GatewayContract:
 
         known = {each.charge_id for each in made}
         (found,) = [each for each in listed if each.charge_id not in known]
-        assert len(listed) == len(made) + 1
+        assert len(listed) == len(made) + (1 if provider.lists_canceled else 0)
         instants = [each.created_at for each in listed if each.created_at is not None]
         assert (len(instants), instants) == (len(listed), sorted(instants))
         assert (found.invoice_id, found.attempt) == (lost.invoice_id, lost.attempt)
@@ -137,7 +140,8 @@ class GatewayContract:
         with pytest.raises(TransientError):
             _ = [each async for each in gateway.charges_since(NOW)]
 
-        assert [each async for each in gateway.charges_since(NOW)] == [created]
+        listed = [each async for each in gateway.charges_since(NOW)]
+        assert list(map(_without_pay, listed)) == [_without_pay(created)]
 
     async def test_a_payment_is_shown_with_its_instant(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request())
@@ -156,13 +160,16 @@ class GatewayContract:
         created = await gateway.create_charge(charge_request(PaymentMethod.CARD))
         await provider.refuse(gateway, created)
 
-        assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.REFUSED)
+        state = ChargeState.REFUSED if provider.shows_refusals else ChargeState.OPEN
+        found = await gateway.get_charge(created.charge_id)
+        assert _without_pay(found) == _without_pay(replace(created, state=state))
 
     async def test_a_cancellation_is_shown(self, gateway: Gateway, provider: Provider) -> None:
         created = await gateway.create_charge(charge_request())
         await provider.cancel(gateway, created)
 
-        assert await gateway.get_charge(created.charge_id) == replace(created, state=ChargeState.CANCELED)
+        found = await gateway.get_charge(created.charge_id)
+        assert _without_pay(found) == _without_pay(replace(created, state=ChargeState.CANCELED))
 
     async def test_a_refunded_charge_stays_paid(self, gateway: Gateway, provider: Provider) -> None:
         """[D-46, D-50]"""
@@ -245,16 +252,16 @@ class GatewayContract:
         with pytest.raises(TransientError):
             await gateway.get_charge(created.charge_id)
 
-        assert await gateway.get_charge(created.charge_id) == created
+        assert _without_pay(await gateway.get_charge(created.charge_id)) == _without_pay(created)
 
     async def test_a_canceled_charge_stays_canceled(self, gateway: Gateway) -> None:
         """[D-27 charge]"""
         created = await gateway.create_charge(charge_request())
-        canceled = replace(created, state=ChargeState.CANCELED)
+        canceled = _without_pay(replace(created, state=ChargeState.CANCELED))
 
-        assert await gateway.cancel_charge(created.charge_id) == canceled
-        assert await gateway.cancel_charge(created.charge_id) == canceled
-        assert await gateway.get_charge(created.charge_id) == canceled
+        assert _without_pay(await gateway.cancel_charge(created.charge_id)) == canceled
+        assert _without_pay(await gateway.cancel_charge(created.charge_id)) == canceled
+        assert _without_pay(await gateway.get_charge(created.charge_id)) == canceled
 
     async def test_a_paid_charge_is_not_canceled(self, gateway: Gateway, provider: Provider) -> None:
         """[D-27 not confirmed]"""
@@ -293,7 +300,10 @@ class GatewayContract:
     async def test_an_unauthentic_webhook_is_refused(
         self, gateway: Gateway, provider: Provider, body: bytes
     ) -> None:
-        """[D-35 webhook refused]"""
+        """If the provider does not sign the body, only its header proves who sent the webhook.
+
+        [D-35 webhook refused]
+        """
         genuine = provider.webhook(gateway, await gateway.create_charge(charge_request()))
         if genuine is None:
             with pytest.raises(AuthFailedError):
@@ -301,11 +311,12 @@ class GatewayContract:
             return
         other = await provider.connect()
 
+        altered = replace(genuine, body=genuine.body + body + b" ")
         for forged in (
             replace(genuine, headers={}, body=body),
-            replace(genuine, body=genuine.body + body + b" "),
             replace(genuine, headers={name: f"{value}0" for name, value in genuine.headers.items()}),
             replace(genuine, headers=dict.fromkeys(genuine.headers, body.decode("latin-1"))),
+            *([altered] if provider.signs_webhook_bodies else []),
         ):
             with pytest.raises(AuthFailedError):
                 gateway.read_webhook(forged)
@@ -337,4 +348,9 @@ class GatewayContract:
             await other.get_charge(created.charge_id)
         with pytest.raises(NotFoundError):
             await other.cancel_charge(created.charge_id)
-        assert await gateway.get_charge(created.charge_id) == created
+        assert _without_pay(await gateway.get_charge(created.charge_id)) == _without_pay(created)
+
+
+def _without_pay(charge: Charge) -> Charge:
+    """Return a charge without its pay data, which only `create_charge` and `find_charges` must return in full."""
+    return replace(charge, pay=NO_PAY_DATA)

@@ -52,6 +52,9 @@ class FailingDatabase:
 @dataclass(slots=True)
 class PixKeyProvider:
     db: Database
+    signs_webhook_bodies: bool = True
+    lists_canceled: bool = True
+    shows_refusals: bool = True
     databases: dict[int, FailingDatabase] = field(default_factory=dict[int, FailingDatabase])
 
     async def connect(self, **settings: Any) -> Gateway:

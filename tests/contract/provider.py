@@ -20,7 +20,20 @@ DUE_DATE = date(2026, 3, 15)
 
 
 class Provider(Protocol):
-    """A test double of a payment provider. Tests use it to open connections, change charges and cause faults."""
+    """A test double of a payment provider. Tests use it to open connections, change charges and cause faults.
+
+    `signs_webhook_bodies`: a webhook with a changed body is refused. `lists_canceled`: `charges_since` also returns
+    canceled charges. `shows_refusals`: a charge whose card was refused has the state REFUSED.
+    """
+
+    @property
+    def signs_webhook_bodies(self) -> bool: ...
+
+    @property
+    def lists_canceled(self) -> bool: ...
+
+    @property
+    def shows_refusals(self) -> bool: ...
 
     async def connect(self) -> Gateway:
         """Return a connection in a new account whose clock shows `NOW`. All capabilities are enabled."""

@@ -27,6 +27,9 @@ from tests.contract.provider import NOW
 @dataclass(frozen=True, slots=True)
 class SandboxProvider:
     db: Database
+    signs_webhook_bodies: bool = True
+    lists_canceled: bool = True
+    shows_refusals: bool = True
 
     async def add(self, *, account_id: UUID | None = None, **settings: Any) -> ConnectionConfig:
         """Insert a sandbox connection, by default in a new account."""

@@ -1,0 +1,1 @@
+"""The provider Asaas: cards on its hosted page, Pix and boletos (D-261)."""

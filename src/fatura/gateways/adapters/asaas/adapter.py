@@ -1,0 +1,374 @@
+"""The provider `asaas`: cards on the hosted page of Asaas, Pix and boletos, for live accounts (D-261).
+
+Asaas does not recognize repeated calls. It finds payments by `externalReference`, which holds the invoice and the
+attempt, so the engine looks a charge up after a lost answer (D-33).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import ClassVar
+from uuid import UUID
+
+import msgspec
+
+from fatura.domain.calendar import local_date
+from fatura.domain.charge import PayData
+from fatura.domain.offer import PaymentMethod
+from fatura.gateways import port
+from fatura.gateways.adapters.asaas import charges
+from fatura.gateways.adapters.asaas.charges import CHARGE_ID, charge_of, unreadable
+from fatura.gateways.adapters.asaas.customers import customer_id
+from fatura.gateways.adapters.asaas.objects import (
+    BoletoLine,
+    Deleted,
+    NamedPayment,
+    Page,
+    Payment,
+    PixCode,
+    Refund,
+    Wallet,
+    instant,
+    read_as,
+    reais,
+    refusal,
+)
+from fatura.gateways.adapters.asaas.settings import URLS, AsaasSettings, parse
+from fatura.gateways.adapters.asaas.webhook import hint
+from fatura.gateways.answers import InvalidFieldError
+from fatura.gateways.http import ProviderCalls, ProviderClient
+
+MIN_CENTS = 500
+"""Lowest amount of a charge and of an installment."""
+PAGE_SIZE = 100
+"""Number of payments in a page, the maximum of Asaas."""
+POLLS_PER_SECOND = 1
+"""Asaas allows an account 25,000 calls in 12 hours. A poll is one call, or two for a paid charge."""
+BILLING_TYPES: Mapping[PaymentMethod, str] = {
+    PaymentMethod.CARD: "CREDIT_CARD",
+    PaymentMethod.PIX: "PIX",
+    PaymentMethod.BOLETO: "BOLETO",
+}
+
+
+class AsaasGateway:
+    """One connection to an Asaas account; implements `port.Gateway`."""
+
+    provider: ClassVar[str] = "asaas"
+    __slots__ = ("_client", "_config", "_urls")
+
+    def __init__(
+        self, client: ProviderClient, config: port.ConnectionConfig, *, urls: Mapping[str, str] = URLS
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._urls = urls
+
+    def capabilities(self) -> port.Capabilities:
+        settings = self._settings()
+        return port.Capabilities(
+            issues_charges=True,
+            methods=settings.methods,
+            max_installments=settings.max_installments,
+            product_catalog=False,
+            idempotency="lookup",
+            lists_charges=True,
+            refunds="lookup",
+            polls_per_second=POLLS_PER_SECOND,
+            min_amount_cents=MIN_CENTS,
+            min_installment_cents=MIN_CENTS,
+        )
+
+    async def check_credentials(self) -> str | None:
+        """Return the id of the account's wallet, which every Asaas account has."""
+        with _reading():
+            page = await self._calls().read("/wallets/", Page)
+            return read_as(page.data[0], Wallet).id if page.data else None
+
+    async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
+        """Find or create the customer, then create the charge, then read the Pix code or the line of the boleto.
+
+        Raises UnknownOutcomeError if only the last step fails, because the charge exists then.
+        """
+        self._check(request)
+        calls = self._calls()
+        try:
+            payer = await customer_id(calls, request.payer)
+        except port.UnknownOutcomeError as error:
+            raise port.TransientError(str(error), http_status=error.http_status) from None
+        payment = await calls.write("POST", "/payments", answer=Payment, body=_body(request, payer))
+        with _written():
+            return await self._with_code(calls, await self._parts(calls, payment))
+
+    async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
+        """Return the charges with this reference. Asaas leaves deleted charges out of its lists."""
+        reference, calls, seen = charges.reference(invoice_id, attempt), self._calls(), set[str]()
+        with _reading():
+            page = await self._page(calls, {"externalReference": reference})
+            found = [await self._listed(calls, each, seen, only=reference) for each in reversed(page.data)]
+        return [each for each in found if each is not None]
+
+    async def get_charge(self, charge_id: str) -> port.Charge:
+        """Return a charge without its Pix code or boleto line, which the engine has already."""
+        with _reading():
+            return charge_of(await self._read(self._calls(), charge_id), now=self._config.now)
+
+    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
+        """Yield all charges from the day of `since` on, because Asaas has only the date of their creation.
+
+        Asaas lists the newest payment first. So each step asks for a period whose payments fit into one page, or for
+        one day. Deleted charges are left out, as in `find_charges`.
+        """
+        first, last = local_date(since), local_date(self._config.now)
+        days = (last - first).days + 1
+        while first <= last:
+            until = min(first + timedelta(days=days - 1), last)
+            days = (until - first).days + 1
+            with _reading():
+                page = await self._page(self._calls(), _created(first, until))
+            if page.has_more and days > 1:
+                days = max((days - 1) * PAGE_SIZE // max(page.total_count, PAGE_SIZE), 1)
+                continue
+            async for charge in self._charges_of(_created(first, until), page):
+                yield charge
+            first, days = until + timedelta(days=1), days * 2
+
+    async def cancel_charge(self, charge_id: str) -> port.Charge:
+        calls = self._calls()
+        with _reading():
+            charge = charge_of(await self._read(calls, charge_id), now=self._config.now)
+        if not charge.is_payable:
+            return charge
+        kind = "payments" if charge_id.startswith("pay_") else "installments"
+        try:
+            deleted = await calls.write("DELETE", f"/{kind}/{charge_id}", answer=Deleted, may_be_absent=True)
+        except (port.PermanentError, port.NotFoundError) as refused:
+            return await self._after_refusal(calls, charge_id, refused)
+        if not deleted.deleted:
+            raise InvalidFieldError("Asaas does not say that it deleted the charge")
+        return replace(charge, state=port.ChargeState.CANCELED)
+
+    async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
+        """Refund a charge; a repeated request makes another refund. Charges in installments cannot be refunded here."""
+        if not CHARGE_ID.fullmatch(request.charge_id):
+            raise port.NotFoundError("no id of Asaas")
+        calls = self._calls()
+        with _reading():
+            charge = charge_of(await self._read(calls, request.charge_id), now=self._config.now)
+        if not request.charge_id.startswith("pay_"):
+            detail = (
+                "Refund a card payment in installments in the Asaas dashboard; Fatura records the refund."
+            )
+            raise port.PermanentError("installments_not_refundable", detail)
+        body = {"value": reais(request.amount_cents), "description": charges.refund_description(request)}
+        path = f"/payments/{charge.charge_id}/refund"
+        payment = await calls.write("POST", path, answer=Payment, body=body, may_be_absent=True)
+        with _written():
+            refunded = await self._with_refunds(calls, payment, statuses=charges.PAID_STATUSES)
+            return charge_of([refunded], now=self._config.now)
+
+    def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:
+        """Compare the token of the header with the setting `webhookToken`. Raises AuthFailedError."""
+        return hint(webhook, token=self._settings().webhook_token)
+
+    async def mirror_product(self, product: port.ProductMirror) -> str:
+        raise port.PermanentError("no_catalog", f"Asaas has no product catalog for {product.product_id}.")
+
+    def _settings(self) -> AsaasSettings:
+        return parse(self._config.settings, self._config.credentials)
+
+    def _calls(self) -> ProviderCalls:
+        settings = self._settings()
+        return self._client.calls(
+            self._urls[settings.environment],
+            headers={"access_token": settings.access_token},
+            connection_id=self._config.connection_id,
+            refusal=refusal,
+        )
+
+    def _check(self, request: port.ChargeRequest) -> None:
+        """Refuse what Asaas would accept in another sense than the engine's. Raises PermanentError."""
+        settings, installments = self._settings(), request.installments or 1
+        if request.currency != charges.CURRENCY:
+            raise port.PermanentError("currency_unsupported", "Asaas charges in BRL only.")
+        if request.method not in settings.methods:
+            raise port.PermanentError(
+                "method_unsupported", f"This connection does not issue {request.method}."
+            )
+        most = settings.max_installments if request.method is PaymentMethod.CARD else 1
+        if not 1 <= installments <= most:
+            detail = f"{request.method} takes at most {most} installment(s)."
+            raise port.PermanentError("installments_unsupported", detail)
+        if request.amount_cents < MIN_CENTS * installments:
+            detail = f"A charge and each of its installments must be at least {MIN_CENTS} cents."
+            raise port.PermanentError("amount_unsupported", detail)
+
+    async def _read(self, calls: ProviderCalls, charge_id: str) -> Sequence[Payment]:
+        """Read the payment or the installments of a charge. Raises NotFoundError."""
+        if not CHARGE_ID.fullmatch(charge_id):
+            raise port.NotFoundError("no id of Asaas")
+        if not charge_id.startswith("pay_"):
+            return await self._installments(calls, charge_id)
+        payment = await calls.read(f"/payments/{charge_id}", Payment, may_be_absent=True)
+        if payment.installment is not None:
+            raise port.NotFoundError("the payment is a part of another charge")
+        return [await self._with_refunds(calls, payment, statuses=charges.PAID_STATUSES)]
+
+    async def _parts(self, calls: ProviderCalls, payment: Payment) -> Sequence[Payment]:
+        """Return the payments of the charge to which a payment belongs."""
+        if payment.installment is not None:
+            return await self._installments(calls, payment.installment)
+        return [await self._with_refunds(calls, payment)]
+
+    async def _installments(self, calls: ProviderCalls, installment: str) -> Sequence[Payment]:
+        """Return the installments of a charge. If Asaas lists none, they are deleted or unknown: NotFoundError."""
+        page = await self._page(calls, {"installment": installment})
+        if not page.data:
+            raise port.NotFoundError("Asaas lists no such installments")
+        return [await self._with_refunds(calls, read_as(each, Payment)) for each in page.data]
+
+    async def _with_refunds(
+        self, calls: ProviderCalls, payment: Payment, *, statuses: Collection[str] = charges.REFUND_STATUSES
+    ) -> Payment:
+        """Return a payment with its refunds. If an answer has none, read them for a payment with one of `statuses`.
+
+        A partly refunded payment may have the status of a paid one. If its refund stayed unseen, the engine would
+        report that the refund failed, and a person would return the money again.
+        """
+        if payment.refunds is not None or payment.status not in statuses:
+            return payment
+        page = await calls.read(f"/payments/{payment.id}/refunds", Page)
+        return msgspec.structs.replace(payment, refunds=[read_as(each, Refund) for each in page.data])
+
+    async def _with_code(self, calls: ProviderCalls, parts: Sequence[Payment]) -> port.Charge:
+        """Return the charge with the Pix code or boleto line. If Asaas refuses these, the payer uses the link."""
+        charge = charge_of(parts, now=self._config.now)
+        if charge.state is not port.ChargeState.OPEN:
+            return charge
+        try:
+            return replace(charge, pay=await _pay_data(calls, parts[0], charge.pay))
+        except (port.PermanentError, port.NotFoundError):
+            return charge
+
+    async def _after_refusal(
+        self, calls: ProviderCalls, charge_id: str, refused: port.PermanentError | port.NotFoundError
+    ) -> port.Charge:
+        """Return a charge that Asaas did not delete, as it is now. If it can still be paid, raise PermanentError."""
+        with _reading():
+            charge = charge_of(await self._read(calls, charge_id), now=self._config.now)
+        if not charge.is_payable:
+            return charge
+        if isinstance(refused, port.PermanentError):
+            raise refused
+        raise port.UnknownOutcomeError("Asaas does not know a charge that it lists")
+
+    async def _page(self, calls: ProviderCalls, query: Mapping[str, str], *, offset: int = 0) -> Page:
+        page = {"offset": str(offset), "limit": str(PAGE_SIZE)}
+        return await calls.read("/payments", Page, query={**query, **page})
+
+    async def _charges_of(self, query: Mapping[str, str], page: Page) -> AsyncIterator[port.Charge]:
+        """Yield the charges of a list, each once. `page` is its first page; only the list of one day has more pages.
+
+        A new payment moves the others to later places, so that some are read twice. A deleted payment moves others to
+        earlier places, so the list is then read again from its start.
+        """
+        seen, offset, total = set[str](), 0, 0
+        while True:
+            if page.total_count < total:
+                offset = 0
+            else:
+                calls = self._calls()
+                with _reading():
+                    listed = await asyncio.gather(*(self._listed(calls, each, seen) for each in page.data))
+                for charge in sorted((each for each in listed if each is not None), key=_creation):
+                    yield charge
+                offset += len(page.data)
+                if not (page.has_more and page.data):
+                    return
+            total = page.total_count
+            with _reading():
+                page = await self._page(self._calls(), query, offset=offset)
+
+    async def _listed(
+        self, calls: ProviderCalls, raw: msgspec.Raw, seen: set[str], *, only: str | None = None
+    ) -> port.Charge | None:
+        """Return the charge of a listed payment. Return None if it is not the engine's, or was returned before.
+
+        If `only` is given, return only a charge with this reference, and add its Pix code or boleto line.
+        """
+        try:
+            named = read_as(raw, NamedPayment)
+        except InvalidFieldError:
+            return unreadable(None)
+        charge_id = named.installment or named.id
+        if charge_id in seen or not charges.has_reference(named, only=only):
+            return None
+        seen.add(charge_id)
+        try:
+            parts = await self._parts(calls, read_as(raw, Payment))
+            if only is not None:
+                return await self._with_code(calls, parts)
+            return charge_of(parts, now=self._config.now)
+        except InvalidFieldError:
+            return unreadable(charge_id)
+        except port.NotFoundError:
+            return None  # the installments were deleted meanwhile
+
+
+def _body(request: port.ChargeRequest, payer: str) -> Mapping[str, object]:
+    """Return the body of the request that creates a charge."""
+    installments = request.installments or 1
+    amount = reais(request.amount_cents)
+    money = (
+        {"value": amount} if installments == 1 else {"installmentCount": installments, "totalValue": amount}
+    )
+    return {
+        "customer": payer,
+        "billingType": BILLING_TYPES[request.method],
+        **money,
+        "dueDate": request.due_date.isoformat(),
+        "description": "; ".join(line.description for line in request.lines)[: charges.MAX_DESCRIPTION],
+        "externalReference": charges.reference(request.invoice_id, request.attempt),
+    }
+
+
+def _created(first: date, last: date) -> Mapping[str, str]:
+    """Return the query for the payments that were created in a period."""
+    return {"dateCreated[ge]": first.isoformat(), "dateCreated[le]": last.isoformat()}
+
+
+def _creation(charge: port.Charge) -> datetime:
+    return charge.created_at or datetime.max.replace(tzinfo=UTC)
+
+
+async def _pay_data(calls: ProviderCalls, payment: Payment, pay: PayData) -> PayData:
+    if payment.billing_type == "PIX":
+        code = await calls.read(f"/payments/{payment.id}/pixQrCode", PixCode, may_be_absent=True)
+        expires_at = instant(code.expiration_date) if code.expiration_date else None
+        return replace(pay, pix_code=code.payload, expires_at=expires_at)
+    if payment.billing_type == "BOLETO":
+        line = await calls.read(f"/payments/{payment.id}/identificationField", BoletoLine, may_be_absent=True)
+        return replace(pay, boleto_line=line.identification_field)
+    return pay
+
+
+@contextmanager
+def _written() -> Generator[None]:
+    """Turn every failure after a successful write into an unknown outcome, because the write had an effect."""
+    try:
+        yield
+    except port.GatewayError as error:
+        if isinstance(error, port.UnknownOutcomeError):
+            raise
+        raise port.UnknownOutcomeError(str(error), http_status=error.http_status) from None
+
+
+@contextmanager
+def _reading() -> Generator[None]:
+    """Turn a refusal into a transient failure: a call that only reads is repeated later (D-34)."""
+    try:
+        yield
+    except port.PermanentError as error:
+        raise port.TransientError(str(error), http_status=error.http_status) from None

@@ -1,0 +1,1 @@
+"""Simulated payment providers, which tests run as HTTP servers."""
