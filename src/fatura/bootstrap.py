@@ -19,10 +19,13 @@ from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.tags import Tagger
 from fatura.failure_text import OwnTextError
+from fatura.gateways.adapters.asaas import settings as asaas_settings
+from fatura.gateways.adapters.asaas.adapter import AsaasGateway
 from fatura.gateways.adapters.pix_key import settings as pix_key_settings
 from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
 from fatura.gateways.adapters.sandbox import settings as sandbox_settings
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.http import ProviderClient
 from fatura.gateways.provider import Provider
 from fatura.observability import log
 from fatura.outbound.http import MerchantClient
@@ -142,6 +145,7 @@ def wire(
 ) -> Deps:
     """Build the dependencies. Tests pass their own clock."""
     rules = url_rules(settings)
+    live, provider_client = frozenset({Mode.LIVE}), ProviderClient(denied=settings.outbound_deny)
     of_sandbox = db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS))
     return Deps(
         settings=settings,
@@ -152,11 +156,16 @@ def wire(
             SandboxGateway.provider: Provider(
                 partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), sandbox_settings.FIELDS
             ),
-            PixKeyGateway.provider: Provider(
-                partial(PixKeyGateway, db), frozenset({Mode.LIVE}), pix_key_settings.FIELDS
+            PixKeyGateway.provider: Provider(partial(PixKeyGateway, db), live, pix_key_settings.FIELDS),
+            AsaasGateway.provider: Provider(
+                partial(AsaasGateway, provider_client),
+                live,
+                asaas_settings.FIELDS,
+                asaas_settings.CREDENTIALS,
             ),
         },
         url_rules=rules,
+        provider_client=provider_client,
         merchants=MerchantClient(rules, denied=settings.outbound_deny),
         clock=DatabaseClock(clock),
         notify=notify,
@@ -263,6 +272,7 @@ async def opened(settings: Settings, url: str, *, niceness: int = 0) -> AsyncGen
             yield deps
         finally:
             await deps.merchants.close()
+            await deps.provider_client.close()
             await notifier.finish()
     finally:
         await db.close()

@@ -135,6 +135,18 @@ async def test_a_charge_without_its_code_is_looked_up(
     assert found.pay.pix_code is not None
 
 
+async def test_a_code_that_cannot_be_read_is_no_fault_of_the_charge(
+    gateway: Gateway, provider: AsaasProvider
+) -> None:
+    """Otherwise a person would have to look at the charge. [D-50, D-261]"""
+    created = await gateway.create_charge(charge_request())
+    provider.double.fail_next("GET", r"/payments/\w+/pixQrCode", Loss.JUNK)
+
+    with pytest.raises(TransientError):
+        await gateway.find_charges(created.invoice_id, 1)
+    assert await gateway.find_charges(created.invoice_id, 1) == [created]
+
+
 async def test_amounts_are_exact(gateway: Gateway, provider: AsaasProvider) -> None:
     """[D-261, D-8]"""
     for amount_cents in (501, 999, 1001, 10_010, 123_456_789, 99_999_999_999):
@@ -227,6 +239,7 @@ async def test_a_customer_that_cannot_be_changed_is_replaced(
     await gateway.create_charge(replace(charge_request(), payer=replace(request.payer, name="Ana Lima")))
     assert [each["name"] for each in customers.values()] == ["Ana Souza", "Ana Lima"]
 
+    provider.double.refused_changes = False
     for each in customers.values():
         each["deleted"] = True
     await gateway.create_charge(replace(charge_request(), payer=request.payer))

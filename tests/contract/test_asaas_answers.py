@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from fatura.domain.calendar import start_of_day
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
+from fatura.gateways.adapters.asaas.objects import cents
 from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.checked import CheckedGateway
 from fatura.gateways.port import (
@@ -75,6 +77,14 @@ async def test_an_unreadable_charge_does_not_hide_the_others(
         made[0].charge_id,
     ]
     assert len(listed) == 3
+
+
+@pytest.mark.parametrize("text", ["0.001", "1E+999999999", "-1E+999999999", "NaN", "Infinity"])
+def test_an_amount_that_is_not_in_cents_is_refused(text: str) -> None:
+    """A huge exponent must not become an integer, which would fill the memory. [D-261, D-50]"""
+    with pytest.raises(InvalidFieldError):
+        cents(Decimal(text))
+    assert cents(Decimal("1E+1")) == 1000
 
 
 async def test_a_long_day_is_listed_in_pages(gateway: Gateway, provider: AsaasProvider) -> None:

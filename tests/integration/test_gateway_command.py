@@ -92,7 +92,9 @@ def in_terminal(api: Api, api_key: str, *, answers: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["asaas"], "cannot connect asaas; it can connect pix_key"),
+        (["nubank"], "cannot connect nubank; it can connect "),
+        (["asaas"], "--set accessToken=@FILE  API key"),
+        (["asaas", "--set", "accessToken=short"], "use accessToken=@FILE"),
         (["pix_key"], "--set merchantCity=VALUE  your city"),
         (["pix_key", *VALUES, "--set", "color=red"], "one of these names: pixKey, merchantName"),
         (["pix_key", *VALUES, "--set", "pixKey"], "write NAME=VALUE"),

@@ -252,6 +252,7 @@ async def world_on(db: Database, database_url: str, **environment: str) -> Async
         opened = await open_account(deps, Mode.SANDBOX)
         yield World(deps, client, opened, database_url)
         await deps.merchants.close()
+        await deps.provider_client.close()
 
 
 def api_client(deps: Deps) -> httpx.AsyncClient:

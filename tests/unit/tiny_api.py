@@ -198,6 +198,7 @@ def tiny_api(**environ: str) -> FastAPI:
         tagger=nowhere,
         providers={},
         url_rules=bootstrap.url_rules(read),
+        provider_client=nowhere,
         merchants=nowhere,
         clock=DatabaseClock(lambda: datetime.now(UTC)),
         notify=lambda _lane: None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.tags import Tagger
+from fatura.gateways.http import ProviderClient
 from fatura.gateways.provider import Providers
 from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
@@ -48,6 +49,7 @@ class Deps:
     vault: Vault
     tagger: Tagger
     providers: Providers
+    provider_client: ProviderClient
     url_rules: Mapping[Mode, UrlRules]
     merchants: MerchantClient
     clock: DatabaseClock

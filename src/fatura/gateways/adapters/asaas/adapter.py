@@ -251,6 +251,8 @@ class AsaasGateway:
             return replace(charge, pay=await _pay_data(calls, parts[0], charge.pay))
         except (port.PermanentError, port.NotFoundError):
             return charge
+        except port.InvalidAnswerError as error:  # the charge itself is valid
+            raise port.TransientError(str(error)) from None
 
     async def _after_refusal(
         self, calls: ProviderCalls, charge_id: str, refused: port.PermanentError | port.NotFoundError
