@@ -13,7 +13,10 @@ from uuid import UUID
 from fatura.domain.offer import PaymentMethod
 
 MAX_CHARGES = 50
-"""An invoice with this many confirmed charges is not reissued, because a poll reads all of its charges (D-176)."""
+"""An invoice with this many confirmed charges is not reissued (D-176).
+
+A poll reads every confirmed charge of the invoice, and each of these reads uses the connection's budget.
+"""
 
 
 class ChargeStage(StrEnum):
@@ -145,7 +148,7 @@ STAGES: Mapping[ChargeStage, StageRule] = {
 IN_DOUBT = frozenset({_G.SENDING, _G.UNKNOWN})
 """Stages in which the engine does not know the result of the charge's request."""
 MAY_APPEAR = IN_DOUBT | {_G.ABSENT, _G.PARKED}
-"""Stages of a charge that the engine adopts as the invoice's charge if the charge is found at the gateway."""
+"""If the engine finds a charge in one of these stages at the gateway, the invoice adopts this charge."""
 PAYABLE = frozenset({_G.OPEN, _G.REFUSED})
 """Stages in which a payer can pay the charge."""
 UNPAID = PAYABLE | {_G.EXPIRED}
@@ -227,7 +230,10 @@ class InvoiceCharge:
 
     @property
     def is_unpaid_at_gateway(self) -> bool:
-        """Return whether the charge is unpaid at the gateway. It must then be canceled before another is created."""
+        """Return whether the charge is unpaid at the gateway.
+
+        Before the invoice gets another charge, an unpaid charge must be canceled.
+        """
         return self.stage in UNPAID
 
 

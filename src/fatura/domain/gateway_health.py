@@ -113,8 +113,9 @@ class ConnectionHealth:
     def shown_error(self) -> CallError | None:
         """Return the error that the API shows.
 
-        If the API reports only failed reads, it is the error of the newest failed read; otherwise, it is `error`.
-        `error` may be set although the API shows no failure.
+        If the API reports only failed reads, the result is the error of the newest failed read. Otherwise, the result
+        is `error`. After one or two failed calls, `error` is set, but the API shows no failure yet: `shown_since` is
+        None.
         """
         return self.reads.error if self.reads.is_reported and not self.is_failing else self.error
 
@@ -156,7 +157,8 @@ def _after_call(health: ConnectionHealth, result: CallResult, *, now: datetime) 
 def _with_next_probe(health: ConnectionHealth, *, now: datetime, jitter_permille: int) -> ConnectionHealth:
     """Return the health with the instant of the next probe.
 
-    The next probe is due after the usual pause, or earlier if `connection.failing` must be emitted earlier.
+    The next probe is due after the usual pause, or when `connection.failing` is due if that is earlier. The result of
+    the probe then decides whether this event is emitted.
     """
     assert 0 <= jitter_permille <= MAX_JITTER_PERMILLE, jitter_permille
     assert health.failing_since is not None, "it has failed"

@@ -121,7 +121,7 @@ async def _execute(work: Work, function: Callable[[Work], Awaitable[View]], *, s
 
 
 async def _stored(work: Work, request: IdempotentRequest) -> StoredKey:
-    """Return the stored key of the request, which another transaction has committed.
+    """Return the stored key of the request. Another transaction has committed this key.
 
     If the key has expired and was deleted meanwhile, raises DeadlockError, so that the transaction runs again.
     """
@@ -173,11 +173,15 @@ async def begin(
 ) -> StoredAnswer | T:
     """Claim the key and run `function`, which reserves a call to a third party, in one transaction.
 
-    If `function` returns a view, no call is needed, and the view is the answer. `function` must then call `Work.audit`
-    for `draft` (D-63). For any other result, the caller makes the call, and afterwards calls `finish`, `pause` or
-    `abandon`. Until one of these has run, a repeated request waits up to KEY_WAIT_SECONDS, and then gets
-    `engine.idempotency_in_progress`. If the process dies, a repeated request runs `function` again after
-    `in_progress_for`, so `function` must recognize what was done already. If `request` is None, only `function` runs.
+    - If `function` returns a view, no call is needed, and the view is the answer. In this case, `function` must call
+      `Work.audit` for `draft` (D-63).
+    - If `function` returns another result, the caller makes the call, and afterwards calls `finish`, `pause` or
+      `abandon`. Until then, a repeated request waits up to KEY_WAIT_SECONDS, and then gets
+      `engine.idempotency_in_progress`.
+    - If the process dies, a repeated request runs `function` again after `in_progress_for`. So `function` must
+      recognize what was done already.
+    - If `request` is None, no key is claimed.
+
     Raises EngineError: `engine.idempotency_key_reused`, `engine.idempotency_in_progress`, and what `function` raises.
     """
     if request is None:
@@ -291,7 +295,7 @@ def _in_progress() -> EngineError:
 
 
 async def is_repeat(work: Work, request: IdempotentRequest | None) -> bool:
-    """Return True if the request's key is stored already; else store it with an empty answer, and return False.
+    """Return whether the request's key is stored already. If not, store the key with an empty answer.
 
     Routes use this if they answer a repeated request with the current state and do not act again (D-113).
     Raises EngineError: `engine.idempotency_key_reused`.

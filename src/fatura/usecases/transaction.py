@@ -196,7 +196,7 @@ class Work:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
-        """Undo the block's changes if it raises. The transaction can continue, except after DATABASE_FAILURES."""
+        """If the block raises, undo its changes. The transaction can continue, except after DATABASE_FAILURES."""
         events, totals = len(self.pending_events), self.totals.copy()
         audited, is_audited = len(self.pending_entries), self.is_audited
         try:
@@ -326,7 +326,8 @@ async def in_audited_transaction(
 ) -> T:
     """Run `function(work, ...)` like `in_transaction`.
 
-    If there is a `draft`, `function` must call `Work.audit`, or `audit_nothing` or `audit_later` if it adds no entry.
+    With a `draft`, `function` must call `Work.audit`. If it adds no entry, it must call `audit_nothing` or
+    `audit_later`.
 
     Without a `draft`, the function runs for the engine itself.
     """

@@ -14,7 +14,7 @@ REQUEST_PLACE = "charge.request_sealed"
 
 @dataclass(frozen=True, slots=True)
 class CallHold:
-    """A stored real time by which the calls for a charge have certainly ended. A suspension waits for it (D-242).
+    """A stored real time by which the calls for a charge have certainly ended. A suspension waits until then (D-242).
 
     `until` is the time by which the call that cancels the charge has ended. `before` is the time that was stored for
     earlier calls, or None.
@@ -340,9 +340,10 @@ async def forget_empty_lookups(tx: Tx, charge: InvoiceCharge) -> None:
 async def reopen_parked(tx: Tx, invoice_id: UUID, *, now: datetime) -> None:
     """Let issuance continue for an invoice with a parked charge (D-113).
 
-    The parked charge may have charges at the gateway that look-ups found. Found charges that belong to other stored
-    charges do not count. If others remain, make the parked charge `unknown`, so that issuance looks them up. End the
-    parked charge as `failed` if no found charge remains, or if the gateway no longer shows the found charges (D-181).
+    Look-ups may have found charges at the gateway for the parked charge. Ignore each found charge that is stored as
+    another charge. If a found charge is left, make the parked charge `unknown`, so that issuance looks the found
+    charges up. If none is left, or if the gateway no longer shows them (`charge_missing`), end the parked charge as
+    `failed` (D-181).
     """
     await tx.execute(
         """

@@ -17,7 +17,7 @@ class ClaimedInvoice:
     """An invoice with the data that a charge needs.
 
     `next_attempt_at` is the value that was stored when the invoice was read. If the stored value changes after that,
-    another transaction has rescheduled the invoice. `next_attempt_at` is never None for a claimed invoice. It may be
+    another transaction has rescheduled the invoice. `next_attempt_at` is never None for a claimed invoice. It can be
     None for an invoice that a late look-up reads without a claim.
     """
 
@@ -83,8 +83,8 @@ async def due_polls(
     Each connection's invoices form two groups: those with a charge that a webhook named, and the others. `limits` has
     the maximum number of invoices that are returned from each group, by connection.
 
-    After a poll, its invoice becomes due later than all invoices that are due now. So repeated webhooks about some
-    charges cannot delay the polls of the other named charges.
+    After a poll, the polled invoice becomes due later than all invoices that are due now. So repeated webhooks about
+    some charges cannot delay the polls of the other named charges.
     """
     return await tx.fetch_as(
         DuePoll,
@@ -192,8 +192,9 @@ async def reschedule_issuance(
 
     If `next_attempt_at` is None, issuance stops until a person acts on `error`.
 
-    If another transaction has changed the stored `next_attempt_at` since the claim, that value stays. If it is a time,
-    the stored error is removed. If it is null, the stored error is replaced by `error`, unless `error` is None.
+    If another transaction has changed the stored `next_attempt_at` since the claim, the changed value stays. If this
+    value is a time, the stored error is removed. If this value is null, `error` replaces the stored error, unless
+    `error` is None.
     """
     assert (next_attempt_at is None) is (error is not None), "only an error stops attempts"
     await tx.execute(

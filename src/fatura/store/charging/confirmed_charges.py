@@ -40,9 +40,9 @@ async def confirm(
     `sent_at` has, for each charge, the time at which its answered request was sent, or None. If no later request was
     sent for the charge, also clear its `call_ends_at`, as `charges.end_calls` does.
 
-    If the stored `sent_at` is in the future, a host with a wrong clock wrote it (D-5). Replace it by `now`, because
-    D-57 counts from this time. If a stored charge has `known_charge_ids`, because charges were found for it, also store
-    the amount of the gateway's charge.
+    If the stored `sent_at` is in the future, a host with a wrong clock wrote it (D-5). Replace it by `now`, because the
+    pause before the subscription's next invoice counts from `sent_at` (D-57). If charges were found for a stored charge
+    (`known_charge_ids`), also store the amount of the gateway's charge.
     """
     await tx.execute(
         """

@@ -139,7 +139,10 @@ async def count(tx: Tx, charge_id: UUID, *, repeat_at: datetime, next_checks_at:
 
 
 async def end(tx: Tx, charge_id: UUID, *, repeat_at: datetime) -> None:
-    """End the late look-ups of a charge. If another transaction has rescheduled them since `claim`, change nothing."""
+    """End the late look-ups of a charge.
+
+    If another transaction has rescheduled the look-ups since `claim` set `repeat_at`, change nothing.
+    """
     await tx.execute(
         """
         UPDATE late_charge_check l SET next_check_at = NULL

@@ -35,8 +35,8 @@ class CheckedCharge:
 async def find(tx: Tx, invoice_ids: Sequence[UUID], gateway_ids: Sequence[str]) -> Sequence[OwnCharge]:
     """Return the charges of these invoices whose gateway id is one of `gateway_ids`, on any connection.
 
-    A charge may be on another connection than the swept one. If two connections belong to one account at the provider,
-    the list of each connection has the charges of both.
+    The result can contain charges of another connection than the swept one. If two connections belong to one account at
+    the provider, the list of each connection has the charges of both.
     """
     return await tx.fetch_as(
         OwnCharge,

@@ -35,7 +35,7 @@ class CandidateInvoice:
     known_charge_ids: Sequence[str]
 
     def may_adopt(self, gateway_id: str) -> bool:
-        """Return whether issuance will look up the gateway's charge `gateway_id` and may adopt it."""
+        """Return whether issuance will look up the gateway's charge `gateway_id` and can adopt it."""
         is_closed = self.status in {InvoiceStatus.PAID, InvoiceStatus.CANCELED}
         return self.is_open and not is_closed and gateway_id in self.known_charge_ids
 
@@ -71,9 +71,9 @@ class ReplacedCharge:
 
 
 async def replaced_charges(tx: Tx, connection_id: UUID) -> Sequence[ReplacedCharge]:
-    """Return a connection's confirmed charges of `ready` invoices. Issuance could create another charge for these.
+    """Return a connection's confirmed charges of `ready` invoices, for which issuance could create another charge.
 
-    Invoices that will adopt a found charge are left out, because issuance sends no request for them. The charges are
+    An invoice that will adopt a found charge is left out, because issuance sends no request for it. The charges are
     ordered by invoice, and the charges of an invoice by number.
     """
     return await tx.fetch_as(
@@ -191,7 +191,7 @@ async def billed_cycles(tx: Tx, *, after: UUID, limit: int) -> Sequence[BilledCy
 
 
 async def invoice_of(tx: Tx, subscription_id: UUID, cycle: int) -> UUID | None:
-    """Return the id of a cycle's invoice, or None. Before the restore, the invoice may have had another id."""
+    """Return the id of a cycle's invoice, or None. The invoice may have had another id before a restore."""
     return await tx.fetchval(
         "SELECT v.invoice_id FROM invoice v WHERE v.account_id = $1 AND v.subscription_id = $2 AND v.cycle = $3",
         subscription_id,

@@ -42,7 +42,7 @@ async def restart_sweeps(tx: Tx, *, now: datetime) -> None:
 async def may_charge(tx: Tx) -> bool:
     """Return whether invoices may be generated and issued: the account is neither frozen nor suspended (D-242).
 
-    If so, a lock keeps the answer valid until the transaction ends (ADR 0019).
+    If the result is True, a lock keeps it valid until the transaction ends (ADR 0019).
     """
     is_open = await tx.execute(
         """
@@ -60,9 +60,9 @@ async def may_charge(tx: Tx) -> bool:
 
 
 async def may_record(tx: Tx) -> bool:
-    """Return whether the states of charges may be recorded: the account is not frozen, but may be suspended.
+    """Return whether the states of charges may be recorded: the account is not frozen. A suspended account may record.
 
-    If so, a lock keeps the answer valid until the transaction ends (ADR 0019).
+    If the result is True, a lock keeps it valid until the transaction ends (ADR 0019).
     """
     is_open = await tx.execute(
         """

@@ -1,7 +1,7 @@
 """Invoices that were lost in a restore, and their charges at gateways (D-123).
 
-The cycle of a lost invoice must be billed again, unless this was already done before `fatura restored` found the
-charges (D-181).
+The cycle of a lost invoice must be billed again. A worker may have done so before `fatura restored` found the charges
+(D-181).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fatura.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class LostInvoice:
-    """A cycle billed after the backup, with the id, the connection and the charges of its invoice."""
+    """A cycle that was billed after the backup, with the id, the connection and the charges of its lost invoice."""
 
     subscription_id: UUID
     cycle: int
@@ -68,7 +68,7 @@ async def keep(tx: Tx, lost: LostInvoice) -> bool:
 
 
 async def of_subscriptions(tx: Tx, subscription_ids: Sequence[UUID]) -> dict[tuple[UUID, int], LostInvoice]:
-    """Return lost invoices by subscription and cycle, including those that were generated again."""
+    """Return lost invoices by subscription and cycle, including those whose cycles were billed again."""
     found = await tx.fetch_as(
         LostInvoice,
         """

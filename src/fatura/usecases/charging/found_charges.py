@@ -1,6 +1,7 @@
-"""From the charges that were found for an invoice's request, choose the one that the invoice adopts (D-181).
+"""Choose which of the found charges an invoice adopts (D-181).
 
-Charges are found by `fatura restored` (D-123), or because a webhook or the provider's list names them (D-162).
+A found charge is a charge at the gateway that the invoice's newest request may have created. `fatura restored` finds
+such charges (D-123). The engine also finds them if a webhook or the provider's list names them (D-162).
 """
 
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ class Expectation:
         return covering_entry(self.entries, total_cents=self.total_cents) is not None
 
     def is_met(self, charge: Charge) -> bool:
-        """Return whether the charge's amount is the part of the total that payments of other charges leave open.
+        """Return whether the charge's amount equals the part of the total that payments of other charges leave open.
 
         A lower amount is accepted too if the engine requested it.
         """
@@ -113,9 +114,9 @@ async def is_ready(work: Work, stored: InvoiceCharge) -> bool:
 
 
 async def without_stored(work: Work, stored: InvoiceCharge, found: FoundCharges) -> FoundCharges:
-    """Return the answer without the charges of other attempts, which are stored already.
+    """Return `found` without the charges that are stored for other attempts.
 
-    A provider's search may show them too, and the invoice must not adopt one of them again.
+    A provider's search can show these charges too, and the invoice must not adopt one of them again.
     """
     ids = [*(each.charge_id for each in found.charges), *found.missing]
     own = set(await unmatched_charges.without_charge(work.tx, stored.connection_id, ids))
@@ -146,7 +147,7 @@ async def to_adopt(
 
 
 def choose(found: Sequence[Charge], expected: Expectation) -> Charge:
-    """Return the charge that the invoice adopts. Of equally suitable charges, the first is adopted."""
+    """Return the charge that the invoice adopts. If several charges are equally suitable, choose the first of them."""
     return max(found, key=lambda charge: _preference(charge, expected))
 
 
@@ -156,7 +157,10 @@ def _preference(charge: Charge, expected: Expectation) -> tuple[int, bool, bool,
 
 
 def amounts(found: Sequence[Charge]) -> str:
-    """Return an error's detail: the wrong amount of the first charge, and the other charges that are not canceled."""
+    """Return the detail of an error: it names the first charge and its wrong amount.
+
+    The detail also names the other charges that are not canceled.
+    """
     first, *others = found
     detail = f"The gateway's charge {first.charge_id} is for {first.amount_cents} cents; check it there."
     others = [each for each in others if each.state is not ChargeState.CANCELED]
@@ -171,15 +175,18 @@ def amounts(found: Sequence[Charge]) -> str:
 async def report_paid(
     work: Work, stored: InvoiceCharge, *, adopted: Charge, others: Sequence[Charge]
 ) -> None:
-    """Report second charges with payments: those that a payer can still pay, and copies of the adopted charge.
+    """Report the second charges among `others` that have a payment, if they are still payable or copies of `adopted`.
 
-    A copy has the attempt number of the adopted charge and is not canceled. A charge of another attempt is not reported
-    if nobody can pay it now, because its payment may be for another part of the total. Also start late look-ups, which
-    search for more copies (D-125). Call this before the payments are recorded:
-    `gateway_payments.record` stores a charge's state, and `second_charges.emit` emits nothing for a stored state.
+    - A copy has the attempt number of the adopted charge and is not canceled.
+    - A charge of another attempt is not reported if nobody can pay it now, because its payment can be rightful: it may
+      be for another part of the total.
+    - If any charge in `others` is not canceled, start late look-ups, which search for more copies (D-125).
+
+    Call this before the payments are recorded: `gateway_payments.record` stores a charge's state, and
+    `second_charges.emit` emits nothing for a stored state.
 
     `stored` is the stored charge as it was before the answer. If the answer has parked or failed the stored charge,
-    report nothing, because the invoice may still adopt one of `others`.
+    report nothing, because the invoice can still adopt one of `others`.
     """
     ended = {ChargeStage.PARKED, ChargeStage.FAILED}
     if stored.stage in MAY_APPEAR and (await charges.lock_one(work.tx, stored)).stage in ended:
@@ -199,13 +206,16 @@ async def report_paid(
 
 
 async def look_up_all(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Add the charges of the answer to those found for this request, and schedule a look-up of all (D-123, D-162)."""
+    """Add the charges of the answer to those found for this request, and schedule a look-up of them (D-123, D-162)."""
     await add(work, call, answer)
     await retries.schedule(work, call.invoice, at=work.now)
 
 
 async def add(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
-    """Add the charges of the answer, including the missing ones, to those found for this request (D-123, D-162)."""
+    """Add the charges of the answer to those found for this request (D-123, D-162).
+
+    The missing charges of the answer are added too.
+    """
     answered = answer.charges if isinstance(answer, FoundCharges) else [answer]
     found = [(each.charge_id, each.attempt) for each in answered if isinstance(each, Charge)]
     missing = answer.missing if isinstance(answer, FoundCharges) else ()
@@ -214,13 +224,16 @@ async def add(work: Work, call: GatewayCall, answer: GatewayAnswer) -> None:
 
 
 async def wait_for_search(work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges) -> bool:
-    """Handle an answer in which nobody can pay the read charges, and the search for more charges shows none.
+    """Repeat a look-up if nobody can pay the charges that it read, and its search for more charges showed none.
 
-    Return False if the caller must go on with the answer. Return True if it must not.
+    Return True if the look-up will be repeated, so that the caller must ignore this answer. Return False if the caller
+    must go on with the answer.
 
-    If the payments cover the invoice's total, return False. Otherwise, repeat the look-up, because the search may have
-    missed a charge that the payer can pay or has paid. If the search showed nothing or was refused, repeat the look-up
-    once. If the search failed, record the payments now, and repeat the look-up without limit.
+    The search may have missed a charge that the payer can pay or has paid. So repeat the look-up, unless the payments
+    cover the invoice's total:
+    - If the search showed nothing or was refused, repeat the look-up once. But if charges are missing, return False,
+      because `wait_for_missing` then decides.
+    - If the search failed, repeat the look-up without limit, and record the payments now.
     """
     error = found.search_error
     if error is None or not await _is_current(work, call, current):
@@ -239,17 +252,18 @@ async def wait_for_search(work: Work, call: GatewayCall, current: InvoiceCharge,
 async def wait_for_missing(
     work: Work, call: GatewayCall, current: InvoiceCharge, found: FoundCharges
 ) -> bool:
-    """Handle an answer in which some of the found charges are missing.
+    """Handle an answer in which some of the found charges are missing. The gateway may show these charges again.
 
-    Return False if the caller must record the charges that the gateway still shows. Return True if it must not.
+    Return True if the caller must ignore this answer. Return False if the caller must record the charges that the
+    gateway shows.
 
-    Repeat the look-up until MISSING_AFTER has passed, because the gateway may show the missing charges again. After
-    that time, ignore the missing charges if the gateway shows a charge that is not canceled. If it shows no such
-    charge, park the stored charge. A missing charge may still exist, so a new charge would be a second charge.
-
-    If the gateway shows only canceled charges, record their payments. If the invoice's payments then cover the total,
-    do not wait: return False, and the invoice adopts a canceled charge. If the invoice is not `ready` any more, do not
-    wait either, and record the charges that the gateway shows. If it shows none, read the missing charges later.
+    - If the invoice no longer waits for this request, return False. But if the gateway shows no charge, read the
+      missing charges later and return True.
+    - If the gateway shows only canceled charges, record their payments. If the invoice's payments then cover the total,
+      return False, and the invoice adopts a canceled charge.
+    - Otherwise, repeat the look-up until MISSING_AFTER has passed. If the gateway then shows a charge that is not
+      canceled, return False and ignore the missing charges. If it shows no such charge, park the stored charge: a
+      missing charge may still exist, so a new charge could be a second charge.
     """
     has_other = any(charge.state is not ChargeState.CANCELED for charge in found.charges)
     since = _missing_since(call, current, found.missing)
@@ -264,14 +278,14 @@ async def wait_for_missing(
         if (await expectation(work, call.invoice, current, found=found.charges)).is_covered:
             return False
         await gateway_payments.record(work, _answers(current, found.charges))
-    await add(work, call, found)  # the next look-up's list may show fewer charges
+    await add(work, call, found)  # the list may show fewer charges at the next look-up
     await charges.note_missing(work.tx, current, looked_up_at=since)
     await _repeat_or_park(work, call, current, missing=found.missing, is_over=is_over)
     return True
 
 
 async def _is_current(work: Work, call: GatewayCall, current: InvoiceCharge) -> bool:
-    """Return whether the call's request is the newest one, its outcome is unknown, and the invoice waits for it."""
+    """Return whether the call's request is the newest one, its outcome is unknown, and the invoice is `ready`."""
     is_newest = current.stage in IN_DOUBT and current.sent_at == call.charge.sent_at
     return is_newest and await is_ready(work, current)
 

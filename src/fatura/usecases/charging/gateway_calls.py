@@ -115,11 +115,11 @@ async def make(deps: Deps, call: GatewayCall) -> GatewayAnswer:
 
 
 async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
-    """Read the charges found for the request by their ids, and search for more of them by the reference.
+    """Read by their ids the charges that were found for the request, and search for more charges by the reference.
 
     A found charge does not end the search, because the payer may have paid another charge (D-181). If the search and
-    the read disagree about a charge, the read counts, because lists may lag. But if a charge cannot be read and the
-    list shows its payments, the list counts, because payments do not disappear.
+    the read disagree about a charge, the read counts, because lists can be out of date. But if a charge cannot be read
+    and the list shows its payments, the list counts, because payments do not disappear.
     """
     known, has_lookup = call.charge.known_charge_ids, call.gateway.capabilities().idempotency != "none"
     if not known:
@@ -134,7 +134,7 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
         return replace(read, search_error=found) if is_closed else read
     listed = [each for each in found.charges if each.entries or each.charge_id not in read.missing]
     shown = {each.charge_id: each for each in [*listed, *read.charges]}
-    # if a canceled charge cannot be read, its listed payments are recorded, but it is missing nevertheless
+    # a canceled charge that cannot be read counts as missing, although its listed payments are recorded
     counted = {each.charge_id for each in listed if each.state is not port.ChargeState.CANCELED}
     counted.update(each.charge_id for each in read.charges)
     missing = [each for each in dict.fromkeys([*read.missing, *found.missing]) if each not in counted]
@@ -142,7 +142,7 @@ async def _look_up(call: GatewayCall) -> port.Charge | FoundCharges | None:
 
 
 async def _search_beside(call: GatewayCall) -> FoundCharges | port.GatewayError:
-    """Return the charges with the reference, or an error if the search failed or shows no charge.
+    """Return the charges with the request's reference, or an error if the search failed or shows no charge.
 
     Raises AuthFailedError.
     """
@@ -169,7 +169,7 @@ async def search(call: GatewayCall) -> tuple[Sequence[port.Charge], Sequence[str
 
 
 async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
-    """Search for charges by the reference, and return all of them: the payer may pay any charge that is not canceled.
+    """Search for charges by the reference, and return all of them: the payer can pay any charge that is not canceled.
 
     An invalid charge counts as missing, because the payer may have paid it (D-181).
     """
@@ -180,7 +180,7 @@ async def _find(call: GatewayCall) -> port.Charge | FoundCharges | None:
 async def _read_found(call: GatewayCall) -> FoundCharges:
     """Read the charges found for the request.
 
-    Raises AuthFailedError, or a TransientError that names a charge if the gateway does not answer about it.
+    Raises AuthFailedError, or a TransientError that names a charge about which the gateway did not answer.
     """
     found: list[port.Charge] = []
     missing: list[str] = []

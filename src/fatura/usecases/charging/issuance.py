@@ -98,7 +98,7 @@ async def retry(
     - If the newest charge is parked, look up the charges that were found for it at the gateway. But if no charge was
       found, or if the error is `charge_missing` or `charge_repeated`, send a new charge.
     - If the outcome of the newest request is unknown, repeat the request or look up its charge.
-    - While the invoice is leased, make no call.
+    - If a worker has leased the invoice, make no call.
 
     Raises EngineError: `engine.idempotency_key_reused`, `engine.not_found`, `engine.invoice_not_ready`,
     `engine.account_recovering`, `engine.account_suspended`, `engine.rate_limited`, `engine.unavailable`.
@@ -187,8 +187,9 @@ async def _spaced(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[UUID]:
     """Return the invoices that may be issued now, and put the others off (D-57).
 
     If several invoices of a subscription wait, for example because they were held, the invoice of the earliest cycle is
-    issued first. The others follow at least 24 hours apart. While the first cannot be sent, put the others off by only
-    an hour. If they were put off by a day, they could become due together with the first, and be put off again.
+    issued first. The later invoices follow at least 24 hours apart. While the first invoice cannot be sent, put the
+    later ones off by only an hour. After a day, they could become due together with the first invoice, and would be put
+    off again.
     """
     until: dict[UUID, datetime] = {}
     for each in await spacing.uncharged(work.tx, invoice_ids, now=work.now, since=work.now - ISSUES_APART):
@@ -218,7 +219,7 @@ async def reserve_probe(work: Work, connection_id: UUID) -> Sequence[GatewayCall
 async def _reserve_one(
     work: Work, request: IdempotentRequest | None, invoice_id: UUID, places: Places
 ) -> Sequence[GatewayCall]:
-    """Lease one invoice and store its charge. If it needs a gateway call, count the call in `places` (D-175)."""
+    """Lease one invoice and store its charge. If the charge needs a call, count the call in `places` (D-175)."""
     is_repeated = await is_repeat(work, request)
     if not is_repeated:
         work.audit(invoice_id, before={}, after={})
@@ -240,7 +241,7 @@ async def _reserve_one(
         raise EngineError(INVOICE_NOT_READY, detail)
     is_parked = stage is ChargeStage.PARKED
     if is_parked and is_repeated:
-        return []  # an earlier request with this key has retried issuance; then the charge was parked
+        return []  # an earlier request with this key has retried issuance, and the charge was parked afterwards
     await retries.pace(work, state)
     if is_parked and state.charge is not None:
         await charges.reopen_parked(work.tx, invoice_id, now=work.now)
@@ -284,7 +285,7 @@ async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Seque
     ]
     for call, second in found:
         await second_charges.plan_checks(work, [call.charge.charge_id])
-        # if the cancellation gets no answer, a look repeats it, also at gateways without a search (D-125)
+        # if the cancellation gets no answer, a look reads the charge later and cancels it (D-125)
         await second_charges.look_soon(work, call.charge.connection_id, [second.charge_id])
     return [(call.gateway, second) for call, second in found]
 

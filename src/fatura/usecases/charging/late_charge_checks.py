@@ -137,7 +137,7 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
     In two cases, report nothing and return False:
 
     - The account is frozen (D-123).
-    - The invoice may still adopt one of these charges. The invoice must be issued before payments are recorded.
+    - The invoice can still adopt one of these charges, and must be issued before payments are recorded.
     """
     if not await frozen_accounts.may_record(work.tx):
         return False
@@ -158,8 +158,8 @@ async def _report_seconds(work: Work, call: GatewayCall, answers: Sequence[Charg
 async def _find_charges(call: GatewayCall) -> FoundCharges | None:
     """Return the charges that the look-up finds; None if the gateway refuses the credentials.
 
-    `missing` has the charges that cannot be read by their ids. A charge that the gateway does not know is missing only
-    if the list shows the charge wrongly.
+    `missing` has the charges that cannot be read by their ids. If the gateway answers that it does not know a charge,
+    the charge is missing only if the provider's list contains it as an invalid charge.
     """
     try:
         return await _read(call, await _search(call))
@@ -192,13 +192,13 @@ async def _search(call: GatewayCall) -> FoundCharges:
 
 
 async def _read(call: GatewayCall, searched: FoundCharges) -> FoundCharges:
-    """Read some charges by their ids after the search, because lists may lag or be wrong.
+    """Read some charges by their ids after the search, because a list can be out of date or wrong.
 
     - Read the charges that the list shows wrongly.
     - Read the charge whose gateway id the engine stores, if the list lacks it. After a restore, the number that the
       engine stores may be higher than the number in the gateway's reference. Then no search finds the charge (D-123).
-    - Read each unpaid listed charge that was found earlier (D-181). Without this read, issuance could wait for a charge
-      that nobody can read, and ask a person again.
+    - If the attempt is parked as `charge_missing`, read each found charge that the list shows as unpaid (D-181). If
+      only the list shows this charge, issuance could not read it, and would park the attempt again.
     """
     known, own = call.charge.known_charge_ids, call.charge.gateway_invoice_id
     lagging = [
@@ -237,14 +237,15 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     """
     if answer is None or not await frozen_accounts.may_record(work.tx):
         return []  # `_claim` has scheduled the look-up again
-    # the search did not read the known charges: without their ids here, `outcomes` schedules a look-up of them
+    # this look-up has not read the known charges: without their ids, `outcomes` makes issuance read them
     call = replace(call, charge=replace(call.charge, known_charge_ids=()))
     found, connection_id = answer.charges, call.charge.connection_id
     before = await charges.lock_one(work.tx, call.charge)
     if before.stage is ChargeStage.MISSING and before.gateway_invoice_id in {
         each.charge_id for each in found
     }:
-        # a poll makes the charge payable again, or applies a merchant's request that waits for its cancellation (D-56)
+        # The gateway shows the missing charge again. A poll makes it payable, or applies a request that waits until it
+        # is canceled (D-56).
         real_now = work.deps.clock()
         await charge_polling.make_due(work.tx, before.invoice_id, at=work.now, real_now=real_now)
         work.notify(LaneName.RECONCILIATION)
@@ -272,10 +273,10 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
 async def _best_first(
     work: Work, call: GatewayCall, stored: InvoiceCharge, answer: FoundCharges
 ) -> Sequence[Charge]:
-    """Return the charges to record, without the canceled ones. If the invoice has no charge yet, it adopts the first.
+    """Return the charges to record, without the canceled ones. An invoice without a charge adopts the first of them.
 
-    If the attempt is still in doubt and some charges are invalid, return no charge. Issuance then looks up all of them.
-    It waits an hour for the invalid charges, because the payer may have paid one of them (D-181).
+    If the attempt is in doubt and some charges are invalid, return no charge. Issuance then looks up all charges of the
+    answer. It waits an hour for the invalid charges, because the payer may have paid one of them (D-181).
     """
     live = [charge for charge in answer.charges if charge.state is not ChargeState.CANCELED]
     if stored.stage not in MAY_APPEAR:
@@ -306,9 +307,11 @@ async def _schedule(
 ) -> None:
     """Schedule the next late look-up of a charge.
 
-    A look-up whose search failed, or that could not read a charge, is incomplete and repeated. The pauses grow.
-    If the caller now cancels second charges (`to_cancel`), repeat the look-up too, to check that they were canceled. If
-    the engine has stopped trying to cancel them, schedule the next look-up as usual.
+    - If the search failed or a charge could not be read, this look-up is incomplete. Repeat an incomplete look-up, with
+      growing pauses. If the look-ups have been incomplete for too long, end them.
+    - If the caller now cancels second charges (`to_cancel`), repeat the look-up too, to check that these charges were
+      canceled. But do not repeat it if the engine has stopped trying to cancel them.
+    - Otherwise, count the look-up and schedule the next one as usual.
     """
     charge_id, repeat_at = call.charge.charge_id, call.reserved_at + RETRY_AFTER
     until: list[datetime] = []

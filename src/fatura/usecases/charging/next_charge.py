@@ -35,11 +35,11 @@ async def check_count(work: Work, invoice_id: UUID, number: int) -> None:
 async def to_send(
     work: Work, invoice: ClaimedInvoice, newest: InvoiceCharge | None, *, amount_cents: int
 ) -> InvoiceCharge:
-    """Return the charge to send: the `newest` charge if its stage is PLANNED or ABSENT, else the next charge.
+    """Return the charge to send: `newest` if its stage is PLANNED or ABSENT, and a new charge otherwise.
 
     `amount_cents` is the unpaid part of the invoice. A charge's amount never changes. So if `newest` has another
-    amount, mark `newest` as FAILED, and return the next charge. The next charge has the payment method, installments
-    and due date of `newest`, because a reissue may have changed these terms.
+    amount, mark `newest` as FAILED, and return a new charge. A new charge has the payment method, installments and due
+    date of `newest`, because a reissue may have changed these terms.
     """
     if amount_cents <= 0:
         raise ValueError(f"a charge of {amount_cents} cents must not be sent")

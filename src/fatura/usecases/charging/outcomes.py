@@ -1,4 +1,4 @@
-"""Record gateways' answers about charges, and report to `invoice_moves` what follows (D-33, D-34).
+"""Record gateways' answers about charges, and report the resulting facts to `invoice_moves` (D-33, D-34).
 
 `issuance` calls `record_all` with its answers; `late_charge_checks` calls `record` for each charge that it finds.
 """
@@ -36,7 +36,7 @@ LOOK_UP_AFTER = timedelta(seconds=5)
 
 
 async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[port.Charge | None]:
-    """Record answers for different invoices; return, for each answer, what `record` would return.
+    """Record answers for different invoices. Return the result of `record` for each answer: a second charge, or None.
 
     Most answers contain the charge as requested. One statement per table records all of these answers.
     """
@@ -63,13 +63,14 @@ async def record_all(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[p
 
 
 async def record(work: Work, call: GatewayCall, answer: GatewayAnswer) -> port.Charge | None:
-    """Record one answer.
+    """Record one answer. If the answer is a second charge, emit an event and return the charge; the caller cancels it.
 
-    If the answer is a second charge, emit an event and return the charge; the caller cancels it. A charge in an answer
-    is never ignored, even if this worker's lease expired. If other charges were found during the call, do not record
-    the answer: schedule a look-up of all found charges and of the charge in the answer. Do the same if
-    `_is_parked_as_missing` is true and the gateway shows a charge now. Ignore a failure or an empty look-up if the
-    outcome is known by now, or if this worker's lease expired and another worker has sent the request again.
+    - A charge in the answer is never ignored, even if this worker's lease has expired.
+    - If other charges were found for the request during the call, do not record the answer. Instead, schedule a look-up
+      of all found charges and of the charge in the answer. Do the same if `_is_parked_as_missing` is true and the
+      answer is a charge.
+    - Ignore a failure or an empty look-up if the outcome is known by now. Also ignore it if this worker's lease expired
+      and another worker has sent the request again.
     """
     current = await charges.lock_one(work.tx, call.charge)
     found_since = set(current.known_charge_ids).difference(call.charge.known_charge_ids)
@@ -166,12 +167,13 @@ def _is_parked_as_missing(current: InvoiceCharge) -> bool:
 async def _record_found(
     work: Work, call: GatewayCall, current: InvoiceCharge, *, found: FoundCharges
 ) -> port.Charge | None:
-    """Let the invoice adopt one of the found charges, and record the payments of the others (D-181).
+    """Let the invoice adopt one of the found charges, and record the payments of all other found charges (D-181).
 
-    A payable charge among the others is a second charge: `unmatched_charges` reads and cancels it immediately.
-    `unmatched_charges` reads expired and missing charges later, because they may become payable again. Late look-ups
-    search for the missing charges too. If the invoice has another charge by now, it cannot adopt the chosen charge:
-    return the chosen charge as a second charge.
+    - If a look-up must be repeated first, do not adopt a charge yet.
+    - A payable charge that is not adopted is a second charge: `unmatched_charges` reads and cancels it immediately.
+    - `unmatched_charges` reads expired and missing charges later, because they may become payable again. Late look-ups
+      search for the missing charges too.
+    - If the invoice has got another charge by now, it adopts none: return the chosen charge as a second charge.
     """
     own = await found_charges.to_adopt(work, current, found, read=call.charge.known_charge_ids)
     if await found_charges.wait_for_search(work, call, current, own):
@@ -193,7 +195,7 @@ async def _record_found(
         await second_charges.look_now(work, connection_id, payable)
     expired = [each.charge_id for each in others if each.state is port.ChargeState.EXPIRED]
     await second_charges.look_late(work, connection_id, expired=expired, missing=own.missing)
-    if own.missing or adopted.entries:  # polls may not be able to read the payments that a list has shown
+    if own.missing or adopted.entries:  # polls possibly cannot read the payments that a list has shown
         await second_charges.plan_checks(work, [current.charge_id])
     return second
 
@@ -208,10 +210,11 @@ async def _record_charge(
 ) -> port.Charge | None:
     """Issue the invoice with `charge`, or call `_record_wrong_amount` if the amount of `charge` is wrong.
 
-    But a charge with payments becomes the invoice's charge, whatever its amount. A canceled charge with a wrong amount
-    does so only if the invoice's payments cover the total (D-170). If the invoice has another charge or is closed, emit
-    an event and return `charge`, which the caller must cancel. If another stored charge has the gateway's id of
-    `charge`, park `current`.
+    - A charge with payments becomes the invoice's charge, whatever its amount. But if such a charge is canceled and its
+      amount is wrong, the invoice's payments must also cover the total (D-170).
+    - If the invoice has another charge or is closed, emit an event and return `charge`, which the caller must cancel.
+    - If another stored charge has the gateway's id of `charge`, park `current`.
+
     `others` are other charges of the invoice, whose payments the caller records afterwards.
     """
     invoice = call.invoice
@@ -262,7 +265,7 @@ async def _record_wrong_amount(
 ) -> None:
     """Park the stored charge, because the gateway's `charge` has a wrong amount, and record the payments of `charge`.
 
-    If `_is_retried`, mark the stored charge FAILED instead, so that issuance sends the next one. Report each
+    If `_is_retried` is true, mark the stored charge FAILED instead, so that issuance sends another charge. Report each
     found charge only once, although late look-ups of a parked charge find the same charges again.
     """
     if await _is_retried(work, current, charge):
@@ -280,7 +283,8 @@ async def _record_wrong_amount(
 async def _is_retried(work: Work, current: InvoiceCharge, charge: port.Charge) -> bool:
     """Return whether a person has retried issuance after `charge` was reported, and nobody can pay `charge` now.
 
-    An expired charge may become payable again. So return True for it only if an earlier answer has reported it.
+    An expired charge may become payable again. So for an expired charge, return True only if an earlier answer has
+    reported it.
     """
     if current.error_code is None or current.stage not in IN_DOUBT:
         return False

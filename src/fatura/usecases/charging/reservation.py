@@ -133,7 +133,7 @@ async def _send(
     gateway: ObservedGateway,
     lines: tuple[Line, ...],
 ) -> Sequence[GatewayCall]:
-    """Return the call that sends the request of the invoice's next charge. `newest` is its newest charge so far.
+    """Return the call that sends the request of the invoice's next charge. `newest` is the invoice's newest charge.
 
     Return no call if the request cannot be built, if the charge is below the provider's minimum (D-49), if the invoice
     has too many charges (D-176), or if its customer is erased (D-227). In the last three cases, a person must act.

@@ -57,7 +57,7 @@ async def schedule(
     work: Work, invoice: ClaimedInvoice, *, at: datetime, error: GatewayError | None = None
 ) -> None:
     """Schedule the next call. Emit `invoice.issue_delayed` once, an hour after the first delay (D-34)."""
-    # a wrong clock may have set the time ahead (D-5)
+    # not later than now: a wrong clock may have set the stored time ahead (D-5)
     since = min(invoice.issue_failing_since or work.now, work.now)
     is_late = work.now - since >= ISSUE_DELAYED_AFTER
     if is_late and not invoice.issue_delay_emitted:
@@ -83,7 +83,7 @@ async def is_second_empty_look_up(work: Work, call: GatewayCall, current: Invoic
     the request. The time of a look-up is when it was reserved, because the worker may be suspended before it records
     the answer.
     """
-    # a host with a wrong clock may have dated the request or the look-up ahead (D-5)
+    # correct the stored times: a host with a wrong clock may have dated the request or the look-up ahead (D-5)
     if current.sent_at > call.reserved_at + VISIBLE_WITHIN:
         current = replace(current, sent_at=call.reserved_at)
         await charges.save_sent(work.tx, current, sent_at=current.sent_at)

@@ -29,7 +29,7 @@ async def check(deps: Deps, account: Account, connection_id: UUID) -> Connection
 
 
 async def _open(work: Work, connection_id: UUID) -> OpenedConnection:
-    # the account may have been suspended after the request was admitted
+    # check this again: the account may have been suspended after the request was admitted
     if not await suspension.may_work(work.tx):
         raise account_suspended()
     found = await gateway_connections.open_gateways(work, [connection_id])

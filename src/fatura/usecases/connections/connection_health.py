@@ -65,8 +65,8 @@ async def record_probe(
 ) -> None:
     """Store how the calls of a probe ended, and end the lease.
 
-    If the connection is failing after these calls, schedule the next probe. An invalid answer is not in `results`.
-    Without results, the connection stays failing.
+    If the connection is failing after these calls, schedule the next probe. A call with an invalid answer adds no
+    result. So `results` can be empty, and the connection then stays failing.
     """
     if any(each.error is None for each in results):
         deps.answering.note(account.account_id)

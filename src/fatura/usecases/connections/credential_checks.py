@@ -32,6 +32,6 @@ async def check(deps: Deps, account: Account, gateway: port.Gateway) -> str | No
 
 
 async def _refuse_suspended(work: Work) -> None:
-    # the account may have been suspended after the request was admitted
+    # check this again: the account may have been suspended after the request was admitted
     if not await suspension.may_work(work.tx):
         raise account_suspended()

@@ -230,8 +230,8 @@ async def patch(
 ) -> ConnectionView:
     """Change a connection's label, credentials, `active` flag or individual settings (D-34, D-43, D-46).
 
-    If the change may make the connection work again, its waiting invoices become due, spread over time. But a
-    connection that is failing and gets no new credentials is probed first.
+    If the connection may work again after the change, the invoices that wait for it become due, spread over time. But
+    a connection that is failing and gets no new credentials is probed first.
     Raises EngineError: `engine.not_found`, `engine.invalid_request`, `engine.gateway_account_changed`,
     `engine.rate_limited`, `engine.unavailable`, `engine.account_suspended`.
     """

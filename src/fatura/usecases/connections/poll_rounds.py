@@ -28,11 +28,11 @@ async def request(work: Work, connection_id: UUID, *, pause: timedelta = PAUSE) 
     """Request a round that begins after this transaction, and at least `pause` after the newest round began.
 
     The requested round also waits until the connection's budget has allowed all polls of the newest round. If a round
-    is running, the requested round follows it. The transaction must not have locked invoices yet, because `advance`
-    locks the round before the invoices.
+    is running, the requested round follows it. The caller's transaction must not have locked invoices yet: `advance`
+    locks the round before the invoices, so the opposite order could cause a deadlock.
     """
-    # This waits until a running batch commits. If a round is running, its polls may have read charges before these
-    # charges changed, so another round follows.
+    # This waits until a running batch commits. If a round is running, its polls may have read charges before the change
+    # that the webhook reports, so another round follows.
     found = await poll_rounds.lock(work.tx, connection_id)
     if found.done_to is not None:
         changed = replace(found, again=True)

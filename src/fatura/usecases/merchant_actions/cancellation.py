@@ -117,7 +117,10 @@ async def _reserve(
 
 
 async def _about_other_requests(work: Work, request: MerchantRequest) -> str:
-    """Return a sentence about another request that may still be applied instead (D-171), or an empty text."""
+    """Return a sentence that warns of another stored request, or "" if there is none (D-171).
+
+    The engine may apply the other request instead of this cancellation.
+    """
     if await merchant_requests.is_replaced(work, request):
         return f" {charge_release.REPLACED}"
     stored = await merchant_requests.of_invoice(work, request.invoice_id)

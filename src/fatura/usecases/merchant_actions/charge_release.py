@@ -54,8 +54,8 @@ Answer = port.Charge | port.GatewayError | TimeoutError
 class Reserved:
     """The call to make after the transaction: ask `gateway` to cancel the confirmed `charge`.
 
-    `reserved_at` is real time, and `send_before` is on the process's monotonic clock. `hold` makes a suspension wait
-    for the call, even if a poll ends the merchant's request meanwhile (D-242).
+    `reserved_at` is real time, and `send_before` is on the process's monotonic clock. `hold` makes a suspension
+    of the account wait for the call, even if a poll ends the merchant's request meanwhile (D-242).
     """
 
     gateway: ObservedGateway
@@ -98,7 +98,7 @@ class Released:
 class Refused:
     """The gateway did not confirm that it canceled a charge, or was not asked.
 
-    With `is_unsure`, the gateway's answer was lost, so the charge may be canceled.
+    With `is_unsure`, the gateway's answer was lost, so the gateway may have canceled the charge.
     """
 
     detail: str
@@ -108,12 +108,12 @@ class Refused:
 async def reserve(work: Work, charge: InvoiceCharge, *, places: Places, refusal: Problem) -> Reserved:
     """Schedule a poll of a confirmed charge in case this process dies, and return what `release` needs.
 
-    Count the call as open in `places` (D-175). The caller must not end the `places` block before `release` returns. The
-    connection may be inactive.
+    Count the call as open in `places` (D-175). The caller must not end the `places` block before `release` returns. An
+    inactive connection is called too.
     Raises EngineError: `refusal` if the connection's credentials cannot be decrypted; `engine.account_suspended`; the
     errors of `Places.take`.
     """
-    # the account may have been suspended after the request was admitted
+    # check this again: the account may have been suspended after the request was admitted
     if not await frozen_accounts.may_charge(work.tx):
         raise account_suspended()
     places.take(1)
@@ -168,8 +168,8 @@ async def read_applied(work: Work, *, invoice_id: UUID) -> InvoiceView:
 def replaced(refusal: Problem) -> EngineError:
     """Return the error for a request that a later request replaces.
 
-    If the later request fails, a poll may still apply the replaced one. So the Idempotency-Key of the replaced request
-    stays reserved for repeats.
+    If the later request fails, a poll can still apply the replaced request. So the Idempotency-Key of the replaced
+    request stays reserved for repeats.
     """
     return EngineError(refusal, REPLACED, retry_after_seconds=60)
 
@@ -202,7 +202,11 @@ async def _end_uncompleted(work: Work, stored: MerchantRequest) -> None:
 
 
 class Ending(StrEnum):
-    """What became of a request after the gateway did not confirm that the charge is canceled."""
+    """The state of a merchant's request after the gateway did not confirm that the charge is canceled.
+
+    APPLIED: a poll has applied the request. KEPT: the request stays stored. DROPPED: the request is not stored any
+    more.
+    """
 
     APPLIED = auto()
     KEPT = auto()
@@ -210,11 +214,12 @@ class Ending(StrEnum):
 
 
 async def give_up(work: Work, request: IdempotentRequest | None, begun: Begun, *, is_unsure: bool) -> Ending:
-    """End an attempt after the gateway did not confirm that the charge is canceled. A repeat is possible from now on.
+    """End an attempt after the gateway did not confirm that the charge is canceled.
 
-    With `is_unsure`, the answer was lost, and a poll may find the charge canceled. If a poll has already applied the
-    request, return APPLIED and change nothing. Otherwise, schedule a poll. If the request stays stored or the answer
-    was lost, keep the Idempotency-Key reserved for a repeat of this request.
+    The client can repeat the request afterwards. With `is_unsure`, the gateway's answer was lost, and a poll may find
+    the charge canceled. If a poll has already applied the request, return APPLIED and change nothing. Otherwise,
+    schedule a poll. If the request stays stored or the answer was lost, keep the Idempotency-Key reserved for a repeat
+    of this request.
     """
     invoice_id = begun.request.invoice_id
     state = require(await issuance_state.lock(work.tx, invoice_id), "invoice", id_=invoice_id)
@@ -294,7 +299,8 @@ async def _record_payments(
 ) -> None:
     """Record the payments that the gateway returned with a canceled charge (D-50).
 
-    The payments may be newer than the most recent poll, and a canceled invoice is not polled regularly.
+    Otherwise, the engine could miss these payments: they may be newer than the most recent poll, and a canceled invoice
+    is not polled regularly.
     """
     if canceled.entries:
         answers = [ChargeAnswer(canceled.invoice_id, gateway.connection_id, canceled)]

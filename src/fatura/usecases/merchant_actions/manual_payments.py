@@ -70,7 +70,10 @@ class Received:
         return tagger.request_id("payment", invoice_id, key=self.key)
 
     def may_be(self, recorded: PaymentEntry) -> bool:
-        """Return whether `recorded` may be this payment. Texts are not compared, because an erasure changes them."""
+        """Return whether `recorded` can be the entry of this payment.
+
+        Texts are not compared, because an erasure changes them.
+        """
         return (
             self.amount_cents in {None, recorded.amount_cents}
             and self.paid_at in {None, recorded.occurred_at}
@@ -155,7 +158,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
         )
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
     own = next((each.payment for each in stored if each.request_id == entry_id), None)
-    if own is not None:  # the open amount may have grown since the payment was stored
+    if own is not None:  # the open amount may have changed since the payment was stored
         amount_cents = own.recorded_cents(open_cents=open_cents)
     else:
         amount_cents = open_cents if received.amount_cents is None else received.amount_cents
@@ -180,7 +183,7 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
 
 
 async def _was_rest(work: Work, state: IssuanceState) -> bool:
-    """Return whether the recorded payments cover the total, so that one of them may have been for the open amount.
+    """Return whether the recorded payments cover the total. Only then can one of them have been for the open amount.
 
     Ignore refunds and disputes, because the gateway may have reported them after that payment.
     """
@@ -193,7 +196,7 @@ async def _was_rest(work: Work, state: IssuanceState) -> bool:
 async def _complete(
     work: Work, *, received: Received, stored: MerchantRequest, released: Released
 ) -> InvoiceView:
-    """Record the payment for which a charge was canceled, even if the payment exceeds what is open now.
+    """Record the payment for which a charge was canceled, even if the payment exceeds the amount that is open now.
 
     If a refund that was made in the gateway has raised the open amount above the payment, plan the next charge for the
     rest. If the invoice got another charge meanwhile, check the payment like a new one.
@@ -269,7 +272,7 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
     """Refuse a payment above the open amount, and a part payment after too many manual payments.
 
     While a refund is pending, also refuse a payment that covers the total. Otherwise, the charge would be canceled for
-    this payment, and the refund could then raise the open amount.
+    this payment. The refund could then raise the open amount, so that the payment no longer covers the total.
     """
     if amount_cents > open_cents:
         detail = f"Only {open_cents} cents of the invoice are open."
@@ -287,7 +290,7 @@ async def _check(work: Work, invoice_id: UUID, *, amount_cents: int, open_cents:
 async def _drop_other_payments(work: Work, stored: Sequence[MerchantRequest]) -> None:
     """Before a part payment is recorded, drop the stored payments that wait for the cancellation of the charge.
 
-    Refuse the part payment if a waiting payment must be kept, because the engine could record both (D-52, D-171).
+    If a waiting payment must be kept, refuse the part payment. Otherwise, the engine could record both (D-52, D-171).
     """
     others = [each for each in stored if each.payment is not None]
     if not all([await merchant_requests.may_drop(work, each) for each in others]):

@@ -71,7 +71,8 @@ async def refund(
     """Refund an amount, and return the invoice after the gateway answered or timed out.
 
     A refund returns payments of one charge only, or manual payments only. If `amount_cents` is None, refund all the
-    money that is left. This fails if money is left of several charges, or of a charge and of manual payments.
+    money that is not refunded yet. This fails if the money comes from several charges, or from a charge and from manual
+    payments.
     Raises EngineError: `engine.not_found`, `engine.invoice_not_refundable`, `engine.amount_exceeds_paid`,
     `engine.too_many_refunds`, `engine.refund_unsupported`, `engine.refund_refused`, `engine.account_recovering`; the
     errors of `execute_once` and of `Places.take`.

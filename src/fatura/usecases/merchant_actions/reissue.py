@@ -61,7 +61,7 @@ class Wanted:
     def may_be(self, planned: InvoiceCharge) -> bool:
         """Return whether a request for these terms may have planned this charge.
 
-        The charge's due date may be later than the wanted one, because it may have been postponed since.
+        The charge's due date may be later than the wanted one, because the engine postpones a due date that has passed.
         """
         return (
             self.payment_method in {None, planned.payment_method}

@@ -30,9 +30,10 @@ _Key = tuple[UUID, str, str]
 _GatewayId = tuple[UUID, str]
 """An invoice, and the gateway's id of one of its charges."""
 REOPENED = frozenset({"amount_differs", "charge_missing"})
-"""Error codes of parked charges that issuance may continue (D-181).
+"""Error codes with which a parked charge can be reopened (D-181).
 
-If the charges that were found for such a parked charge have paid the invoice, issuance looks the found charges up.
+If the charges that were found for the parked charge have paid the invoice, the parked charge becomes `unknown` again,
+and issuance looks the found charges up.
 """
 BATCH = 100
 """Maximum number of a charge's new entries that one transaction records (D-178)."""
@@ -62,7 +63,7 @@ async def record(
     new = await new_entries(work, answers)
     if adopting := await _adopting(work, invoices, new):
         await _look_up(work, list(adopting.values()))
-        # leave out the refunds of these charges too: a refund that is done needs its entry, which issuance records
+        # leave out the refunds of these charges too: a done refund refers to its entry, which issuance records later
         left = {(each.invoice_id, id_) for each in adopting.values() for id_ in each.known_charge_ids}
         answers = [each for each in answers if (each.invoice_id, each.charge.charge_id) not in left]
         new = [each for each in new if (each.invoice_id, each.gateway_charge_id) not in left]
@@ -105,9 +106,9 @@ async def _adopting(
 
 
 async def _look_up(work: Work, newest: Sequence[InvoiceCharge]) -> None:
-    """Make issuance look up the charges that the gateway holds for each parked charge in `newest`.
+    """Make issuance look up the charges that were found for each parked charge in `newest`.
 
-    The outcome of the other charges in `newest` is unknown, so their look-up is scheduled already.
+    If a charge in `newest` is not parked, its outcome is unknown, so its look-up is scheduled already.
     """
     for charge in newest:
         if charge.stage is ChargeStage.PARKED:
@@ -124,8 +125,8 @@ def may_exceed_batch(charge: Charge) -> bool:
 async def record_ahead(deps: Deps, account: Account, answers: Sequence[ChargeAnswer]) -> None:
     """If a charge has more than BATCH new entries, record the oldest ones in transactions of BATCH entries (D-178).
 
-    The caller must call `record` with the same answers afterwards, to record the entries that are left. A charge has at
-    most BATCH new entries left, unless its account is frozen or issuance must record the entries.
+    The caller must call `record` with the same answers afterwards, to record the remaining entries. At most BATCH
+    new entries of each charge remain, unless the account is frozen or issuance must record the entries.
     """
     for answer in answers:
         if may_exceed_batch(answer.charge):
@@ -195,7 +196,7 @@ async def report_new(
     *,
     due_again: Collection[UUID] = frozenset(),
 ) -> None:
-    """Report to `invoice_moves` what follows from entries that were just added to the ledgers of locked invoices.
+    """Report to `invoice_moves` the facts that follow from new entries in the ledgers of locked invoices.
 
     Also schedule the next polls. For each invoice that is now paid, drop the merchant's stored requests. If a paid
     invoice was `ready`, also stop charging it.
@@ -242,8 +243,9 @@ async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
 async def _stop_charging(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """End the unsent charges of invoices that were paid before they were issued.
 
-    If a request may have created a charge, plan late look-ups of the charge. Charges that were found for a request are
-    second charges now. Plan to read them immediately, because the payer could pay them too (D-125, D-181).
+    - If a request may have created a charge, plan late look-ups of this charge (D-125).
+    - A charge that was found for a request is a second charge now. Plan to read it immediately, because the payer could
+      pay it too (D-181).
     """
     if not invoice_ids:
         return
@@ -276,7 +278,7 @@ def _reports(
         paid = ours.get((invoice.invoice_id, each.entry.gateway_charge_id or ""))
         if each.fact is not Fact.PAID_IN_FULL:
             paid = None
-        # if the invoice's own charge can still be paid, the immediate poll cancels it
+        # if the payment is not of the invoice's own charge, the immediate poll cancels that charge if it is payable
         polls_now = is_due or (each.fact is Fact.PAID_IN_FULL and _is_elsewhere(invoice, each.entry))
         reports.append(
             Report(

@@ -1,7 +1,7 @@
 """Requests of merchants that wait until the gateway has canceled a charge: reissues, manual payments, cancellations.
 
 A request is in progress until `in_progress_until`, because its process may wait for the gateway's answer until then. A
-process that was suspended may cancel the charge even later. So the stored request is kept for KEPT_FOR after this time.
+process that was suspended may cancel the charge even later. So the stored request is kept for KEPT_FOR longer.
 
 An invoice's newest request decides what happens when the charge is canceled. A poll applies the newest request, and a
 process with an earlier request does not apply its own. If the gateway refuses to cancel the charge for a request, only
@@ -101,10 +101,13 @@ async def store(work: Work, request: MerchantRequest) -> tuple[MerchantRequest, 
 async def end_unsure(work: Work, request: MerchantRequest) -> bool:
     """End an attempt for which the gateway's answer was lost. Return whether the request stays stored.
 
-    An attempt is one HTTP request. If the merchant's request stays stored, and the charge was canceled, a poll applies
-    the request. A reissue or a payment replaces the earlier requests, so drop them. But if a repeat of this request has
-    begun, do not drop them, because the repeat decides. A request to cancel the invoice drops no other requests,
-    because it does not apply if the charge expires. If the request is not stored any more, nothing changes.
+    An attempt is one HTTP request. If the merchant's request stays stored and the gateway has canceled the charge, a
+    poll applies the request.
+
+    - A reissue or a payment replaces the earlier requests, so drop them. But if a repeat of the request has begun, drop
+      nothing, because the repeat decides.
+    - A cancellation of the invoice drops no other requests, because it does not apply if the charge expires.
+    - If the request is not stored any more, change nothing.
     """
     stored = await of_invoice(work, request.invoice_id)
     if await end_attempt(work, request) and not request.is_cancellation:
@@ -125,7 +128,7 @@ async def end_attempt(work: Work, request: MerchantRequest) -> bool:
 async def end_refused(work: Work, request: MerchantRequest, *, previous: MerchantRequest | None) -> bool:
     """End an attempt for which the gateway did not cancel the charge. Return whether the request stays stored.
 
-    The request stays stored if an earlier attempt (`previous`) or a later attempt may still take effect.
+    The request stays stored if an earlier attempt (`previous`) or a later attempt can still take effect.
     """
     stored = await of_invoice(work, request.invoice_id)
     if not any(_is_same_attempt(each, request) for each in stored):
@@ -167,7 +170,7 @@ async def undecided(work: Work, invoice_ids: Sequence[UUID]) -> set[UUID]:
 async def plan_polls(work: Work, invoice_ids: Sequence[UUID]) -> None:
     """Schedule a poll of each locked invoice whose request still waits until the gateway cancels a charge (D-171).
 
-    The poll shows whether the gateway has canceled the charge, even if its answer to the request was lost. The pauses
+    The poll shows whether the gateway has canceled the charge, even if the gateway's answer was lost. The pauses
     between the polls grow with the time since the request.
     """
     planned: dict[UUID, datetime] = {}

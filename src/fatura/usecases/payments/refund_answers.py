@@ -78,7 +78,8 @@ async def after_look_up(
     - PLANNED: send the request next.
     - SENDING: if `may_repeat` is true, send the request again next.
     - FAILED: schedule a late look-up.
-    - In all other cases, the request must not be repeated. Fail the refund after EMPTY_LOOKUPS_NEEDED counted look-ups.
+    - SENDING without `may_repeat`, and ACCEPTED: the request must not be repeated. Fail the refund after
+      EMPTY_LOOKUPS_NEEDED counted look-ups.
     """
     is_answered = isinstance(answer, port.Charge | port.NotFoundError)
     shown = _shown(answer, current.refund_id) if isinstance(answer, port.Charge) else None

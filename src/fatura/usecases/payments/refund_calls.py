@@ -42,7 +42,7 @@ LOOKED_UP_WITHIN = timedelta(minutes=1)
 
 class _CallKind(Enum):
     SEND = auto()
-    """Ask for the refund. If the gateway deduplicates refunds, this may repeat an earlier request."""
+    """Ask for the refund. If the gateway deduplicates refunds, this can be a repeat of an earlier request."""
     LOOK_UP = auto()
     """Read the charge, which shows its refunds.
 
@@ -220,7 +220,7 @@ def _was_just_looked_up(work: Work, request: RefundRequest) -> bool:
 
 
 async def _not_left(work: Work, requests: Sequence[RefundRequest]) -> set[UUID]:
-    """Return the planned refunds that exceed what is left of their payments, for example after a dispute."""
+    """Return the planned refunds that exceed the amount left of their payments, for example after a dispute."""
     planned = [each for each in requests if each.stage is RefundStage.PLANNED]
     ledgers = await payment_entries.of_invoices(work.tx, [each.invoice_id for each in planned])
     return {each.refund_id for each in planned if not is_left(ledgers.get(each.invoice_id, ()), each)}
@@ -231,8 +231,8 @@ async def _fail_unmade(
 ) -> Sequence[RefundRequest]:
     """Fail each refund in `not_left` that the gateway has not made. Return the other refunds.
 
-    If the gateway may have made a refund, this refund itself may have reduced the amount that is left. Fail such a
-    refund only after EMPTY_LOOKUPS_NEEDED counted look-ups did not find it.
+    If the gateway may have made a refund, the amount that is left may be too low because of this refund itself. Fail
+    such a refund only after EMPTY_LOOKUPS_NEEDED counted look-ups did not find it.
     """
     kept: list[RefundRequest] = []
     for request in requests:

@@ -78,7 +78,7 @@ def _terms(terms: ChargeTerms) -> dict[str, Any]:
 async def charge_rest(work: Work, invoice_id: UUID) -> None:
     """After a charge was canceled for a manual payment, plan the next charge if the invoice is still unpaid (D-52).
 
-    A refund that was made in the gateway may have raised the open amount above the payment.
+    The invoice is still unpaid if a refund that was made in the gateway has raised the open amount above the payment.
     """
     state = await issuance_state.lock(work.tx, invoice_id)
     assert state is not None, "a released invoice exists"
@@ -92,7 +92,7 @@ async def charge_rest(work: Work, invoice_id: UUID) -> None:
 
 
 async def release(work: Work, charge: InvoiceCharge, state: ChargeState) -> None:
-    """Record that a charge is canceled or has expired at the gateway. `state` says which."""
+    """Record that a charge is canceled or has expired at the gateway, as `state` says."""
     assert charge.gateway_invoice_id is not None, "only a confirmed charge is released"
     await confirmed_charges.close_released(
         work.tx, charge.invoice_id, charge.gateway_invoice_id, stage=RELEASED[state], now=work.now

@@ -151,8 +151,9 @@ async def look_late(
 ) -> None:
     """Schedule later reads of charges that the invoice did not adopt and that a payer cannot pay now (D-181).
 
-    The gateway may open an `expired` charge again, or show a `missing` charge again. Until then, the state that this
-    function stores for each charge prevents an event. A missing charge that already has a state keeps this state.
+    The gateway may open an `expired` charge again, or show a `missing` charge again. So this function also stores a
+    state for each charge: `emit` reports the charge only after the gateway shows another state. A missing charge that
+    already has a state keeps this state.
     """
     known = await unmatched_charges.reported(work.tx, connection_id, missing) if missing else set[str]()
     unread = set(missing).difference(known)

@@ -23,12 +23,12 @@ from fatura.usecases.transaction import Work
 async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> set[UUID]:
     """Apply or drop the stored requests that wait for these charges; return the ids of the reissued invoices.
 
-    `polled` are locked charges with the gateway's answers. The payments in the answers are recorded already. What
-    happens to a charge's requests depends on its state in the answer:
-    - canceled: the newest request is applied, and the others are dropped.
-    - expired: the newest request that is no cancellation is applied, and the others are dropped (D-27).
+    `polled` are locked charges with the gateway's answers. The payments in the answers are recorded already. The
+    charge's state in the answer decides:
+    - canceled: the newest request is applied, and all other requests are dropped.
+    - expired: the newest request that is no cancellation is applied, and all other requests are dropped (D-27).
     - paid: all requests are dropped.
-    - still payable: requests for which `merchant_requests.is_over` is true are dropped, and the others keep waiting.
+    - still payable: requests for which `merchant_requests.is_over` is true are dropped. All other requests stay.
     """
     stored = await requests.of_invoices(work, [charge.invoice_id for charge, _ in polled])
     reissued: set[UUID] = set()
@@ -50,7 +50,7 @@ async def settle(work: Work, polled: Sequence[tuple[InvoiceCharge, Charge]]) -> 
 
 
 async def settle_replaced(work: Work, invoice_id: UUID, replaced: Charge) -> None:
-    """Close a locked invoice's newest charge, and apply the newest reissue or payment that waits for this (D-123).
+    """Close a locked invoice's newest charge, then apply the newest reissue or payment that waited for this (D-123).
 
     `replaced` is the gateway's answer, which shows the charge as canceled or expired. A reissue has replaced the
     charge, so do not apply a stored request to cancel the invoice.

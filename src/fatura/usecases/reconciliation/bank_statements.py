@@ -1,6 +1,7 @@
 """Import the payments of a bank statement into a connection whose provider reports no payments (D-257).
 
-The connection's adapter stores the payments. A poll of their charges then records them like those of any provider.
+The connection's adapter stores the imported payments. A poll of the paid charges then adds these payments to the
+ledgers, like the payments of any other provider.
 """
 
 from collections import Counter
@@ -82,8 +83,8 @@ async def import_statement(
 ) -> StoredAnswer:
     """Find the charges that the credits pay, add the credits to these charges as payments, and poll these charges soon.
 
-    A `similar` credit may be a payment that is stored already. `confirmed` has the bank's ids of `similar` credits that
-    a person has confirmed as new payments. A repeated import adds no payment, but makes the polls due again.
+    A `similar` credit is possibly a payment that is stored already. `confirmed` has the bank's ids of `similar` credits
+    that a person has confirmed as new payments. A repeated import adds no payment, but makes the polls due again.
     Raises EngineError: `engine.invalid_request`, `engine.not_found`, `engine.statement_unsupported`; the errors of
     `begin`.
     """
@@ -245,7 +246,7 @@ async def _poll(
 ) -> StatementView:
     """Make polls of the paid charges due, even if the payments are duplicates.
 
-    An earlier import may have added the payments and then died before it made the polls due.
+    An earlier import may have added the payments, and its process may have died before it made the polls due.
     """
     is_paid = {CreditResult.NEW, CreditResult.DUPLICATE}
     paid = sorted(

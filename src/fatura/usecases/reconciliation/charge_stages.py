@@ -21,8 +21,7 @@ async def record(
 
     `polls` are results of `without_outdated`. Return the polls that the caller must apply to the invoices, and the
     second charges to cancel, each with its gateway. A poll is left out if its invoice got another charge since the poll
-    began. If the gateway shows a charge as payable, but the engine has canceled or replaced this charge, it is a second
-    charge.
+    began. A charge that the gateway shows as payable is a second charge if the engine has canceled or replaced it.
     """
     newest = await charges.newest(work.tx, [poll.invoice.invoice_id for poll in polls])
     answers: list[Answered] = []

@@ -87,10 +87,12 @@ def webhook_refused() -> EngineError:
 async def accept(deps: Deps, verified: VerifiedWebhook) -> None:
     """Schedule an immediate poll of each charge that an authentic webhook names (D-35).
 
-    A `ready` invoice is not polled: if it was reissued, a late look-up reads its replaced charge. If the webhook names
-    no charges, a round polls all unpaid charges of the connection (D-190). If it names a charge that the engine has not
-    stored, `scheduled_looks` schedules a read of the charge (D-162). Charge states in the webhook are ignored, so a
-    replayed webhook only causes reads.
+    - If a named charge belongs to a `ready` invoice, a reissue has replaced the charge. A late look-up reads this
+      charge, because a `ready` invoice is not polled.
+    - If the engine has not stored a named charge, `scheduled_looks` schedules a read of the charge (D-162).
+    - If the webhook names no charges, a round polls all unpaid charges of the connection (D-190).
+
+    The engine ignores the states of charges in the webhook, so a replayed webhook only causes reads.
     """
     await in_transaction(deps, verified.account, _make_due, verified.connection_id, verified.charge_ids)
 

@@ -26,7 +26,7 @@ from fatura.usecases.payments.gateway_payments import ChargeAnswer
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A confirmed charge, with what the gateway answered about it.
+    """A confirmed charge, with the gateway's answer about it.
 
     `answer` is None if the gateway returned no charge. `is_unknown` is true if the gateway answered that it does not
     know the charge.
@@ -56,12 +56,12 @@ class Poll:
 
     @property
     def newest(self) -> InvoiceCharge:
-        """Return the newest of the polled charges. Since the poll began, the invoice may have got another charge."""
+        """Return the newest of the polled charges. The invoice may have got a newer charge since the poll began."""
         return self.asked[-1].charge
 
     @property
     def decisive(self) -> Asked:
-        """Return the charge that decides the next state: the paid charge of a paid invoice, else the newest charge.
+        """Return the charge that decides the next state: a paid invoice's paid charge; otherwise, the newest charge.
 
         An older paid charge of an unpaid invoice decides nothing: its payment covered only a part or was refunded.
         """
@@ -74,7 +74,7 @@ class Poll:
     def is_closed(self) -> bool:
         """Return whether the decisive charge is paid or canceled.
 
-        This state is recorded even if a webhook made the invoice due again during the poll.
+        The caller records this state even if a webhook made the invoice due again during the poll.
         """
         answer = self.decisive.answer
         return answer is not None and answer.state in {ChargeState.PAID, ChargeState.CANCELED}

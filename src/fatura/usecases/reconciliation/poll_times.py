@@ -155,7 +155,7 @@ async def take(work: Work, stored: StoredConnection) -> timedelta:
 
 
 async def spend(work: Work, stored: StoredConnection) -> None:
-    """Count a call that has waited for as long as `take` said."""
+    """Count a call that has waited for the time that `take` returned."""
     budget = await _budget(work, stored)
     if budget is not None:
         free_from = budget.free_after(1, real_now=work.deps.clock())

@@ -220,7 +220,7 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
 async def _report_facts(
     work: Work, polls: Sequence[Poll], *, poll_at: Mapping[UUID, datetime | None]
 ) -> None:
-    """Report to `invoice_moves` what follows from the polls. `poll_at` is when to poll each invoice again.
+    """Report to `invoice_moves` the facts that follow from the polls. `poll_at` is when to poll each invoice again.
 
     A canceled invoice without payments is not polled, so late look-ups read its canceled charge (D-27).
     """
@@ -228,7 +228,7 @@ async def _report_facts(
         replace(fact, poll_at=poll_at.get(fact.invoice_id)) for fact in map(_fact, polls) if fact is not None
     ]
     moved = await invoice_moves.report(work, reports)
-    if moved:  # `poll_at` was computed before the payments in the answers were recorded
+    if moved:  # plan again: `poll_at` was computed before the payments in the answers were recorded
         await gateway_payments.plan_polls(work, list(moved))
     canceled = moved.intersection(each.invoice_id for each in reports if each.fact is Fact.CHARGE_CANCELED)
     if canceled:

@@ -15,23 +15,28 @@ LOOK_AFTER = timedelta(minutes=1)
 A webhook often arrives before the engine has recorded the new charge that the webhook names.
 """
 MAX_WAITING = 20
-"""Maximum number of a connection's charges that only webhooks have named, and that wait for a look to decide.
+"""Maximum number of a connection's charges that only webhooks have named and about which no look has decided yet.
 
 Other systems of the merchant may use the same account at the provider. Webhooks about the charges of these systems must
-not use up the connection's budget of polls. If a second charge is dropped, the nightly sweep finds it.
+not use up the connection's budget of polls. If a second charge is dropped, the nightly sweep finds it, provided that
+the provider lists charges.
 """
 REPLACEABLE_AFTER = timedelta(hours=1)
-"""For this time, a charge keeps its place even if the gateway does not answer the looks at the charge."""
+"""A waiting charge whose looks get no answer is replaced only after it has waited for this time."""
 REPLACEABLE_LOOKS = 3
-"""Number of unanswered looks after which a charge may lose its place."""
+"""A waiting charge whose looks get no answer is replaced only after this number of looks."""
 
 
 async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
     """Schedule a look at each charge that a webhook names and that is not stored.
 
-    At most MAX_WAITING charges wait for a look. If more would wait, the new charge replaces a charge that the gateway
-    did not know. If there is none, it replaces a charge that has waited for REPLACEABLE_AFTER and had REPLACEABLE_LOOKS
-    looks without an answer. If no charge can be replaced, drop the new charge.
+    At most MAX_WAITING charges wait for a look. If more would wait, the new charge replaces one of these waiting
+    charges:
+    - a charge that the gateway did not know;
+    - if there is none, a charge that has waited for REPLACEABLE_AFTER and had REPLACEABLE_LOOKS looks without an
+      answer.
+
+    If no waiting charge can be replaced, the new charge is dropped.
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
@@ -45,7 +50,7 @@ async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequen
 async def _with_places(
     work: Work, connection_id: UUID, new: Sequence[str], *, known: Collection[str]
 ) -> Sequence[str]:
-    """Return the new charges that may wait for a look. Remove the charges that they replace, but none of `known`."""
+    """Return the new charges that may wait for a look. Remove the charges that they replace, but none in `known`."""
     found_by = work.now - REPLACEABLE_AFTER
     undecided, replaceable = await look_places.count_undecided(
         work.tx, connection_id, named=known, found_by=found_by, unanswered_looks=REPLACEABLE_LOOKS

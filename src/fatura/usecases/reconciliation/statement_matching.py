@@ -48,7 +48,10 @@ class PayersCharge:
 
 @dataclass(frozen=True, slots=True)
 class PayersPayment:
-    """A stored payment of a payer. The day of a manual payment is its own or that of its recording, the later one."""
+    """A stored payment of a payer.
+
+    `occurred_on` of a manual payment is the day of the payment or the day of its recording, whichever is later.
+    """
 
     payer: str
     amount_cents: int
@@ -58,10 +61,10 @@ class PayersPayment:
     by_hand: bool = False
 
     def may_be(self, credit: Credit) -> bool:
-        """Return whether this payment may be the same as `credit`, which has the same payer and amount.
+        """Return whether this payment and `credit`, which have the same payer and amount, can be the same payment.
 
-        Two different end-to-end ids belong to two payments. A merchant may have recorded the credit by hand some days
-        later.
+        Both must have the same day. But a manual payment can be some days later, because the merchant may have recorded
+        it later. Two different end-to-end ids belong to two payments.
         """
         if self.occurred_on != credit.occurred_on and not (
             self.by_hand and self.occurred_on > credit.occurred_on
@@ -218,7 +221,7 @@ class _Matching:
         return None if credit.same_id in self.confirmed else Decided(credit, CreditResult.SIMILAR)
 
     def _may_be_stored(self, credit: Credit) -> bool:
-        """Return whether a stored payment with the credit's id may be this credit.
+        """Return whether a stored payment with the credit's id can be this credit.
 
         An end-to-end id is unique. The bank may give any other id to several credits. So return False if the import has
         already decided that another credit of the statement with this id is `new` or `duplicate`.

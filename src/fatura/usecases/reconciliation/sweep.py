@@ -132,7 +132,7 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
 
     Return whether a sweep was due. Also return the claim, or None if the sweep was put off. A sweep is put off if its
     connection is failing, cannot be opened or has no list, if the budget requires a wait longer than LONGEST_PAUSE, or
-    if the account is frozen. An inactive connection is swept (D-55, D-123).
+    if the account is frozen. An inactive connection is swept too (D-55, D-123).
     """
     real_now = work.deps.clock()
     claimed = await connection_sweeps.claim(
@@ -192,8 +192,8 @@ async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
     `delay` is how long the first page has waited for the budget. A page that waited is counted in the budget after it
-    was read. The next run begins with the charges created at `listed_to`. Many charges may have this same creation
-    time, so RUN_SECONDS ends a run only after the run has advanced `listed_to`.
+    was read. The next run begins with the charges created at `listed_to`, which may be many. So RUN_SECONDS ends a run
+    only after it has advanced `listed_to`: otherwise, no run could get past these charges.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -335,7 +335,7 @@ async def _act_on_unmatched(
 
 
 def _listed_from(sweep: ClaimedSweep) -> tuple[datetime, datetime]:
-    """Return limits for unpaid and paid charges: only a charge that was listed since its limit counts as listed."""
+    """Return two instants, for unpaid and for paid charges. A charge counts as listed if it was listed since then."""
     assert sweep.started_at is not None, "the sweep has begun"
     return sweep.started_at, sweep.started_at - PAID_LISTED_AGAIN_AFTER
 

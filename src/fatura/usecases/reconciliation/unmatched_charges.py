@@ -84,7 +84,7 @@ async def look(deps: Deps, account: Account, *, limit: int) -> int:
 
 
 async def _claim(work: Work, *, limit: int) -> tuple[int, Sequence[_Look | _Known]]:
-    """Return how many charges were claimed, and those to handle now. The other claimed charges are due again later.
+    """Return how many charges were claimed, and which of them to handle now. The others are due again later.
 
     The account's connections take turns.
     """
@@ -147,7 +147,7 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> Sequence[None
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """If a charge is not a second charge now, remove its row. But if the row has a state, keep the row.
+    """End the look at a charge that is no second charge now: remove its row, unless the row has a state.
 
     Rows with a state are kept so that each state is reported only once. If the charge of a kept row has recorded
     payments (D-55) or may become payable again (D-181), schedule another look at the charge.
@@ -227,9 +227,9 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
 
 
 async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
-    """Return the answer about the charge if `record_ahead` may record its entries now, else an empty list.
+    """Return the answer about the charge, in a list, if `record_ahead` may record its entries now.
 
-    If the charge is certainly a second charge, and not canceled, report it.
+    Otherwise, return an empty list. If the charge is certainly a second charge, and not canceled, also report it.
     """
     if not await frozen_accounts.may_record(work.tx):
         return []
@@ -247,7 +247,7 @@ async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) ->
 
 
 async def _lock_invoice(work: Work, found: UnmatchedCharge, charge: Charge) -> CandidateInvoice | None:
-    """Lock and return a charge's invoice. The charge may refer to its invoice by an earlier id (D-181).
+    """Lock and return a charge's invoice. After a restore, the charge may refer to it by an earlier id (D-181).
 
     Return None if the invoice is missing or already has the charge. Also return None if the invoice belongs to another
     connection, unless `fatura restored` has reported the charge as a charge of this invoice.
@@ -286,12 +286,12 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 
     Return the charge if it is a second charge that can be paid; the caller cancels the charge. If the invoice belongs
     to another connection with the same account at the provider, forget the charge: a look of that connection records
-    its payments. In a frozen account, record nothing (D-123): `_claim` has scheduled the look again.
+    the charge's payments. In a frozen account, record nothing (D-123): `_claim` has scheduled the look again.
     """
     if not await frozen_accounts.may_record(work.tx):
         return None
     invoice = await _lock_invoice(work, look.found, charge)
-    # another worker may have reported the charge since `_claim`
+    # read the row again: another worker may have reported the charge since `_claim`
     found = await stored_unmatched.lock(work.tx, look.found) or look.found
     if invoice is None and found.state is not look.found.state:
         invoice = await _lock_invoice(work, found, charge)
@@ -319,13 +319,14 @@ async def _record(work: Work, look: _Look, charge: Charge) -> Charge | None:
 
 
 async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -> None:
-    """If the invoice's stored charge is parked and the reason is gone, let issuance look up the found charges.
+    """If the invoice's newest charge is parked, decide whether issuance looks up the found charges now.
 
-    - `amount_differs`: the reason is gone if `charge` has payments (D-170). If not, restart the late look-ups now. But
-      if `charge` is canceled, only record its payments: `gateway_payments.record` schedules the look-up if the payments
+    The error code of the parked charge decides:
+    - `amount_differs`: look up if `charge` has payments (D-170). If it has none, restart the late look-ups now. But if
+      `charge` is canceled, only record its payments: `gateway_payments.record` schedules the look-up if the payments
       cover the invoice.
-    - `charge_missing`: the reason is gone, because the gateway shows `charge` again (D-181). But if `charge` is
-      canceled, the reason is gone only if `charge` has unrecorded entries.
+    - `charge_missing`: look up, because the gateway shows `charge` again (D-181). But if `charge` is canceled, look up
+      only if `charge` has unrecorded entries.
     """
     parked = await _newest(work, invoice)
     if parked.stage is not ChargeStage.PARKED:
@@ -343,7 +344,7 @@ async def _adopt_parked(work: Work, invoice: CandidateInvoice, charge: Charge) -
         await charge_matching.make_due(work.tx, invoice.invoice_id, now=work.now)
         work.notify(LaneName.ISSUANCE)
     elif parked.error_code == "amount_differs":
-        # another charge has the wrong amount; this one may have the right one
+        # the wrong amount is that of another charge; `charge` may have the right amount
         await second_charges.check_now(work, charge.invoice_id, charge.attempt)
 
 
@@ -360,7 +361,7 @@ def _is_parked_with_other_amount(parked: InvoiceCharge, charge: Charge) -> bool:
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
     """Handle a charge that the invoice's newest request may have created (D-33). Return False for a second charge.
 
-    Usually, let issuance read the charge by its id, because the gateway may not find it by its reference yet.
+    Usually, let issuance read the charge by its id, because a search by the reference may not show the charge yet.
     Late look-ups (D-125) search for other charges with the reference. There are two exceptions:
 
     - The gateway offers look-ups, but a person must decide about the request, or the invoice cannot be issued with the

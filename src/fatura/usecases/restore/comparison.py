@@ -176,7 +176,7 @@ async def compare(
 async def _finished(
     comparison: _Comparison, gateway: ObservedGateway, never_billed: Sequence[LostInvoice]
 ) -> Sequence[tuple[UUID, int]]:
-    """Return those cycles of `never_billed` that can be forgotten.
+    """Return those cycles of `never_billed` whose lost invoices can be deleted.
 
     Each charge of such a cycle is reported as unmatched, was canceled without a payment, or is unknown to the gateway.
     Raises GatewayError, TimeoutError.
@@ -209,7 +209,7 @@ async def _open_connections(work: Work) -> Sequence[tuple[UUID, ObservedGateway 
 async def _release(work: Work, finished: Sequence[tuple[UUID, int]]) -> None:
     """Let the account bill again, and sweep its connections now: the backup may lack payments and refunds (D-161).
 
-    `finished` has lost cycles of canceled subscriptions. Forget these cycles.
+    Also delete the lost invoices of the cycles in `finished`, because these cycles will not be billed again.
     """
     await lost_invoices.forget(work.tx, finished)
     await frozen_accounts.release(work.tx, now=work.now)
@@ -319,7 +319,8 @@ async def _trace(comparison: _Comparison) -> None:
         for listed in charges:
             match = matching.without_invoice(listed.charge, why=why)
             comparison.add(listed.charge, match, connection_id=listed.connection_ids[0])
-    comparison.read.clear()  # later connections may list the charges again that this call has taken
+    # a later connection may list a charge that was matched here: the lists read so far prove nothing about this charge
+    comparison.read.clear()
 
 
 async def _subscriptions(comparison: _Comparison, after: UUID) -> Sequence[BilledCycles]:

@@ -60,7 +60,7 @@ class ListedCharge:
     connection_ids: list[UUID]
 
     def connection_of(self, preferred: UUID) -> UUID:
-        """Return the preferred connection if it lists the charge, else the first one that does."""
+        """Return `preferred` if it lists the charge. Otherwise, return the first connection that lists the charge."""
         return preferred if preferred in self.connection_ids else self.connection_ids[0]
 
 
@@ -119,7 +119,8 @@ async def match_by_cycle(
     """Match charges with cycles, and return the matches by charge id.
 
     If a cycle is not billed yet, store the charge. The billing run then adds the charge to the cycle's new invoice.
-    If a connection in `read` is not among the `connection_ids` of a charge, the connection certainly lacks the charge.
+    `read` has connections whose whole list was read. If such a connection is not among the `connection_ids` of a
+    charge, it certainly lacks the charge.
     """
     return {
         each.listed.charge.charge_id: await _match_cycle(work, each, read=read, dry_run=dry_run)
@@ -128,7 +129,7 @@ async def match_by_cycle(
 
 
 def without_invoice(charge: Charge, *, why: str) -> Match:
-    """Return CANCELED for a canceled charge without payments, else UNMATCHED with the reason `why`.
+    """Return CANCELED for a canceled charge without payments. Return UNMATCHED with the reason `why` for other charges.
 
     A canceled charge with payments is UNMATCHED, because no invoice records its payments (D-123).
     """
@@ -204,7 +205,7 @@ async def _reissue(
 async def _record_payments(work: Work, invoice: CandidateInvoice, charge: Charge) -> CandidateInvoice:
     """Record the payments of a closed charge, so that the invoice's next charge is for the rest.
 
-    Return the invoice, which may be paid now.
+    Return the invoice as it is afterwards, because the payments can make it `paid`.
     """
     answer = ChargeAnswer(invoice.invoice_id, invoice.connection_id, charge)
     await gateway_payments.record(work, [answer])
