@@ -230,6 +230,7 @@ async def test_a_certificate_is_verified() -> None:
         b"SSH-2.0-OpenSSH\r\n\r\n",
         None,
     ],
+    ids=["too long", "encoded", "cut off", "no HTTP", "closed"],
 )
 async def test_a_broken_answer_leaves_a_write_unknown(local: ProviderClient, bad: bytes | None) -> None:
     """[D-260, D-33]"""
@@ -240,7 +241,11 @@ async def test_a_broken_answer_leaves_a_write_unknown(local: ProviderClient, bad
         assert type(await raised(read(calls(local, server.port)))) is TransientError
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[", b"[" * 99_999, b"\xff", b'{"value": []}', b"null"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"[", b"[" * 99_999, b"\xff", b'{"value": []}', b"null"],
+    ids=["empty", "HTML", "cut off", "deep", "no UTF-8", "wrong type", "null"],
+)
 async def test_an_unreadable_answer_leaves_a_write_unknown(local: ProviderClient, body: bytes) -> None:
     """[D-260, D-50]"""
     async with served(answer(200, body)) as server:
