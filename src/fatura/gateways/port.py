@@ -372,7 +372,17 @@ class PermanentError(GatewayError):
 
 
 class AuthFailedError(GatewayError):
-    """The provider refuses the credentials. All work on the connection waits until somebody changes them (D-34)."""
+    """The provider refuses the credentials. All work on the connection waits until somebody changes them (D-34).
+
+    If the adapter itself knows which field is wrong, for example because a certificate has expired, `field` is the
+    field's path and a message, as in GatewaySettingsError. The merchant sees the message.
+    """
+
+    def __init__(
+        self, text: str = "", *, http_status: int | None = None, field: tuple[str, str] | None = None
+    ) -> None:
+        super().__init__(text, http_status=http_status)
+        self.field = field
 
 
 class NotFoundError(GatewayError):

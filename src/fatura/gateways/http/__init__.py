@@ -3,20 +3,28 @@
 Entry point: `ProviderClient.calls` returns ProviderCalls, whose `read` and `write` make calls within one deadline.
 """
 
+from fatura.gateways.http.certificate import CertificateError, ClientCertificate, read_certificate
 from fatura.gateways.http.client import (
     CONNECT_SECONDS,
     DEADLINE_SECONDS,
     MAX_BODY_BYTES,
     MAX_CALLS_OF_CONNECTION,
+    Access,
     ProviderCalls,
     ProviderClient,
 )
+from fatura.gateways.http.tokens import TokenRequest
 
 __all__ = [
     "CONNECT_SECONDS",
     "DEADLINE_SECONDS",
     "MAX_BODY_BYTES",
     "MAX_CALLS_OF_CONNECTION",
+    "Access",
+    "CertificateError",
+    "ClientCertificate",
     "ProviderCalls",
     "ProviderClient",
+    "TokenRequest",
+    "read_certificate",
 ]

@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ from fatura import __version__, tracing
 from fatura.domain.public_address import may_call
 from fatura.failure_text import reason_of
 from fatura.gateways.answers import InvalidFieldError
+from fatura.gateways.http.certificate import Certificates, ClientCertificate
+from fatura.gateways.http.tokens import Token, TokenRequest, Tokens, token_of
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
     AuthFailedError,
@@ -55,16 +58,33 @@ _UNCLEAR = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.LOCKED, 
 Refusal = Callable[[bytes], tuple[str, str] | None]
 """Reads the provider's code and text from the body of an error, or returns None."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Access:
+    """What the calls of some connections need beside headers: URL parameters, a client certificate, OAuth2 tokens."""
+
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    certificate: ClientCertificate | None = None
+    tokens: TokenRequest | None = None
+
+
+NO_ACCESS = Access()
+
+
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class ProviderCalls:
     """Makes HTTP calls with the credentials of one gateway connection, in at most DEADLINE_SECONDS in all.
 
-    Create one for each call of the port, or for each page of a list. No error contains a value of `headers`.
+    Create one for each call of the port, or for each page of a list. No error contains a value of `headers` or
+    `query`, a token, or a part of the certificate.
     """
 
-    __slots__ = ("_base_url", "_client", "_ends_at", "_headers", "_place", "_refusal")
+    __slots__ = (
+        "_access", "_base_url", "_client", "_ends_at", "_headers", "_place", "_refusal", "_secrets", "_token_key",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -74,6 +94,8 @@ class ProviderCalls:
         headers: Mapping[str, str],
         place: asyncio.Semaphore,
         refusal: Refusal,
+        access: Access,
+        connection_id: UUID,
     ) -> None:
         self._client = client
         self._base_url = base_url
@@ -81,6 +103,13 @@ class ProviderCalls:
         self._place = place
         self._refusal = refusal
         self._ends_at = time.monotonic() + DEADLINE_SECONDS
+        self._access = access
+        self._secrets = {*headers.values(), *access.query.values()}
+        self._token_key = b""
+        if access.tokens is not None:
+            digest = b"" if access.certificate is None else access.certificate.digest
+            self._token_key = access.tokens.key(digest, connection_id.bytes)
+            self._secrets |= set(access.tokens.secrets)
 
     async def read(
         self,
@@ -113,7 +142,54 @@ class ProviderCalls:
     async def _ask(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, content: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Send a request, and return the status and the body of the answer."""
+        """Send a request, and return the status and the body of the answer.
+
+        If the provider refuses the token, send the request once more, with a new token. The refused request had no
+        effect.
+        """
+        found = await self._send(method, path, query=query, content=content)
+        if found[0] == HTTPStatus.UNAUTHORIZED and self._access.tokens is not None:
+            found = await self._send(method, path, query=query, content=content)
+        return found
+
+    async def _send(
+        self, method: str, path: str, *, query: Mapping[str, str] | None, content: bytes | None
+    ) -> tuple[int, bytes]:
+        """Send a request with the connection's token, if it uses tokens. Forget a token that is refused."""
+        query = {**self._access.query, **(query or {})}
+        if self._access.tokens is None:
+            return await self._in_turn(method, path, self._headers, query=query, content=content)
+        tokens, key = self._client.tokens, self._token_key
+        token = await tokens.get(key, self._new_token)
+        self._secrets.add(token)
+        headers = {**self._headers, "Authorization": f"Bearer {token}"}
+        found = await self._in_turn(method, path, headers, query=query, content=content)
+        if found[0] == HTTPStatus.UNAUTHORIZED:
+            tokens.forget(key, token)
+        return found
+
+    async def _new_token(self) -> Token:
+        """Ask for a token. A failure has no effect at the provider. Raises TransientError, AuthFailedError."""
+        request = self._access.tokens
+        assert request is not None, "only a connection with tokens asks for one"
+        headers = {**request.headers, "Content-Type": request.content_type}
+        try:
+            status, body = await self._in_turn("POST", "", headers, content=request.body, url=request.url)
+        except UnknownOutcomeError as error:
+            raise TransientError(f"no token: {error}", http_status=error.http_status) from None
+        return token_of(status, body)
+
+    async def _in_turn(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        url: str | None = None,
+    ) -> tuple[int, bytes]:
+        """Send a request when fewer than MAX_CALLS_OF_CONNECTION calls of the connection are open."""
         if holds_open_transaction():
             raise RuntimeError("a provider must not be called inside a transaction")
         try:
@@ -123,15 +199,25 @@ class ProviderCalls:
             raise TransientError("too many calls of this connection are open") from None
         try:
             with tracing.span(method, kind=Kind.CLIENT, http__request__method=method) as span:
-                status, body = await self._exchange(method, path, query=query, content=content)
+                status, body = await self._exchange(
+                    method, url or self._base_url + path, headers, query=query, content=content
+                )
                 span.set(http__response__status_code=status)
                 return status, body
         finally:
             self._place.release()
 
     async def _exchange(
-        self, method: str, path: str, *, query: Mapping[str, str] | None, content: bytes | None
+        self,
+        method: str,
+        url: str,
+        given: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None,
+        content: bytes | None,
     ) -> tuple[int, bytes]:
+        certificate = self._access.certificate
+        context = True if certificate is None else await self._client.certificates.context(certificate)
         left = self._seconds_left()
         headers = {"User-Agent": f"Fatura/{__version__}", "Accept": "application/json"}
         if content is not None:
@@ -139,10 +225,11 @@ class ProviderCalls:
         try:
             async with self._client.session().request(
                 method,
-                self._base_url + path,
+                url,
                 params=query,
                 data=content,
-                headers={**headers, "Accept-Encoding": "identity", **self._headers, **tracing.headers()},
+                headers={**headers, "Accept-Encoding": "identity", **given, **tracing.headers()},
+                ssl=context,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=left, connect=min(left, CONNECT_SECONDS)),
             ) as response:
@@ -184,7 +271,7 @@ class ProviderCalls:
 
     def _clean(self, text: str) -> str:
         """Return a provider's text without credentials and control characters, and not too long."""
-        for value in self._headers.values():
+        for value in sorted(self._secrets, key=len, reverse=True):
             if len(value) >= _SECRET_CHARS:
                 text = text.replace(value, "***")
         return "".join(each if each.isprintable() else " " for each in text)[:MAX_TEXT].strip()
@@ -201,7 +288,8 @@ class ProviderClient:
     """The connections of a process to all providers.
 
     An adapter must take the base URL from its own constants, never from data of a merchant. `denied` are networks that
-    are never called. If `is_exempt` is true, private addresses and http are allowed; tests use this.
+    are never called. If `is_exempt` is true, private addresses and http are allowed; tests use this. `new_ssl_context`
+    returns a TLS context for a connection with a client certificate.
     """
 
     def __init__(
@@ -210,7 +298,10 @@ class ProviderClient:
         denied: Collection[IPv4Network | IPv6Network] = (),
         is_exempt: bool = False,
         ssl_context: ssl.SSLContext | None = None,
+        new_ssl_context: Callable[[], ssl.SSLContext] = ssl.create_default_context,
     ) -> None:
+        self.tokens = Tokens()
+        self.certificates = Certificates(new_ssl_context)
         self._denied = denied
         self._is_exempt = is_exempt
         self._ssl_context = ssl_context
@@ -218,12 +309,29 @@ class ProviderClient:
         self._places = WeakValueDictionary[UUID, asyncio.Semaphore]()
 
     def calls(
-        self, base_url: str, *, headers: Mapping[str, str], connection_id: UUID, refusal: Refusal
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, str],
+        connection_id: UUID,
+        refusal: Refusal,
+        access: Access = NO_ACCESS,
     ) -> ProviderCalls:
         """Return the calls of a gateway connection. `headers` have its credentials, and are sent with each call."""
-        assert self._is_exempt or base_url.startswith("https://"), "a provider is called with TLS"
+        urls = [base_url] if access.tokens is None else [base_url, access.tokens.url]
+        assert self._is_exempt or all(url.startswith("https://") for url in urls), (
+            "a provider is called with TLS"
+        )
         place = self._places.setdefault(connection_id, asyncio.Semaphore(MAX_CALLS_OF_CONNECTION))
-        return ProviderCalls(self, base_url, headers=headers, place=place, refusal=refusal)
+        return ProviderCalls(
+            self,
+            base_url,
+            headers=headers,
+            place=place,
+            refusal=refusal,
+            access=access,
+            connection_id=connection_id,
+        )
 
     def session(self) -> aiohttp.ClientSession:
         """Return the session of this process, which keeps no cookies and ignores the proxies of the environment."""

@@ -22,8 +22,9 @@ async def check(deps: Deps, account: Account, gateway: port.Gateway) -> str | No
         with deps.gateway_requests.one(account.account_id):
             async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
                 return await gateway.check_credentials()
-    except port.AuthFailedError:
-        raise invalid_fields(("credentials", "were refused by the gateway; check them there")) from None
+    except port.AuthFailedError as error:
+        refused = ("credentials", "were refused by the gateway; check them there")
+        raise invalid_fields(error.field or refused) from None
     except (port.TransientError, port.UnknownOutcomeError, TimeoutError) as error:
         reason = str(error) or "the gateway did not answer"
         raise invalid_fields(

@@ -195,4 +195,6 @@ def _failure(error: BaseException, operation: str) -> CallError | None:
     status = (
         f" (HTTP {error.http_status})" if isinstance(error, port.GatewayError) and error.http_status else ""
     )
-    return CallError(code, f"{operation}: {_WHY[code]}{status}")
+    field = error.field if isinstance(error, port.AuthFailedError) else None
+    why = _WHY[code] if field is None else " ".join(field)
+    return CallError(code, f"{operation}: {why}{status}")
