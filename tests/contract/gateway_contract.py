@@ -300,7 +300,7 @@ class GatewayContract:
     async def test_an_unauthentic_webhook_is_refused(
         self, gateway: Gateway, provider: Provider, body: bytes
     ) -> None:
-        """If the provider does not sign the body, only its header proves who sent the webhook.
+        """If the provider does not sign the body, only a header or the query proves who sent the webhook.
 
         [D-35 webhook refused]
         """
@@ -311,11 +311,16 @@ class GatewayContract:
             return
         other = await provider.connect()
 
+        text = body.decode("latin-1")
         altered = replace(genuine, body=genuine.body + body + b" ")
         for forged in (
-            replace(genuine, headers={}, body=body),
-            replace(genuine, headers={name: f"{value}0" for name, value in genuine.headers.items()}),
-            replace(genuine, headers=dict.fromkeys(genuine.headers, body.decode("latin-1"))),
+            replace(genuine, headers={}, query="", body=body),
+            Webhook(
+                {name: f"{value}0" for name, value in genuine.headers.items()},
+                f"{genuine.query}0",
+                genuine.body,
+            ),
+            Webhook(dict.fromkeys(genuine.headers, text), f"token={text}", genuine.body),
             *([altered] if provider.signs_webhook_bodies else []),
         ):
             with pytest.raises(AuthFailedError):
