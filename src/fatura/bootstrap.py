@@ -21,6 +21,8 @@ from fatura.domain.tags import Tagger
 from fatura.failure_text import OwnTextError
 from fatura.gateways.adapters.asaas import settings as asaas_settings
 from fatura.gateways.adapters.asaas.adapter import AsaasGateway
+from fatura.gateways.adapters.pix import settings as pix
+from fatura.gateways.adapters.pix.adapter import PixGateway
 from fatura.gateways.adapters.pix_key import settings as pix_key_settings
 from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
 from fatura.gateways.adapters.sandbox import settings as sandbox_settings
@@ -145,7 +147,7 @@ def wire(
 ) -> Deps:
     """Build the dependencies. Tests pass their own clock."""
     rules = url_rules(settings)
-    live, provider_client = frozenset({Mode.LIVE}), ProviderClient(denied=settings.outbound_deny)
+    live, calls = frozenset({Mode.LIVE}), ProviderClient(denied=settings.outbound_deny)
     of_sandbox = db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS))
     return Deps(
         settings=settings,
@@ -158,14 +160,12 @@ def wire(
             ),
             PixKeyGateway.provider: Provider(partial(PixKeyGateway, db), live, pix_key_settings.FIELDS),
             AsaasGateway.provider: Provider(
-                partial(AsaasGateway, provider_client),
-                live,
-                asaas_settings.FIELDS,
-                asaas_settings.CREDENTIALS,
+                partial(AsaasGateway, calls), live, asaas_settings.FIELDS, asaas_settings.CREDENTIALS
             ),
+            PixGateway.provider: Provider(partial(PixGateway, calls), live, pix.FIELDS, pix.CREDENTIALS),
         },
         url_rules=rules,
-        provider_client=provider_client,
+        provider_client=calls,
         merchants=MerchantClient(rules, denied=settings.outbound_deny),
         clock=DatabaseClock(clock),
         notify=notify,

@@ -104,4 +104,6 @@ ROUTES = (
         method="POST",
         inputs=_INPUTS,
     ),
+    # banks with the Pix API append /pix to the URL that they were given (D-262)
+    OpenRoute("/gateways/{accountId}/{connectionId}/webhook/pix", receive_gateway_webhook, method="POST"),
 )
