@@ -150,7 +150,8 @@ class _Transaction:
 def read(text: str, format_: StatementFormat, *, now: datetime) -> Statement:
     """Read a statement.
 
-    Raises StatementError. A credit is also refused if its day is later than the day of `now`, or if it has no bank id.
+    Raises StatementError if a transaction is not valid, for example a credit without a bank id, or a credit whose day
+    is later than the day of `now`.
     """
     found = _ofx(text) if format_ is StatementFormat.OFX else _csv(text)
     read_credits: list[Credit] = []

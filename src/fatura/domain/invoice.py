@@ -107,8 +107,8 @@ def build(terms: BillingTerms, *, cycle: int, method: PaymentMethod) -> InvoiceD
 def amounts_by_cycle(terms: BillingTerms) -> Sequence[tuple[int, int]]:
     """Return pairs `(cycle, invoice total)` in the order of the cycles.
 
-    The total of a pair applies from the pair's cycle until the cycle before that of the next pair. The result is
-    empty if an item has no fixed price, because the totals are then not known.
+    Each total applies from its cycle on, until the cycle of the next pair begins. The last total applies to all later
+    cycles. If an item has no fixed price, the totals are not known, and the result is empty.
     """
     if any(product.monthly_price_cents is None for product in terms.products):
         return []

@@ -74,8 +74,8 @@ def _path(location: tuple[str | int, ...], value: Any) -> str:
     """Convert the location that pydantic gives for an error into a path in the request.
 
     For a field with a union type, the location also contains the name of the type that pydantic tried. The path omits
-    this name. A step of the location counts as a type's name if it is not the last step, and `value` has no object or
-    array at this step.
+    this name. The location is a sequence of keys and indexes. A key counts as a type's name if two things are true: the
+    key is not the last one, and `value` contains no object or array under this key.
     """
     path = WHOLE_BODY
     for place, step in enumerate(location, 1):

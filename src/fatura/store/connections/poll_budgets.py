@@ -144,9 +144,9 @@ async def set_polls_from(tx: Tx, connection_id: UUID, *, polls_from: datetime) -
 
 
 async def note_polls(tx: Tx, connection_id: UUID, *, polls_from: datetime, polled_named: bool) -> None:
-    """Store when the locked budget allows the next call, and whether the newest poll was of a named charge.
+    """Store when the locked budget allows the next call, and whether a webhook named the charge of the newest poll.
 
-    Also clear `looked`, because a poll has used the budget after the newest looks.
+    Set `looked` to false, because a poll has used the budget more recently than any look.
     """
     await tx.execute(
         """

@@ -159,7 +159,7 @@ async def settle(tx: Tx, answered: Sequence[AnsweredCall]) -> Sequence[AnsweredC
 
 
 async def withdraw(tx: Tx, calls: Sequence[PriceCall], *, due_at: datetime) -> None:
-    """Delete reserved calls that were not made. A call that was recorded as lost since its reservation is kept.
+    """Delete reserved calls that were not made. Keep calls that were recorded as lost meanwhile.
 
     If a deleted call was scheduled, and not requested by a client, its item becomes due at `due_at`, without a lease.
     """

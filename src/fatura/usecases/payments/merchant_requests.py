@@ -67,8 +67,9 @@ async def _limited(work: Work, request: MerchantRequest, *, now: datetime) -> Me
 async def may_drop(work: Work, request: MerchantRequest) -> bool:
     """Return whether a refund or a part payment may drop a stored request (D-171).
 
-    The request must be over. The gateway must also have answered about the charge since the call to cancel the charge
-    ended. Otherwise, the gateway may already have canceled the charge, and nothing would continue the request.
+    Two conditions must be met. The request is over. And the gateway has answered about the charge later than
+    IN_PROGRESS_FOR after the request, when the call that cancels the charge has certainly ended. Without this answer,
+    the gateway may have canceled the charge already. If the request were dropped then, no poll would apply it.
     """
     ended_at = request.requested_at + IN_PROGRESS_FOR
     return is_over(work, request) and await charges.was_asked(work.tx, request.charge_id, since=ended_at)

@@ -128,9 +128,9 @@ async def next_cancellations(work: Work, charges: Sequence[tuple[UUID, Charge]])
 
 
 async def look_soon(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule looks at these charges, which are not stored, after LOOK_SOON_AFTER.
+    """Plan to look at each of these charges once LOOK_SOON_AFTER has passed.
 
-    Until then, a call that is in progress may store one of these charges.
+    None of the charges is stored yet. Until the look, a call that is in progress may still store one of them.
     """
     at = work.now + LOOK_SOON_AFTER
     await unmatched_charges.add(

@@ -247,10 +247,10 @@ def _number(invoice: CandidateInvoice, charge: Charge) -> int:
 
 
 async def _adopt(work: Work, charge: Charge, invoice: CandidateInvoice) -> None:
-    """Store the gateway's id of a charge, so that issuance looks the charge up.
+    """Store the gateway's id of `charge`, so that issuance looks this charge up at the gateway.
 
-    If `invoice.is_open`, add the id to the invoice's newest stored charge. If not, insert a stored charge. In both
-    cases, the stored charge has the `charge_id` and the `number` of `invoice`.
+    If `invoice.is_open`, add the id to the invoice's newest stored charge. Otherwise, insert a new stored charge with
+    the id. The caller has put the `charge_id` and the `number` of this stored charge into `invoice`.
     """
     assert invoice.charge_id is not None, "an invoice that adopts a charge has an id for it"
     assert invoice.number is not None, "an invoice that adopts a charge has a number for it"

@@ -232,10 +232,12 @@ class AsaasGateway:
     async def _with_refunds(
         self, calls: ProviderCalls, payment: Payment, *, statuses: Collection[str] = charges.REFUND_STATUSES
     ) -> Payment:
-        """Return a payment with its refunds. If an answer has none, read them for a payment with one of `statuses`.
+        """Return the payment with its refunds.
 
-        A partly refunded payment may have the status of a paid one. If its refund stayed unseen, the engine would
-        report that the refund failed, and a person would return the money again.
+        If Asaas left out the field `refunds`, and the payment has one of `statuses`, read the refunds. Callers pass
+        PAID_STATUSES if a refund must not be missed, because a partly refunded payment may have the status of a paid
+        one. If the engine missed a refund, it would report that the refund failed, and a person would return the money
+        again.
         """
         if payment.refunds is not None or payment.status not in statuses:
             return payment
