@@ -80,6 +80,7 @@ class Deps:
     refused_webhooks: RefusedWebhooks = field(default_factory=RefusedWebhooks)
     webhook_lookups: SharedLookups = field(default_factory=SharedLookups)
     pay_page_lookups: SharedLookups = field(default_factory=SharedLookups)
+    connection_checks: SharedLookups = field(default_factory=SharedLookups)
     lane_polls: LanePolls = field(default_factory=LanePolls)
     checks: SharedCall[ChecksView] = field(
         default_factory=lambda: SharedCall[ChecksView](keep_seconds=KEEP_CHECKS_SECONDS)

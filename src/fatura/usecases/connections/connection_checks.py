@@ -1,5 +1,6 @@
 """Ask a provider whether it still accepts a connection's stored credentials (D-259)."""
 
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -19,8 +20,14 @@ from fatura.views.providers import ConnectionCheckView
 async def check(deps: Deps, account: Account, connection_id: UUID) -> ConnectionCheckView:
     """Check the credentials, and count the result towards the connection's health.
 
+    A connection has one check at a time. Requests that arrive meanwhile share the next check.
     Raises EngineError: `engine.not_found`, `engine.rate_limited`, `engine.account_suspended`.
     """
+    key = account.account_id, connection_id
+    return await deps.connection_checks.get(partial(_check, deps, account, connection_id), group=key, key=key)
+
+
+async def _check(deps: Deps, account: Account, connection_id: UUID) -> ConnectionCheckView:
     with deps.gateway_requests.one(account.account_id):
         opened = await in_transaction(deps, account, _open, connection_id)
         error = await _ask(deps, account, opened)
@@ -32,7 +39,7 @@ async def _open(work: Work, connection_id: UUID) -> OpenedConnection:
     # check this again: the account may have been suspended after the request was admitted
     if not await suspension.may_work(work.tx):
         raise account_suspended()
-    found = await gateway_connections.open_gateways(work, [connection_id])
+    found = await gateway_connections.open_for_calls(work, [connection_id])
     return require(found.get(connection_id), "gateway connection", id_=connection_id)
 
 
@@ -45,7 +52,7 @@ async def _ask(deps: Deps, account: Account, opened: OpenedConnection) -> CallEr
     except (port.GatewayError, TimeoutError) as error:
         return gateway.why(error)
     finally:
-        await connection_health.record(deps, account, [gateway])
+        await connection_health.record_check(deps, account, gateway, used=opened.stored)
     return None
 
 

@@ -1,9 +1,10 @@
 """Record how calls to gateways ended; then schedule probes, emit events and resume waiting work (D-55)."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from fatura.domain.account import Account
@@ -19,6 +20,7 @@ from fatura.observability import log
 from fatura.store.charging import waiting
 from fatura.store.connections import connection_health as stored_health
 from fatura.store.connections import connections
+from fatura.store.connections.connections import StoredConnection
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_transaction
@@ -34,6 +36,9 @@ UNREADABLE = CallResult(
 )
 
 
+_Store = Callable[[Work, UUID, Sequence[CallResult]], Awaitable[ConnectionHealth]]
+
+
 async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGateway]) -> None:
     """Store the results of the connections' calls since the previous `record`.
 
@@ -41,18 +46,43 @@ async def record(deps: Deps, account: Account, gateways: Iterable[ObservedGatewa
     `record_probe` stores the results of probes.
     """
     for gateway in {id(each): each for each in gateways}.values():
-        if gateway.is_probe or not gateway.results:
-            continue
-        results, gateway.results = gateway.results, []
-        if any(each.error is None for each in results):
-            deps.answering.note(account.account_id)
-        if gateway.has_failures or any(each.error for each in results):
-            try:
-                health = await in_transaction(deps, account, _store, gateway.connection_id, results)
-            except Exception:  # noqa: BLE001 - the answers are recorded already; only the health is lost
-                log.exception("gateway.health_not_recorded", connection_id=str(gateway.connection_id))
-            else:
-                gateway.has_failures = health != HEALTHY
+        if not gateway.is_probe:
+            await _record(deps, account, gateway, _store)
+
+
+async def record_check(
+    deps: Deps, account: Account, gateway: ObservedGateway, *, used: StoredConnection
+) -> None:
+    """Store the result of a check like `record`, but only if the connection still has the credentials it `used`.
+
+    Otherwise, the merchant has replaced the credentials during the call, which says nothing about the new ones.
+    """
+    await _record(deps, account, gateway, partial(_store_if_used, used=used))
+
+
+async def _record(deps: Deps, account: Account, gateway: ObservedGateway, store: _Store) -> None:
+    results, gateway.results = gateway.results, []
+    if any(each.error is None for each in results):
+        deps.answering.note(account.account_id)
+    if results and (gateway.has_failures or any(each.error for each in results)):
+        try:
+            health = await in_transaction(deps, account, store, gateway.connection_id, results)
+        except Exception:  # noqa: BLE001 - the answers are recorded already; only the health is lost
+            log.exception("gateway.health_not_recorded", connection_id=str(gateway.connection_id))
+        else:
+            gateway.has_failures = health != HEALTHY
+
+
+async def _store_if_used(
+    work: Work, connection_id: UUID, results: Sequence[CallResult], *, used: StoredConnection
+) -> ConnectionHealth:
+    # a change of the credentials that has not committed yet waits for this lock, and then makes the health good again
+    before = await stored_health.lock(work.tx, connection_id)
+    now = await connections.find(work.tx, connection_id)
+    assert now is not None, "connections are never deleted"
+    if now.credentials_sealed != used.credentials_sealed:
+        return before
+    return await _store(work, connection_id, results)
 
 
 async def count_unreadable(work: Work, connection_id: UUID) -> None:
