@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -23,12 +25,43 @@ async def serving(answer: web.Response) -> AsyncGenerator[tuple[str, list[str]]]
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
+    async with _served(app) as url:
+        yield url, asked
+
+
+@asynccontextmanager
+async def serving_a_provider(*credentials: str) -> AsyncGenerator[tuple[str, list[Any]]]:
+    """Serve an account with a connection whose provider has these credentials. Yield the URL and the changes."""
+    changes: list[Any] = []
+    fields = [
+        {"name": name, "description": name, "type": "text", "required": True, "secret": name == "token"}
+        for name in credentials
+    ]
+    connection = {"connectionId": CONNECTION_ID, "provider": "acme"}
+    known = {"provider": "acme", "settings": [], "credentials": fields}
+
+    async def read(request: web.Request) -> web.Response:
+        return web.json_response({"data": [known if request.path.endswith("providers") else connection]})
+
+    async def change(request: web.Request) -> web.Response:
+        changes.append(await request.json())
+        return web.json_response(connection)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", read)
+    app.router.add_patch("/{path:.*}", change)
+    async with _served(app) as url:
+        yield url, changes
+
+
+@asynccontextmanager
+async def _served(app: web.Application) -> AsyncGenerator[str]:
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -92,3 +125,17 @@ async def test_a_problem_without_meta_is_shown() -> None:
     """[D-259]"""
     async with serving(web.Response(status=400, text='{"type":"t","detail":"d","meta":null}')) as (url, _):
         assert (await _said(url, "list")).endswith("t: d\n")
+
+
+async def test_new_credentials_replace_the_old_ones_as_a_whole(tmp_path: Path) -> None:
+    """A PATCH replaces all credentials, also those that are no secret. [D-43, D-259]"""
+    file = tmp_path / "token"
+    file.write_text("secret")
+    words = ("rotate", CONNECTION_ID, "--set", f"token=@{file}")
+    async with serving_a_provider("user", "token") as (url, changes):
+        assert "--set user=VALUE" in await _said(url, *words)
+        assert changes == []
+        env = environment(FATURA_API_KEY="rk_live_x", FATURA_API_URL=url)
+        rotated = await asyncio.to_thread(run_here, "gateway", *words, "--set", "user=a", "--json", env=env)
+    assert rotated.returncode == 0, rotated.stderr
+    assert changes == [{"credentials": {"user": "a", "token": "secret"}}]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,11 +54,54 @@ async def test_a_connected_gateway_is_shown_and_listed(world: World, api: Api) -
         "merchantCity": "Recife",
     }
     assert connection["connectionId"] in ended.stdout
-    assert "methods        pix\n" in ended.stdout
+    assert re.search(r"methods +pix\n", ended.stdout)
+    assert re.search(r"merchantCity +Recife\n", ended.stdout)
 
     listed = await gateway("list")
     assert all(word in listed.stdout for word in (connection["connectionId"], "pix_key", "Bank", "ok"))
     assert json.loads((await gateway("list", "--json")).stdout)["data"] == [connection]
+
+
+async def test_settings_are_changed_one_by_one(world: World, api: Api) -> None:
+    """[D-43, D-259]"""
+    live = await world.another(Mode.LIVE)
+    gateway = command(api, live)
+    made = json.loads((await gateway("connect", "pix_key", *VALUES, "--json")).stdout)
+    words = ("--set", "merchantCity=Olinda", "--label", "Bank", "--inactive")
+    changed = await gateway("set", made["connectionId"], *words)
+    assert (changed.returncode, changed.stderr) == (0, "")
+    assert re.search(r"merchantCity +Olinda\n", changed.stdout)
+    [connection] = await connections(live)
+    assert (connection["label"], connection["active"]) == ("Bank", False)
+    assert connection["settings"] == {**made["settings"], "merchantCity": "Olinda"}
+
+    nothing = await gateway("set", made["connectionId"])
+    assert (nothing.returncode, "name a change" in nothing.stderr) == (1, True)
+    unknown = await gateway("set", made["connectionId"], "--set", "color=red")
+    assert "one of these names: pixKey, merchantName" in unknown.stderr
+
+
+async def test_a_second_connection_to_a_provider_is_pointed_out(world: World, api: Api) -> None:
+    """[D-43, D-259]"""
+    gateway = command(api, await world.another(Mode.LIVE))
+    made = json.loads((await gateway("connect", "pix_key", *VALUES, "--json")).stdout)
+    second = await gateway("connect", "pix_key", *VALUES)
+    assert f"other active connections to pix_key: {made['connectionId']}" in second.stderr
+
+
+async def test_a_move_needs_a_connection_that_can_bill(world: World, api: Api) -> None:
+    """[D-59, D-259]"""
+    gateway = command(api, world)
+    [old] = await connections(world)
+    unknown = "00000000-0000-0000-0000-000000000001"
+    for words in (unknown, old["connectionId"]), (old["connectionId"], unknown):
+        assert f"there is no connection {unknown}" in (await gateway("move", *words)).stderr
+
+    new = json.loads((await gateway("connect", "sandbox", "--json")).stdout)["connectionId"]
+    await gateway("set", new, "--inactive")
+    assert f"connection {new} is inactive" in (await gateway("move", old["connectionId"], new)).stderr
+    await gateway("set", new, "--active", "--set", "issuesCharges=false")
+    assert f"connection {new} cannot create" in (await gateway("move", old["connectionId"], new)).stderr
 
 
 async def test_a_terminal_is_asked_for_missing_values(world: World, api: Api) -> None:
@@ -68,6 +112,14 @@ async def test_a_terminal_is_asked_for_missing_values(world: World, api: Api) ->
     assert "merchantCity (your city, at most 15 characters)" in said
     [connection] = await connections(live)
     assert connection["settings"]["merchantName"] == "Sol"
+
+
+async def test_an_interrupted_prompt_ends_the_command(world: World, api: Api) -> None:
+    """[D-259]"""
+    live = await world.another(Mode.LIVE)
+    ended, said = await asyncio.to_thread(in_terminal, api, live.api_key, answers="Sol\n\x04")
+    assert (ended, "Aborted" in said) == (1, True), said
+    assert await connections(live) == []
 
 
 def in_terminal(api: Api, api_key: str, *, answers: str) -> tuple[int, str]:
@@ -92,13 +144,18 @@ def in_terminal(api: Api, api_key: str, *, answers: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nubank"], "cannot connect nubank; it can connect "),
+        (["nubank"], "belongs to a live account, which cannot connect nubank; it can connect "),
         (["asaas"], "--set accessToken=@FILE  API key"),
         (["asaas", "--set", "accessToken=short"], "use accessToken=@FILE"),
         (["pix_key"], "--set merchantCity=VALUE  your city"),
         (["pix_key", *VALUES, "--set", "color=red"], "one of these names: pixKey, merchantName"),
-        (["pix_key", *VALUES, "--set", "pixKey"], "write NAME=VALUE"),
-        (["pix_key", *VALUES, "--set", "pixKey=@/nowhere"], "cannot read the file /nowhere"),
+        (["pix_key", *VALUES, "--set", "pixKey"], "--set: write NAME=VALUE"),
+        (["pix_key", *VALUES[2:], "--set", "pixKey=@/nowhere"], "cannot read /nowhere: No such file"),
+        (
+            ["pix_key", *VALUES[2:], "--set", "pixKey=@/dev/zero"],
+            "cannot read /dev/zero: it is no regular file",
+        ),
+        (["pix_key", *VALUES, "--set", "pixKey=other"], "--set pixKey is given twice"),
         (["pix_key", *VALUES[2:], "--set", "pixKey=no key"], "must be a Pix key as the bank shows it"),
     ],
 )
@@ -188,7 +245,7 @@ async def test_a_move_shows_what_it_moves(world: World, api: Api) -> None:
     new = json.loads((await gateway("connect", "sandbox", "--json")).stdout)
     words = ("move", old["connectionId"], new["connectionId"])
     shown = await gateway(*words, "--dry-run")
-    assert "1 subscription would move; the other connection cannot bill 0." in shown.stdout
+    assert "1 subscription would move, 0 would be skipped." in shown.stdout
     assert (await gateway(*words)).returncode == 1
     moved = await gateway(*words, "--yes")
     assert (moved.returncode, "1 subscription moved" in moved.stdout) == (0, True), moved.stderr

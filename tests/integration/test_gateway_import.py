@@ -1,5 +1,6 @@
 """`fatura gateway import` imports bank statements (D-257, D-259)."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
 from tests.integration.test_gateway_command import command
+from tests.support.fatura_processes import environment, run_here
 from tests.support.listening import Api
 from tests.support.pix_shop import BANK_ID, CPF, Shop, txid
 from tests.support.world import World
@@ -86,3 +88,49 @@ async def test_an_unreadable_file_is_named(shop: Shop, api: Api, tmp_path: Path)
         ended = await gateway("import", shop.connection_id, str(path))
         assert (ended.returncode, ended.stdout) == (1, "")
         assert ended.stderr.startswith(f"fatura: cannot read {path}")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "windows-1252"])
+async def test_other_encodings_are_read(shop: Shop, api: Api, tmp_path: Path, encoding: str) -> None:
+    """[D-257, D-259]"""
+    invoice = await shop.bill()
+    file = tmp_path / "statement.csv"
+    text = f"data;valor;id;descrição\n{shop.day()};99,90;1;{txid(invoice)}\n"
+    file.write_bytes(text.encode(encoding))
+
+    shown = await command(api, shop.merchant)("import", shop.connection_id, str(file), "--dry-run")
+    assert "1 new payment, 0 duplicates" in shown.stdout, shown.stderr
+
+
+async def test_an_import_without_questions_says_by_its_exit_code_that_a_person_is_needed(
+    shop: Shop, api: Api, tmp_path: Path
+) -> None:
+    """[D-259]"""
+    for _ in range(2):
+        await shop.bill(document=CPF)
+    file = _written(tmp_path, shop, f"99.90,1,Pix {CPF}")
+
+    ended = await command(api, shop.merchant)("import", shop.connection_id, file, "--yes")
+    assert (ended.returncode, "1 need you" in ended.stdout) == (3, True)
+
+
+async def test_ids_are_whole_on_a_narrow_terminal(shop: Shop, api: Api, tmp_path: Path) -> None:
+    """[D-259]"""
+    invoice = await shop.bill()
+    file = _written(tmp_path, shop, f"99.90,{BANK_ID},Pix {txid(invoice)}")
+    env = environment(FATURA_API_KEY=shop.merchant.api_key, FATURA_API_URL=api.url, COLUMNS="80")
+
+    ended = await asyncio.to_thread(
+        run_here, "gateway", "import", shop.connection_id, file, "--dry-run", env=env
+    )
+    assert BANK_ID in ended.stdout
+    assert invoice["id"] in ended.stdout
+
+
+async def test_json_asks_nothing(shop: Shop, api: Api, tmp_path: Path) -> None:
+    """[D-259]"""
+    invoice = await shop.bill()
+    file = _written(tmp_path, shop, f"99.90,1,Pix {txid(invoice)}")
+
+    ended = await command(api, shop.merchant)("import", shop.connection_id, file, "--json")
+    assert (ended.returncode, "--json asks nothing" in ended.stderr) == (1, True)

@@ -82,3 +82,11 @@ def test_a_transaction_behind_an_indented_text_is_refused(space: str) -> None:
     text = _ofx(_transaction(f"x</MEMO>{FORGED}")).replace("<MEMO>x", f"{space}<MEMO>x")
 
     _refused(text, "which a payer may have written")
+
+
+@pytest.mark.parametrize("missing", ["</OFX>\n", "0</TRNAMT>", "0"])
+def test_a_file_that_was_cut_is_refused(missing: str) -> None:
+    """An amount of 99.90 that was cut behind its first 9 would be 99.9 or 99. [D-257]"""
+    text = _ofx(_transaction("Pix", amount="99.90", is_xml=True))
+
+    _refused(text[: text.rindex(missing)], "must end with </OFX>")

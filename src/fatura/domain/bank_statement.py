@@ -35,11 +35,14 @@ COLUMNS: Mapping[str, frozenset[str]] = {
 """The names of the columns of a CSV file that must exist, in lower case and without accents."""
 _MAX_COLUMNS = 100
 _MAX_NAME = 30
+_MAX_END = 1000
+"""The file may end with line ends after `</OFX>`."""
 _KEYS = ("DTPOSTED", "TRNAMT", "FITID", "TRNTYPE", "CURSYM")
 _TEXTS = frozenset({"NAME", "EXTDNAME", "MEMO", "CHECKNUM", "REFNUM"})
 
 _OFX_START = re.compile(r"\ufeff?\s*(?:OFXHEADER\s*:[^<]*)?(?:<\?[^<>]*\?>\s*)*<OFX\s*>", re.IGNORECASE)
 """The start of an OFX file: nothing but headers before `<OFX>`."""
+_OFX_END = re.compile(r"</OFX\s*>\s*\Z", re.IGNORECASE)
 _LIMIT = re.compile(r"</?STMTTRN\s*>|</BANKTRANLIST\s*>", re.IGNORECASE)
 _TRANSACTION_IN_TEXT = re.compile(
     rf"(?:(?:^|\r)[^\S\r\n]*<(?:{'|'.join(sorted(_TEXTS))})\s*>[^\r\n]*?|<(?:{'|'.join(sorted(_TEXTS))})\s*>[^<\r\n]*)"
@@ -199,6 +202,8 @@ def _ofx(text: str) -> Iterator[_Transaction]:
     """Yield the transactions of an OFX file, which may be XML, or SGML without end tags."""
     if not _OFX_START.match(text):
         raise StatementError("is not an OFX file: it must begin with a header of OFX or XML, or with <OFX>")
+    if not _OFX_END.search(text, max(0, len(text) - _MAX_END)):
+        raise StatementError("is not a whole OFX file: it must end with </OFX>")
     text = _without_cdata(text)
     if any(currency.strip().upper() not in {"", "BRL"} for currency in _CURRENCY.findall(text)):
         raise StatementError("has another currency than BRL")
@@ -306,12 +311,13 @@ def _rows(rows: Iterator[list[str]], *, width: int) -> Iterator[list[str]]:
 def _place(names: Sequence[str], column: str) -> int:
     """Return the index of a column that must exist once. Raises StatementError."""
     found = [place for place, name in enumerate(names) if name in COLUMNS[column]]
-    if len(found) != 1:
-        accepted = ", ".join(sorted(COLUMNS[column]))
-        raise StatementError(
-            f"needs a first row with the names of the columns, exactly one of them: {accepted}"
-        )
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    accepted = " or ".join(sorted(COLUMNS[column]))
+    wrong = "several columns" if found else "no column"
+    raise StatementError(
+        f"was read as CSV, and its first row names {wrong} for the {column}; name exactly one {accepted}"
+    )
 
 
 def _cents(found: _Transaction) -> int:
@@ -336,7 +342,10 @@ def _instant(found: _Transaction, *, now: datetime) -> datetime:
     try:
         instant = _parsed(found.date)
     except (ValueError, OverflowError):
-        raise _wrong(found, "has a date that is not one such as 2026-11-28, 28/11/2026 or 20261128") from None
+        shown = found.date[:_MAX_NAME] if found.date.isprintable() else ""
+        raise _wrong(
+            found, f"has the date {shown!r}, which is not one such as 2026-11-28, 28/11/2026 or 20261128"
+        ) from None
     if instant < EARLIEST_INSTANT or local_date(instant) > local_date(now):
         raise _wrong(found, "is dated before the year 2000 or in the future")
     return min(instant, now)

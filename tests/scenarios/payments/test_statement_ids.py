@@ -32,7 +32,7 @@ async def test_an_end_to_end_id_in_another_case_is_the_same_payment(
 
     await shop.bill(document=CPF)
     assert await _results(shop, f"99.90,1,Pix {CPF} {second}") == ["duplicate"]
-    assert await _results(shop, f"99.91,{second},Pix {CPF}", confirmed=[first]) == ["id_reused"]
+    assert await _results(shop, f"99.90,1,Pix {CPF} {second}", confirmed=[first]) == ["duplicate"]
 
 
 async def test_a_manual_reference_in_another_case_is_the_same_payment(shop: Shop) -> None:
@@ -81,6 +81,19 @@ async def test_an_id_of_several_credits_cannot_be_confirmed(shop: Shop) -> None:
         assert (refused.status, field["path"], "000000" in field["message"]) == (400, "confirmed", True)
     assert (await shop.read(first))["paidCents"] == (await shop.read(second))["paidCents"] == 5000
     assert await _results(shop, rows[0], confirmed=["000000"]) == ["new"]
+
+
+async def test_only_a_similar_credit_can_be_confirmed(shop: Shop) -> None:
+    """The file has an ambiguous credit, one that pays nothing, and no credit 3. A dry run refuses too. [D-257]"""
+    for _ in range(2):
+        await shop.bill(document=CPF)
+    rows = f"99.90,1,Pix {CPF}", "99.90,2,Pix"
+
+    for confirmed in ("1", "2", "3"):
+        for is_dry_run in (True, False):
+            refused = await shop.send(*rows, confirmed=[confirmed], dryRun=is_dry_run)
+            [field] = refused.json["meta"]["fields"]
+            assert (refused.status, field["path"], confirmed in field["message"]) == (400, "confirmed", True)
 
 
 async def test_an_import_decides_like_its_dry_run(shop: Shop) -> None:

@@ -16,12 +16,14 @@ from rich.table import Column
 
 from fatura.cli.api_options import DEFAULT_API, Api, ApiKey
 from fatura.cli.client import NOT_AN_API, ApiError, Client, connect
-from fatura.cli.gateway import fields, statement
+from fatura.cli.gateway import connections, fields, statement
+from fatura.cli.gateway.connections import GATEWAYS
 from fatura.cli.options import Json
 from fatura.cli.output import add_row, counted, echo, table
 
-GATEWAYS = "/v1/integration/gateways"
 POLL_SECONDS = 1
+NEEDS_PERSON = 3
+"""Exit code of an import with `--yes` if a person must decide about credits."""
 app = typer.Typer(
     help="Connect payment gateways, check and change connections, and import bank statements.",
     no_args_is_help=True,
@@ -37,6 +39,7 @@ Values = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+Label = Annotated[str | None, typer.Option("--label", help="Your own name for the connection.")]
 
 
 @contextmanager
@@ -60,7 +63,7 @@ def connect_(
     *,
     api: Api = DEFAULT_API,
     set_: Values = None,
-    label: Annotated[str | None, typer.Option("--label", help="Your own name for the connection.")] = None,
+    label: Label = None,
     json_: Json = False,
 ) -> None:
     """Connect a payment gateway, and show what the connection can do.
@@ -72,18 +75,21 @@ def connect_(
     - `fatura gateway connect pix_key`
     - `fatura gateway connect pix_key --set pixKey=pix@example.com --set merchantName=Sol --set merchantCity=Recife`
     """
-
-    async def work(client: Client) -> Any:
-        known = await _provider(client, provider)
-        values = fields.collect([*known["settings"], *known["credentials"]], set_ or ())
-        form = _split(known, values) | {"provider": provider, "label": label}
-        return await client.post(GATEWAYS, form)
-
-    made = _run(api, api_key, work)
+    known = _run(api, api_key, lambda client: connections.provider(client, provider))
+    values = fields.collect([*known["settings"], *known["credentials"]], set_ or ())
+    form = connections.split(known, values) | {"provider": provider, "label": label}
+    made = _run(api, api_key, lambda client: client.post(GATEWAYS, form))
     if json_:
         typer.echo(json.dumps(made))
     else:
-        _show_connection(made)
+        connections.show(made)
+    others = _run(api, api_key, lambda client: connections.others(client, made))
+    if others:
+        echo(
+            f"This account has other active connections to {provider}: {', '.join(others)}. New subscriptions must "
+            "name their gatewayConnectionId, until only one connection is active (fatura gateway set ID --inactive).",
+            err=True,
+        )
 
 
 @app.command("list")
@@ -91,14 +97,12 @@ def connect_(
 def list_(api_key: ApiKey, *, api: Api = DEFAULT_API, json_: Json = False) -> None:
     """List the account's gateway connections, oldest first."""
     found = _run(api, api_key, lambda client: client.get(GATEWAYS))
-    if json_:
-        typer.echo(json.dumps(found))
-        return
-    shown = table(Column("connection", no_wrap=True), "provider", "label", "methods", "health")
+    shown = table(Column("connection", no_wrap=True), "provider", "label", "active", "methods", "health")
     for each in found["data"]:
-        health, methods = each["health"]["state"], ", ".join(each["methods"])
-        add_row(shown, each["connectionId"], each["provider"], each["label"] or "", methods, health)
-    Console().print(shown)
+        active, health = "yes" if each["active"] else "no", each["health"]["state"]
+        methods = ", ".join(each["methods"])
+        add_row(shown, each["connectionId"], each["provider"], each["label"] or "", active, methods, health)
+    typer.echo(json.dumps(found)) if json_ else Console().print(shown)
 
 
 @app.command()
@@ -107,16 +111,63 @@ def check(
     connection_id: ConnectionId, api_key: ApiKey, *, api: Api = DEFAULT_API, json_: Json = False
 ) -> None:
     """Ask the provider whether it accepts the stored credentials. The command exits with 1 if it does not."""
-    checked = _run(api, api_key, lambda client: client.post(f"{GATEWAYS}/{connection_id}/check", None))
+
+    async def work(client: Client) -> tuple[Any, Any]:
+        checked = await client.post(f"{GATEWAYS}/{connection_id}/check", None)
+        return checked, await connections.provider(client, checked["connection"]["provider"])
+
+    checked, known = _run(api, api_key, work)
     error = checked["error"]
     if json_:
         typer.echo(json.dumps(checked))
-    elif error is None:
+    elif error is not None:
+        echo(f"The check failed: {error['detail']} ({error['code']})", err=True)
+    elif known["credentials"]:
         echo("The provider accepts the credentials.")
     else:
-        echo(f"The check failed: {error['detail']} ({error['code']})", err=True)
+        echo(f"A connection to {known['provider']} has no credentials that could be checked.")
     if error is not None:
         raise typer.Exit(1)
+
+
+@app.command("set")
+@_errors_reported()
+def set_command(
+    connection_id: ConnectionId,
+    api_key: ApiKey,
+    *,
+    api: Api = DEFAULT_API,
+    set_: Values = None,
+    label: Label = None,
+    active: Annotated[
+        bool | None,
+        typer.Option(
+            "--active/--inactive",
+            help="Whether new subscriptions can use the connection, and its invoices are issued.",
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Change settings of a connection, its label, or whether it is active. Other settings stay as they are.
+
+    Example: `fatura gateway set CONNECTION --set merchantCity=Recife`
+    """
+
+    async def work(client: Client) -> Any:
+        connection = await connections.connection(client, connection_id)
+        known = await connections.provider(client, connection["provider"])
+        changes: dict[str, Any] = {
+            "settings": fields.given(known["settings"], set_ or ()) or None,
+            "label": label,
+            "active": active,
+        }
+        sent = {name: value for name, value in changes.items() if value is not None}
+        if not sent:
+            raise ApiError("name a change: --set, --label, --active or --inactive")
+        return await client.patch(f"{GATEWAYS}/{connection_id}", sent)
+
+    changed = _run(api, api_key, work)
+    typer.echo(json.dumps(changed)) if json_ else connections.show(changed)
 
 
 @app.command()
@@ -132,21 +183,27 @@ def rotate(
     """Replace the credentials and the secret settings of a connection.
 
     The command asks for each of them that `--set NAME=@FILE` does not give. The provider checks the new credentials
-    before Fatura stores them.
+    before Fatura stores them. New credentials replace the stored ones as a whole.
     """
 
-    async def work(client: Client) -> Any:
-        connection = await _connection(client, connection_id)
-        known = await _provider(client, connection["provider"])
-        secret = [field for field in (*known["settings"], *known["credentials"]) if field["secret"]]
-        if not secret:
-            raise ApiError(f"a connection to {connection['provider']} has no secrets to replace")
-        changes = _split(known, fields.collect(secret, set_ or (), required=False))
-        sent = {name: values for name, values in changes.items() if values}
-        return await client.patch(f"{GATEWAYS}/{connection_id}", sent)
+    async def find(client: Client) -> Any:
+        connection = await connections.connection(client, connection_id)
+        return await connections.provider(client, connection["provider"])
 
-    changed = _run(api, api_key, work)
-    typer.echo(json.dumps(changed)) if json_ else _show_connection(changed)
+    known = _run(api, api_key, find)
+    asked = [*known["credentials"], *(field for field in known["settings"] if field["secret"])]
+    if not asked:
+        raise ApiError(f"a connection to {known['provider']} has no secrets to replace")
+    changes = connections.split(known, fields.collect(asked, set_ or (), with_optional=True))
+    sent = {name: values for name, values in changes.items() if values}
+    if not sent:
+        raise ApiError("no value was given, so nothing was changed")
+    changed = _run(api, api_key, lambda client: client.patch(f"{GATEWAYS}/{connection_id}", sent))
+    if json_:
+        typer.echo(json.dumps(changed))
+        return
+    echo("The new values are stored.")
+    connections.show(changed)
 
 
 @app.command("import")
@@ -168,19 +225,22 @@ def import_(
     """Import the Pix payments of a bank statement into a connection with a Pix key.
 
     The command first shows what it would import, and then asks. Importing a statement again records nothing twice.
+    With `--yes`, it exits with 3 if a person must decide about credits.
     """
     path, form = f"{GATEWAYS}/{connection_id}/statement", statement.read(file) | {"confirmed": confirm or []}
     shown = result = _run(api, api_key, lambda client: client.post(path, form | {"dryRun": True}))
     if not json_:
         statement.show(shown)
     # an import of duplicates only completes an earlier import that stopped (D-257)
-    is_wanted = shown["new"] or shown["duplicates"]
-    if is_wanted and not dry_run and (not shown["new"] or _is_confirmed("Import the new payments?", yes=yes)):
+    is_wanted = (shown["new"] or shown["duplicates"]) and not dry_run
+    if is_wanted and (not shown["new"] or _is_confirmed("Import the new payments?", yes=yes, json_=json_)):
         result = _run(api, api_key, lambda client: client.post(path, form))
         if not json_:
             statement.show_import(result, shown=shown)
     if json_:
         typer.echo(json.dumps(result))
+    if yes and result["needsYou"]:
+        raise typer.Exit(NEEDS_PERSON)
 
 
 @app.command()
@@ -201,13 +261,25 @@ def move(
     if you interrupt the command, the move continues.
     """
     path, body = f"{GATEWAYS}/{from_id}/move", {"toConnectionId": str(to_id)}
-    result = _run(api, api_key, lambda client: client.post(path, body | {"dryRun": True}))
+
+    async def try_out(client: Client) -> Any:
+        await connections.connection(client, from_id)
+        to = await connections.connection(client, to_id)
+        if not to["active"]:
+            raise ApiError(
+                f"connection {to_id} is inactive; activate it with `fatura gateway set {to_id} --active`"
+            )
+        if not to["issuesCharges"]:
+            raise ApiError(f"connection {to_id} cannot create charges")
+        return await client.post(path, body | {"dryRun": True})
+
+    result = _run(api, api_key, try_out)
     if not json_:
-        _show_move("would move", result)
-    if result["moved"] and not dry_run and _is_confirmed("Move them?", yes=yes):
+        _show_move(result, moved="would move", skipped="would be skipped")
+    if result["moved"] and not dry_run and _is_confirmed("Move them?", yes=yes, json_=json_):
         result = _run(api, api_key, lambda client: _move(client, path, body, total=result["moved"]))
         if not json_:
-            _show_move("moved", result)
+            _show_move(result, moved="moved", skipped="skipped")
     if json_:
         typer.echo(json.dumps(result))
     if result.get("status") == "stopped":
@@ -227,59 +299,24 @@ async def _move(client: Client, path: str, body: object, *, total: int) -> Any:
     return moved
 
 
-def _show_move(verb: str, result: Any) -> None:
-    echo(
-        f"{counted(result['moved'], 'subscription')} {verb}; the other connection cannot bill "
-        f"{result['skippedCount']}."
-    )
+def _show_move(result: Any, *, moved: str, skipped: str) -> None:
+    echo(f"{counted(result['moved'], 'subscription')} {moved}, {result['skippedCount']} {skipped}.")
     for each in result["skipped"]:
         echo(f"  {each['subscriptionId']}  {each['reason']}")
 
 
-async def _provider(client: Client, name: str) -> Any:
-    """Return a provider that the account can connect. Raises ApiError if there is none of this name."""
-    offered = {each["provider"]: each for each in (await client.get("/v1/integration/providers"))["data"]}
-    if name not in offered:
-        raise ApiError(f"this account cannot connect {name}; it can connect {', '.join(offered)}")
-    return offered[name]
-
-
-async def _connection(client: Client, connection_id: UUID) -> Any:
-    for each in (await client.get(GATEWAYS))["data"]:
-        if each["connectionId"] == str(connection_id):
-            return each
-    raise ApiError(f"there is no connection {connection_id}; `fatura gateway list` shows all")
-
-
-def _split(provider: Any, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the values as the members `settings` and `credentials` of a request."""
-    return {
-        kind: {field["name"]: values[field["name"]] for field in provider[kind] if field["name"] in values}
-        for kind in ("settings", "credentials")
-    }
-
-
-def _show_connection(connection: Any) -> None:
-    installments = connection["maxInstallments"]
-    minimum = connection["minAmountCents"]
-    echo(f"connection     {connection['connectionId']}")
-    echo(f"provider       {connection['provider']}")
-    echo(f"methods        {', '.join(connection['methods'])}")
-    if installments > 1:
-        echo(f"installments   up to {installments} on a card")
-    if minimum is not None:
-        echo(f"lowest charge  {minimum} cents")
-    echo(f"refunds        {'through the gateway' if connection['refunds'] else 'only outside Fatura'}")
-
-
-def _is_confirmed(question: str, *, yes: bool) -> bool:
-    """Return whether the person agrees. Raises ApiError if nobody can be asked."""
+def _is_confirmed(question: str, *, yes: bool, json_: bool) -> bool:
+    """Return whether the person agrees. Exit with 1 if nobody can be asked."""
     if yes:
         return True
-    if not sys.stdin.isatty():
-        echo("fatura: nothing was changed, because stdin is not a terminal; add --yes to confirm", err=True)
+    if json_ or not sys.stdin.isatty():
+        why = "--json asks nothing" if json_ else "stdin is not a terminal"
+        echo(f"fatura: nothing was changed, because {why}; add --yes to confirm", err=True)
         raise typer.Exit(1)
-    return typer.confirm(question, err=True)
+    is_confirmed = typer.confirm(question, err=True)
+    if not is_confirmed:
+        echo("Nothing was changed.", err=True)
+    return is_confirmed
 
 
 def _run(api: str, api_key: str, work: Callable[[Client], Awaitable[Any]]) -> Any:

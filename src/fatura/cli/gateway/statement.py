@@ -1,5 +1,6 @@
 """Read a bank statement from a file, and show what an import does with its credits (D-257)."""
 
+import codecs
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +10,12 @@ from rich.console import Console
 from rich.table import Column
 
 from fatura.cli.client import ApiError
+from fatura.cli.local_file import read_file
 from fatura.cli.output import add_row, counted, echo, table
 
-MAX_BYTES = 1_000_000
-"""The API takes fewer characters than this."""
+MAX_CHARACTERS = 200_000
+"""The limit of the API."""
+MAX_BYTES = 4 * MAX_CHARACTERS
 _OFX_START = re.compile(r"\ufeff?\s*(?:OFXHEADER|<\?xml|<\?OFX|<OFX)", re.IGNORECASE)
 """How an OFX file begins. A payer's message in a CSV file may contain these words too."""
 WHAT_TO_DO = {
@@ -26,25 +29,28 @@ WHAT_TO_DO = {
 def read(path: Path) -> dict[str, str]:
     """Return the body of the request: the format and the text of the statement.
 
-    The file may be in UTF-8 or, as many banks write it, in Windows-1252. Raises ApiError.
+    The file may be in UTF-8, in UTF-16 with a mark of the byte order or, as many banks write it, in Windows-1252.
+    Raises ApiError.
     """
+    content = read_file(path, max_bytes=MAX_BYTES)
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ApiError(f"cannot read {path}: {error.strerror}") from error
-    if len(content) > MAX_BYTES:
-        raise ApiError(f"{path} is larger than {MAX_BYTES:,} bytes; export the statement of fewer days")
-    try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError:
+        if is_utf16:
+            raise ApiError(f"{path} is not in UTF-16, although it begins so") from None
         text = content.decode("windows-1252", errors="replace")
+    if len(text) > MAX_CHARACTERS:
+        raise ApiError(
+            f"{path} has more than {MAX_CHARACTERS:,} characters; export the statement of fewer days"
+        )
     return {"format": "ofx" if _OFX_START.match(text) else "csv", "statement": text}
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Print the credits, and what the person must do."""
-    rows = table("no.", "date", Column("amount", justify="right"), "result", Column("bank id"), "invoice")
+    """Print the credits, and what the person must do. The ids of a credit stand below each other, to fit 80 columns."""
+    rows = table("no.", "date", Column("amount", justify="right"), "result", "bank id and invoice")
+    rows.box = None
     for each in result["data"]:
         cents = each["amountCents"]
         add_row(
@@ -53,8 +59,7 @@ def show(result: Mapping[str, Any]) -> None:
             each["occurredOn"],
             f"{cents // 100}.{cents % 100:02}",
             each["result"],
-            each["bankId"],
-            each["invoiceId"] or "",
+            "\n".join(filter(None, (each["bankId"], each["invoiceId"]))),
         )
     if result["data"]:
         Console().print(rows)

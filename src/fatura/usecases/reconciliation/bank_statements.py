@@ -13,7 +13,14 @@ from uuid import UUID
 
 from fatura.domain import bank_statement
 from fatura.domain.account import Account
-from fatura.domain.bank_statement import Credit, Statement, StatementError, StatementFormat, same_id
+from fatura.domain.bank_statement import (
+    Credit,
+    Statement,
+    StatementError,
+    StatementFormat,
+    is_end_to_end_id,
+    same_id,
+)
 from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.errors import STATEMENT_UNSUPPORTED, EngineError, invalid_fields, require
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
@@ -65,9 +72,7 @@ async def dry_run(
     statement = _read(text, format_, account, deps, confirmed=confirmed)
     opened = await in_transaction(deps, account, _open, connection_id, statement.credits)
     known = await _known(deps, account, opened, statement.credits)
-    return _view(
-        statement_matching.decide(statement.credits, known, confirmed=confirmed), statement, is_dry_run=True
-    )
+    return _view(_decided(statement, known, confirmed=confirmed), statement, is_dry_run=True)
 
 
 async def import_statement(
@@ -95,7 +100,7 @@ async def import_statement(
         return begun
     try:
         known = await _known(deps, account, begun, statement.credits)
-        decided = statement_matching.decide(statement.credits, known, confirmed=confirmed)
+        decided = _decided(statement, known, confirmed=confirmed)
         decided = await _import(begun.gateway, decided)
     except EngineError:
         await in_transaction(deps, account, abandon, request)
@@ -107,18 +112,34 @@ async def import_statement(
 def _read(
     text: str, format_: StatementFormat, account: Account, deps: Deps, *, confirmed: Collection[str]
 ) -> Statement:
-    """Read the statement. Raises EngineError, also if a confirmed id belongs to several credits."""
+    """Read the statement. Raises EngineError, also if a confirmed id belongs to no credit or to several credits."""
     try:
         statement = bank_statement.read(text, format_, now=account.now(deps.clock()))
     except StatementError as error:
         raise invalid_fields(("statement", str(error))) from None
-    count = Counter(each.bank_id for each in statement.credits if not each.has_end_to_end_id)
-    if shared := sorted(each for each in set(confirmed) if count[each] > 1):
-        message = (
-            f"{shared[0]} is the id of {count[shared[0]]} credits of the file; record the payment by hand"
-        )
-        raise invalid_fields(("confirmed", message))
+    count = Counter(each.same_id for each in statement.credits)
+    for each in confirmed:
+        found = count[same_id(each)]
+        if found == 0:
+            raise invalid_fields(("confirmed", f"{each} is the id of no credit of the file"))
+        if found > 1 and not is_end_to_end_id(each):
+            message = f"{each} is the id of {found} credits of the file; record the payment by hand"
+            raise invalid_fields(("confirmed", message))
     return statement
+
+
+def _decided(statement: Statement, known: Known, *, confirmed: Collection[str]) -> Sequence[Decided]:
+    """Decide about the credits. Raises EngineError if a confirmed credit cannot be imported by a confirmation."""
+    decided = statement_matching.decide(statement.credits, known, confirmed=confirmed)
+    may_be_confirmed = {CreditResult.SIMILAR, CreditResult.NEW, CreditResult.DUPLICATE}
+    possible = {each.credit.same_id for each in decided if each.result in may_be_confirmed}
+    for each in confirmed:
+        if same_id(each) not in possible:
+            message = (
+                f"the credit {each} is ambiguous, id_reused or unmatched; only a similar one can be confirmed"
+            )
+            raise invalid_fields(("confirmed", message))
+    return decided
 
 
 async def _open(work: Work, connection_id: UUID, read: Sequence[Credit]) -> _Opened:

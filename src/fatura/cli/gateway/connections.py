@@ -1,0 +1,75 @@
+"""Find connections and providers over the API, and show a connection (D-259)."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from fatura.cli.client import ApiError, Client
+from fatura.cli.output import echo
+
+GATEWAYS = "/v1/integration/gateways"
+
+
+async def provider(client: Client, name: str) -> Any:
+    """Return a provider that the account can connect. Raises ApiError if there is none of this name."""
+    offered = {each["provider"]: each for each in (await client.get("/v1/integration/providers"))["data"]}
+    if name in offered:
+        return offered[name]
+    mode = (await client.get("/v1/integration"))["mode"]
+    raise ApiError(
+        f"the API key belongs to a {mode} account, which cannot connect {name}; it can connect {', '.join(offered)}. "
+        "Sandbox accounts connect only the sandbox, and live accounts the other providers"
+    )
+
+
+async def connection(client: Client, connection_id: UUID) -> Any:
+    """Return a connection of the account. Raises ApiError if there is none with this id."""
+    for each in (await client.get(GATEWAYS))["data"]:
+        if each["connectionId"] == str(connection_id):
+            return each
+    raise ApiError(f"there is no connection {connection_id}; `fatura gateway list` shows all")
+
+
+async def others(client: Client, new: Any) -> list[str]:
+    """Return the ids of the other active connections to the provider of a new connection."""
+    return [
+        each["connectionId"]
+        for each in (await client.get(GATEWAYS))["data"]
+        if each["active"]
+        and each["provider"] == new["provider"]
+        and each["connectionId"] != new["connectionId"]
+    ]
+
+
+def split(known: Any, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the values of a provider's fields as the members `settings` and `credentials` of a request."""
+    return {
+        kind: {field["name"]: values[field["name"]] for field in known[kind] if field["name"] in values}
+        for kind in ("settings", "credentials")
+    }
+
+
+def show(shown: Any) -> None:
+    """Print a connection with its settings, without the secret ones."""
+    minimum = shown["minAmountCents"]
+    lines = {
+        "connection": shown["connectionId"],
+        "provider": shown["provider"],
+        "label": shown["label"],
+        "active": "yes" if shown["active"] else "no",
+        "methods": ", ".join(shown["methods"]),
+        "installments": f"up to {shown['maxInstallments']} on a card"
+        if shown["maxInstallments"] > 1
+        else None,
+        "lowest charge": None if minimum is None else f"{minimum} cents",
+        "refunds": "through the gateway" if shown["refunds"] else "only outside Fatura",
+        **{name: _text(value) for name, value in shown["settings"].items()},
+    }
+    width = max(map(len, lines))
+    for name, text in lines.items():
+        if text is not None:
+            echo(f"{name:<{width}}  {text}")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
