@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from uuid import UUID
 
+from fatura.domain.bank_statement import is_end_to_end_id, same_id
 from fatura.domain.calendar import local_date
 
 MAX_PAYMENTS = 100
 """Maximum number of imported payments of a charge."""
+MAX_DAYS_APART = 3
+"""Two exports of a bank may give one credit two ids and two days, for example before and after a weekend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +54,17 @@ class ChargePayments:
     count: int = 0
     paid_cents: int = 0
     known: set[tuple[int, date]] = field(default_factory=set[tuple[int, date]])
+    stored: list[tuple[int, date, str]] = field(default_factory=list[tuple[int, date, str]])
 
     @classmethod
     def of(
-        cls, amount_cents: int, payments: Iterable[tuple[int, datetime]], *, is_open: bool
+        cls, amount_cents: int, payments: Iterable[tuple[int, datetime, str]], *, is_open: bool
     ) -> "ChargePayments":
-        """Return the payments of a charge from the amount and the time of each payment."""
+        """Return the stored payments of a charge from the amount, the time and the bank's id of each payment."""
         made = cls(amount_cents, is_open)
-        for paid_cents, occurred_at in payments:
+        for paid_cents, occurred_at, bank_id in payments:
             made.add(paid_cents, occurred_at)
+            made.stored.append((paid_cents, local_date(occurred_at), bank_id))
         return made
 
     def add(self, paid_cents: int, occurred_at: datetime) -> None:
@@ -71,12 +76,24 @@ class ChargePayments:
         """Return whether the charge may already have this payment, under another id of the bank.
 
         The result is True if one of the charge's payments has the same amount and Sao Paulo date, or if its payments
-        cover its amount. For a guessed payment, the result is also True if the charge is not open or has any payment.
+        cover its amount. A stored payment may also have another date (`MAX_DAYS_APART`), unless both payments have
+        end-to-end ids. For a guessed payment, the result is also True if the charge is not open or has any payment.
         If a person confirmed the payment, the result is False. For a charge with MAX_PAYMENTS payments, the result is
         always True.
         """
         if self.count >= MAX_PAYMENTS:
             return True
-        is_alike = (payment.amount_cents, local_date(payment.occurred_at)) in self.known
+        day = local_date(payment.occurred_at)
+        is_alike = (payment.amount_cents, day) in self.known or any(
+            cents == payment.amount_cents and may_be_one(payment.bank_id, day, bank_id, stored_day)
+            for cents, stored_day, bank_id in self.stored
+        )
         is_unsure = payment.is_guess and (self.count > 0 or not self.is_open)
         return not payment.is_confirmed and (is_alike or is_unsure or self.paid_cents >= self.amount_cents)
+
+
+def may_be_one(bank_id: str, day: date, other_id: str | None, other_day: date) -> bool:
+    """Return whether two payments of one amount, from two exports, may be one. Two end-to-end ids are two payments."""
+    has_two_ids = is_end_to_end_id(bank_id) and other_id is not None and is_end_to_end_id(other_id)
+    is_near = abs((day - other_day).days) <= MAX_DAYS_APART
+    return same_id(bank_id) == same_id(other_id or "") if has_two_ids else is_near

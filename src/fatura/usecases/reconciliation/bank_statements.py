@@ -24,7 +24,7 @@ from fatura.domain.bank_statement import (
 from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.errors import STATEMENT_UNSUPPORTED, EngineError, invalid_fields, require
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
-from fatura.domain.statement_payments import ImportedPayment
+from fatura.domain.statement_payments import MAX_DAYS_APART, ImportedPayment
 from fatura.gateways.statement_port import StatementImports
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charge_polling, payable_charges
@@ -203,13 +203,14 @@ async def _ledgers(
     of_invoices = await payable_charges.of_invoices(work.tx, sorted(recorded.union(invoice_ids)))
     hashes = {each for each, document in opened.documents.items() if document in opened.charges}
     hashes |= {each.document_hash for each in of_invoices}
+    oldest = min((credit.occurred_on for credit in read), default=local_date(work.now))
     payments = [
         _payment(each, opened.documents)
         for each in await payable_charges.payments(
             work.tx,
             sorted(hashes),
             sorted({credit.amount_cents for credit in read}),
-            since=start_of_day(min((credit.occurred_on for credit in read), default=local_date(work.now))),
+            since=start_of_day(oldest - timedelta(days=MAX_DAYS_APART)),
         )
     ]
     payers = {each.invoice_id: _payer(each.document_hash, opened.documents) for each in of_invoices}

@@ -14,7 +14,12 @@ from uuid import UUID
 from fatura.domain.bank_statement import Credit, is_end_to_end_id, same_id
 from fatura.domain.calendar import local_date
 from fatura.domain.payments import EntryKind, PaymentEntry
-from fatura.domain.statement_payments import ChargePayments, ImportedPayment, StatementPayment
+from fatura.domain.statement_payments import (
+    ChargePayments,
+    ImportedPayment,
+    StatementPayment,
+    may_be_one,
+)
 from fatura.gateways.port import Charge, ChargeState
 from fatura.views.statements import CreditResult, MatchedBy
 
@@ -331,8 +336,19 @@ class _Matching:
             return False
         alike = self._alike(payer, credit)
         if payment.is_guess:
-            return bool(alike)
+            return bool(alike) or self._has_near(payer, credit)
         return any(not each.by_hand and same_id(each.reference or "") not in self.new for each in alike)
+
+    def _has_near(self, payer: str, credit: Credit) -> bool:
+        """Return whether a stored payment of the payer may be the credit, although it has another day.
+
+        A payment that is another credit of this statement does not count.
+        """
+        return any(
+            may_be_one(credit.bank_id, credit.occurred_on, each.reference, each.occurred_on)
+            for each in self.of_payers.get((payer, credit.amount_cents), ())
+            if same_id(each.reference or "") not in self.decided
+        )
 
     def _alike(self, payer: str, credit: Credit) -> Sequence[PayersPayment]:
         found = self.of_payers.get((payer, credit.amount_cents), ())
@@ -344,7 +360,7 @@ class _Matching:
             payments = [each for each in charge.entries if each.kind is EntryKind.PAYMENT]
             found = ChargePayments.of(
                 charge.amount_cents,
-                [(each.amount_cents, each.occurred_at) for each in payments],
+                [(each.amount_cents, each.occurred_at, each.reference) for each in payments],
                 is_open=charge.is_payable,
             )
             self.paid[charge.charge_id] = found

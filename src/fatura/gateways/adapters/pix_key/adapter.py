@@ -199,7 +199,7 @@ def payments_of(charge: port.Charge) -> ChargePayments:
     payments = [each for each in charge.entries if each.kind is EntryKind.PAYMENT]
     return ChargePayments.of(
         charge.amount_cents,
-        [(each.amount_cents, each.occurred_at) for each in payments],
+        [(each.amount_cents, each.occurred_at, each.reference) for each in payments],
         is_open=charge.is_payable,
     )
 
