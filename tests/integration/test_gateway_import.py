@@ -70,9 +70,9 @@ async def test_another_result_than_that_of_the_dry_run_is_shown(
     invoice = await shop.bill(document=CPF)
     import_payments = PixKeyGateway.import_payments
 
-    async def late(self: Any, payments: Any) -> Any:
+    async def late(self: Any, payments: Any, **options: Any) -> Any:
         await shop.merchant.made(f"/v1/invoices/{invoice['id']}/cancel")
-        return await import_payments(self, payments)
+        return await import_payments(self, payments, **options)
 
     monkeypatch.setattr(PixKeyGateway, "import_payments", late)
     file = _written(tmp_path, shop, f"99.90,1,Pix {CPF}")

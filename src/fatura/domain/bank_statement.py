@@ -342,7 +342,8 @@ def _instant(found: _Transaction, *, now: datetime) -> datetime:
     try:
         instant = _parsed(found.date)
     except (ValueError, OverflowError):
-        shown = found.date[:_MAX_NAME] if found.date.isprintable() else ""
+        text = found.date
+        shown = text[:_MAX_NAME] if text.isprintable() else ""
         raise _wrong(
             found, f"has the date {shown!r}, which is not one such as 2026-11-28, 28/11/2026 or 20261128"
         ) from None

@@ -85,14 +85,15 @@ class ChargePayments:
             return True
         day = local_date(payment.occurred_at)
         is_alike = (payment.amount_cents, day) in self.known or any(
-            cents == payment.amount_cents and may_be_one(payment.bank_id, day, bank_id, stored_day)
+            cents == payment.amount_cents
+            and may_be_one(payment.bank_id, day, other_id=bank_id, other_day=stored_day)
             for cents, stored_day, bank_id in self.stored
         )
         is_unsure = payment.is_guess and (self.count > 0 or not self.is_open)
         return not payment.is_confirmed and (is_alike or is_unsure or self.paid_cents >= self.amount_cents)
 
 
-def may_be_one(bank_id: str, day: date, other_id: str | None, other_day: date) -> bool:
+def may_be_one(bank_id: str, day: date, *, other_id: str | None, other_day: date) -> bool:
     """Return whether two payments of one amount, from two exports, may be one. Two end-to-end ids are two payments."""
     has_two_ids = is_end_to_end_id(bank_id) and other_id is not None and is_end_to_end_id(other_id)
     is_near = abs((day - other_day).days) <= MAX_DAYS_APART

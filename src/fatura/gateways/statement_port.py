@@ -11,6 +11,10 @@ from fatura.domain.statement_payments import ImportedPayment, StatementPayment
 from fatura.gateways.port import Charge, Gateway
 
 
+class ImportedMeanwhileError(Exception):
+    """Another import has added payments since this import was decided, so nothing was added."""
+
+
 @runtime_checkable
 class StatementImports(Gateway, Protocol):
     """A connection whose provider reports no payments. The merchant imports them from bank statements."""
@@ -33,11 +37,17 @@ class StatementImports(Gateway, Protocol):
         """
         ...
 
-    async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
+    async def count_imported(self) -> int:
+        """Return how many payments all connections of the account have imported so far."""
+        ...
+
+    async def import_payments(
+        self, payments: Sequence[StatementPayment], *, imported_before: int | None = None
+    ) -> Sequence[str]:
         """Add payments to charges of the connection, in this order, and return the `bank_id`s of the added payments.
 
         A payment is not added if any connection of the account has imported its `bank_id`, or if its charge may already
-        have the payment (`ChargePayments.may_have`). An import waits for other imports to the same charges, and sees
-        their payments.
+        have the payment (`ChargePayments.may_have`). An import waits for other imports of the account, and sees their
+        payments. Raises ImportedMeanwhileError if `imported_before` is no longer the result of `count_imported`.
         """
         ...

@@ -20,7 +20,7 @@ async def _check(merchant: World | Merchant, connection: Any) -> Answer:
 
 
 async def test_unreadable_credentials_count_as_a_failed_call(world: World) -> None:
-    """[D-259, D-55]"""
+    """[D-259]"""
     connection = await _connection(world)
     async with world.deps.db.transaction(world.account_id) as tx:
         await tx.execute("UPDATE gateway_connection SET credentials_sealed = '\\x00' WHERE account_id = $1")
@@ -33,7 +33,7 @@ async def test_unreadable_credentials_count_as_a_failed_call(world: World) -> No
 async def test_new_credentials_stay_good_when_an_older_check_fails(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The merchant replaces a secret while the provider refuses the old one. [D-259, D-55]"""
+    """The merchant replaces a secret while the provider refuses the old one. [D-259]"""
     connection = await _connection(world)
     asked, replaced = asyncio.Event(), asyncio.Event()
 

@@ -218,22 +218,48 @@ async def test_the_payer_of_two_connections_is_ambiguous(shop: Shop) -> None:
     assert await _results(shop, f"99.90,{BANK_ID},Pix {CPF}") == ["ambiguous"]
 
 
-async def test_two_imports_at_once_show_the_reused_id(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two files have credits with the same id, which name different charges. [D-257]"""
-    invoices = await shop.bill(externalRef="a"), await shop.bill(externalRef="b")
+def _decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each of two imports read the stored payments before the other one adds its own."""
     known, both = bank_statements._known, asyncio.Barrier(2)
+    calls = 0
 
     async def slow(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        is_first = calls <= both.parties
         found = await known(*args)
-        await both.wait()
+        if is_first:
+            await both.wait()
         return found
 
     monkeypatch.setattr(bank_statements, "_known", slow)
+
+
+async def test_two_imports_at_once_show_the_reused_id(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files have credits with the same id, which name different charges. [D-257]"""
+    invoices = await shop.bill(externalRef="a"), await shop.bill(externalRef="b")
+    _decide_at_once(monkeypatch)
     answers = await asyncio.gather(*(shop.send(f"99.90,000000,Pix {txid(each)}") for each in invoices))
     await shop.world.run()
 
     assert sorted(each.json["data"][0]["result"] for each in answers) == ["id_reused", "new"]
     assert sorted(await _paid(shop, *invoices)) == [0, 9990]
+
+
+async def test_two_exports_at_once_pay_a_reissued_invoice_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The OFX file names the canceled code. The CSV file gives the credit another id, and names the payer. [D-257]"""
+    invoice = await shop.bill(document=CPF)
+    canceled = txid(invoice)
+    await shop.merchant.made(f"/v1/invoices/{invoice['id']}/reissue", {})
+    await shop.world.run()
+    _decide_at_once(monkeypatch)
+    answers = await asyncio.gather(shop.send(f"99.90,1,Pix {canceled}"), shop.send(f"99.90,N1,Pix {CPF}"))
+    await shop.world.run()
+
+    assert sorted(each.json["data"][0]["result"] for each in answers) == ["new", "similar"]
+    assert await _paid(shop, invoice) == [9990]
 
 
 async def test_a_guess_pays_no_charge_that_was_canceled_meanwhile(
@@ -243,9 +269,9 @@ async def test_a_guess_pays_no_charge_that_was_canceled_meanwhile(
     invoice = await shop.bill(document=CPF)
     import_payments = PixKeyGateway.import_payments
 
-    async def late(self: Any, payments: Any) -> Any:
+    async def late(self: Any, payments: Any, **options: Any) -> Any:
         await shop.merchant.made(f"/v1/invoices/{invoice['id']}/cancel")
-        return await import_payments(self, payments)
+        return await import_payments(self, payments, **options)
 
     monkeypatch.setattr(PixKeyGateway, "import_payments", late)
     assert await _results(shop, f"99.90,1,Pix {CPF}") == ["similar"]

@@ -22,10 +22,10 @@ from fatura.domain.bank_statement import (
     same_id,
 )
 from fatura.domain.calendar import local_date, start_of_day
-from fatura.domain.errors import STATEMENT_UNSUPPORTED, EngineError, invalid_fields, require
+from fatura.domain.errors import STATEMENT_UNSUPPORTED, UNAVAILABLE, EngineError, invalid_fields, require
 from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
 from fatura.domain.statement_payments import MAX_DAYS_APART, ImportedPayment
-from fatura.gateways.statement_port import StatementImports
+from fatura.gateways.statement_port import ImportedMeanwhileError, StatementImports
 from fatura.store.billing import payment_entries
 from fatura.store.charging import charge_polling, payable_charges
 from fatura.store.connections import connections
@@ -46,6 +46,8 @@ from fatura.usecases.reconciliation.statement_matching import (
 from fatura.usecases.transaction import LaneName, Work, in_transaction
 from fatura.views.statements import CreditResult, CreditView, StatementView
 
+MAX_DECISIONS = 10
+"""Maximum number of times that an import decides, if other imports add payments meanwhile."""
 IN_PROGRESS_FOR = timedelta(minutes=1)
 """If the process dies, a repeat of the request imports the statement again after this time."""
 
@@ -99,9 +101,7 @@ async def import_statement(
     if isinstance(begun, StoredAnswer):
         return begun
     try:
-        known = await _known(deps, account, begun, statement.credits)
-        decided = _decided(statement, known, confirmed=confirmed)
-        decided = await _import(begun.gateway, decided)
+        decided = await _decide_and_import(deps, account, begun, statement, confirmed=confirmed)
     except EngineError:
         await in_transaction(deps, account, abandon, request)
         raise
@@ -126,6 +126,21 @@ def _read(
             message = f"{each} is the id of {found} credits of the file; record the payment by hand"
             raise invalid_fields(("confirmed", message))
     return statement
+
+
+async def _decide_and_import(
+    deps: Deps, account: Account, opened: _Opened, statement: Statement, *, confirmed: Collection[str]
+) -> Sequence[Decided]:
+    """Decide about the credits, and import the new payments. Decide again if another import was faster."""
+    for _ in range(MAX_DECISIONS):
+        before = await opened.gateway.count_imported()
+        known = await _known(deps, account, opened, statement.credits)
+        decided = _decided(statement, known, confirmed=confirmed)
+        try:
+            return await _import(opened.gateway, decided, imported_before=before)
+        except ImportedMeanwhileError:
+            continue
+    raise EngineError(UNAVAILABLE, "Other imports of the account are running; repeat the request.")
 
 
 def _decided(statement: Statement, known: Known, *, confirmed: Collection[str]) -> Sequence[Decided]:
@@ -182,12 +197,21 @@ async def _known(deps: Deps, account: Account, opened: _Opened, read: Sequence[C
     ids = {word for credit in read for word in credit.words}
     ids |= {charge.charge_id for charges in opened.charges.values() for charge in charges}
     ids |= {payment.charge_id for payment in imported}
+    named = await opened.gateway.invoices(sorted(ids))
+    # imported payments of these charges may not be in the ledgers yet
+    ids |= set(await in_transaction(deps, account, _charges_of_same_payers, sorted(set(named.values()))))
     invoices = await opened.gateway.invoices(sorted(ids))
     ledgers = partial(_ledgers, opened=opened, invoice_ids=sorted(set(invoices.values())))
     manual, payers = await in_transaction(deps, account, ledgers, read)
     ids |= {payment.charge_id for payment in payers.payments if payment.charge_id is not None}
     charges = {charge.charge_id: charge for charge in await opened.gateway.find_all(sorted(ids))}
     return Known({same_id(each.bank_id): each for each in imported}, charges, invoices, payers, manual)
+
+
+async def _charges_of_same_payers(work: Work, invoice_ids: Sequence[UUID]) -> Sequence[str]:
+    payers = await payable_charges.of_invoices(work.tx, invoice_ids)
+    hashes = sorted({each.document_hash for each in payers})
+    return [each.gateway_charge_id for each in await payable_charges.of_payers(work.tx, hashes)]
 
 
 async def _ledgers(
@@ -238,13 +262,17 @@ def _is_manual(entry: PaymentEntry) -> bool:
     return entry.kind is EntryKind.PAYMENT and entry.source is EntrySource.MANUAL
 
 
-async def _import(gateway: StatementImports, decided: Sequence[Decided]) -> Sequence[Decided]:
+async def _import(
+    gateway: StatementImports, decided: Sequence[Decided], *, imported_before: int
+) -> Sequence[Decided]:
     """Add the new payments, and return the decisions. Change each decision whose payment could not be added.
 
-    For example, another import may have added the payment meanwhile.
+    For example, the charge of a guess may have been canceled meanwhile. Raises ImportedMeanwhileError.
     """
     new = [each.payment for each in decided if each.payment is not None]
-    added = set(await gateway.import_payments(new)) if new else set[str]()
+    if not new:
+        return decided
+    added = set(await gateway.import_payments(new, imported_before=imported_before))
     left_out = [each.bank_id for each in new if each.bank_id not in added]
     meanwhile = await gateway.imported(left_out) if left_out else ()
     stored = {same_id(each.bank_id): each for each in meanwhile}

@@ -345,7 +345,9 @@ class _Matching:
         A payment that is another credit of this statement does not count.
         """
         return any(
-            may_be_one(credit.bank_id, credit.occurred_on, each.reference, each.occurred_on)
+            may_be_one(
+                credit.bank_id, credit.occurred_on, other_id=each.reference, other_day=each.occurred_on
+            )
             for each in self.of_payers.get((payer, credit.amount_cents), ())
             if same_id(each.reference or "") not in self.decided
         )

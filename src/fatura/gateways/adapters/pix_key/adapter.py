@@ -24,6 +24,7 @@ from fatura.gateways.adapters.pix_key import tables
 from fatura.gateways.adapters.pix_key.settings import PixKeySettings, parse
 from fatura.gateways.adapters.pix_key.tables import PixKeyCharge, PixKeyEntry
 from fatura.gateways.br_code import br_code
+from fatura.gateways.statement_port import ImportedMeanwhileError
 
 MAX_CENTS = 10**12 - 1
 """The highest amount that fits into a Pix code."""
@@ -142,10 +143,19 @@ class PixKeyGateway:
         async with self._transaction() as tx:
             return await tables.invoices(tx, [each for each in charge_ids if _TXID.fullmatch(each)])
 
-    async def import_payments(self, payments: Sequence[StatementPayment]) -> Sequence[str]:
+    async def count_imported(self) -> int:
+        async with self._transaction() as tx:
+            return await tables.count_payments(tx)
+
+    async def import_payments(
+        self, payments: Sequence[StatementPayment], *, imported_before: int | None = None
+    ) -> Sequence[str]:
         connection_id, now = self._config.connection_id, self._config.now
         txids = [each.charge_id for each in payments]
         async with self._transaction() as tx:
+            await tables.lock_imports(tx)
+            if imported_before not in {None, await tables.count_payments(tx)}:
+                raise ImportedMeanwhileError
             await tables.lock(tx, connection_id, txids)
             paid = {each.charge_id: payments_of(each) for each in await self._read(tx, txids)}
             new: list[StatementPayment] = []

@@ -181,6 +181,18 @@ async def payments(tx: Tx, references: Sequence[str]) -> Sequence[ImportedPaymen
     return [ImportedPayment(**row) for row in rows]
 
 
+async def count_payments(tx: Tx) -> int:
+    row = await tx.fetchrow(
+        "SELECT count(*) AS payments FROM pix_key_entry e WHERE e.account_id = $1 AND e.kind = 'payment'"
+    )
+    return row["payments"]
+
+
+async def lock_imports(tx: Tx) -> None:
+    """Wait until no other transaction of the account imports payments."""
+    await tx.fetch("SELECT pg_advisory_xact_lock(hashtextextended('pix_key_import ' || $1::uuid, 0))")
+
+
 async def insert_payments(
     tx: Tx, connection_id: UUID, new: Sequence[StatementPayment], *, now: datetime
 ) -> Sequence[str]:
