@@ -164,7 +164,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_API_URL",
         "http://127.0.0.1:8000",
-        "URL of the HTTP API that `fatura listen`, `fatura events`, `fatura trigger` and `fatura gateway` call",
+        "URL of the HTTP API that `fatura listen`, `fatura events`, `fatura trigger` and `fatura gateway` call; with "
+        "`https`, unless the API is on this machine",
     ),
     Variable("FATURA_API_KEY", "", "API key for the commands that use `FATURA_API_URL`"),
     Variable(

@@ -182,8 +182,8 @@ def rotate(
 ) -> None:
     """Replace the credentials and the secret settings of a connection.
 
-    The command asks for each of them that `--set NAME=@FILE` does not give. The provider checks the new credentials
-    before Fatura stores them. New credentials replace the stored ones as a whole.
+    The command asks for each of them that `--set NAME=@FILE` does not give. A secret setting that you leave empty stays
+    as it is, but new credentials replace all stored ones. The provider checks them before Fatura stores them.
     """
 
     async def find(client: Client) -> Any:
@@ -191,7 +191,9 @@ def rotate(
         return await connections.provider(client, connection["provider"])
 
     known = _run(api, api_key, find)
-    asked = [*known["credentials"], *(field for field in known["settings"] if field["secret"])]
+    # unlike the credentials, the settings that are not sent stay as they are
+    settings = [field | {"required": False} for field in known["settings"] if field["secret"]]
+    asked = [*known["credentials"], *settings]
     if not asked:
         raise ApiError(f"a connection to {known['provider']} has no secrets to replace")
     changes = connections.split(known, fields.collect(asked, set_ or (), with_optional=True))
